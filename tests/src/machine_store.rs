@@ -117,7 +117,11 @@ fn of_cloud(cloud: Cloud, text: &str) -> String {
     }
 }
 
-fn replace_below(folder: &Path, change: &dyn Fn(&str) -> String) -> anyhow::Result<()> {
+/// Changes the text of each file below a folder.
+///
+/// # Errors
+/// If one cannot be read or written.
+pub fn replace_below(folder: &Path, change: &dyn Fn(&str) -> String) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
         if path.is_dir() {

@@ -1,5 +1,5 @@
 //! What AWS' cloud controller would do for each Node, which no registry of these machines has: its addresses, its way for pods,
-//! and the end of the taint that says that nobody has done that yet.
+//! and the end of the taint by which a Node waits for both.
 
 use serde_json::json;
 

@@ -9,11 +9,12 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::Network;
 use kops_agent_machines::{path_of, script};
 use kops_agent_tests::ec2::Instance as Ec2Instance;
-use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES, REGION};
+use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES};
 use kops_agent_tests::imds::{self, Instance, USER_DATA};
 use kops_agent_tests::sts::Principal;
 use serde_json::Value;
@@ -21,7 +22,7 @@ use tempfile::TempDir;
 
 use crate::store::Store;
 use crate::world::{World, apt_source};
-use crate::{CONTROL_PLANE_ADDRESS, agent};
+use crate::{CONTROL_PLANE_ADDRESS, agent, programs};
 
 /// Where kOps' boot script puts the program.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
@@ -242,20 +243,14 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
 
 /// What the mirror has: `downloads/`, and `release/` with the program under test in nodeup's place.
 fn built(kube: &Path) -> PathBuf {
-    let programs = agent_folder();
     let printed = Command::new(path_of("../vm-tests/lib/built"))
         .arg(agent())
         .env("VM_TESTS_KUBE", kube)
-        .env("VM_TESTS_TARGET", programs)
+        .env("VM_TESTS_TARGET", programs())
         .output()
         .unwrap();
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     PathBuf::from(String::from_utf8(printed.stdout).unwrap().trim())
-}
-
-/// Where cargo has put the test programs.
-fn agent_folder() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug")
 }
 
 /// kOps' boot script for a machine with this boot config.
@@ -274,48 +269,23 @@ fn user_data(boot_config: &str, release: &Path, environment: &[String]) -> Strin
     String::from_utf8(printed.stdout).unwrap()
 }
 
-pub fn hostname(address: Ipv4Addr) -> String {
-    format!("ip-{}", address.to_string().replace('.', "-"))
-}
-
 fn instance_metadata(plan: &Plan, principal: &Principal, user_data: String) -> Instance {
-    let [a, b, c, d] = plan.address.octets();
-    let items = [
-        (USER_DATA, user_data),
-        ("instance-id", plan.id.to_owned()),
-        ("instance-type", "m6i.large".to_owned()),
-        ("placement/region", REGION.to_owned()),
-        ("placement/availability-zone", format!("{REGION}a")),
-        ("local-ipv4", plan.address.to_string()),
-        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(plan.address))),
-        // As tests/machines/net gives it.
-        ("mac", format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")),
-    ];
-    let mut instance: Instance = items.map(|(item, answer)| (item.to_owned(), answer)).into();
-    instance.extend(imds::credentials_of(principal));
-    instance
+    let mut told = instance::metadata(plan.address, plan.id);
+    told.insert(USER_DATA.to_owned(), user_data);
+    told.extend(imds::credentials_of(principal));
+    told
 }
 
 /// Lays out what an image of a cloud has besides Debian's packages: its network, what runs user-data, and what it trusts.
 fn install(files: &Path, plan: &Plan, root: &Path, authority: &str) {
-    let write = |path: &str, text: &str| {
-        let path = files.join(path.trim_start_matches('/'));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| instance::write(files, path, text);
     let hostname = hostname(plan.address);
     write("/etc/hosts", &format!("127.0.0.1 localhost\n{} {hostname}\n", plan.address));
     write("/etc/resolv.conf", "nameserver 10.99.0.1\n");
     write("/etc/apt/sources.list", &apt_source());
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
-    // The clock is the host's: chrony runs, and leaves it alone.
-    write("/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
-    // kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
-    write(
-        "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",
-        "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
-    );
+    instance::share_host(files);
     if plan.group == CONTROL_PLANE {
         // Control-plane mode is asked for, as an operator's image or user-data does.
         write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");

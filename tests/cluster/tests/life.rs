@@ -100,7 +100,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// A worker reboots: it is Ready again, with its workload, and asked nobody for certificates that it has.
+/// A worker reboots: it is Ready again, with its workload, and its certificates are those of before.
 pub fn a_worker_reboots(cluster: &Cluster) {
     let worker = cluster.of_group(BATCH);
     let certificate = worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]);

@@ -28,9 +28,14 @@ use cluster::Cluster;
 /// The address of the control plane.
 pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 20);
 
+/// Where cargo has put the programs of the tests.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug")
+}
+
 /// The agent that is tested.
 fn agent() -> PathBuf {
-    kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
+    kops_agent(programs().join("kops-agent"))
 }
 
 /// What a scenario does to a cluster.

@@ -8,7 +8,7 @@ use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
 use crate::cluster::{BATCH, Cluster};
-use crate::liars;
+use crate::{liars, store};
 
 /// The machines' Nodes are Ready; returns when each was first seen so, since then, in the order of the machines.
 pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static str, Duration)> {
@@ -45,12 +45,7 @@ pub fn the_control_plane_is_up(cluster: &Cluster) {
 /// The add-ons of the channel are applied by our service, those with a kind and an object of it in one pass.
 pub fn add_ons_are_applied(cluster: &Cluster) {
     cluster.until("the widget is there", "widget", "first", |widget| widget["spec"]["size"] == 1);
-    for addon in [
-        "kubelet-api.rbac.addons.k8s.io",
-        "kops-agent.rbac.addons.k8s.io",
-        "limit-range.addons.k8s.io",
-        "widgets.example.com",
-    ] {
+    for (addon, ..) in store::ADDONS {
         let annotation = format!("addons.k8s.io/{addon}");
         cluster.until(&format!("{addon} is recorded"), "namespace", "kube-system", |namespace| {
             namespace["metadata"]["annotations"][&annotation]

@@ -8,17 +8,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_machines::assets::etcd_pod;
 use kops_agent_machines::path_of;
-use kops_agent_tests::example_store::{BUCKET, CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore};
+use kops_agent_plan::digest::sha256_hex;
+use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore};
+use kops_agent_tests::kops_controller::server_name;
 use kops_agent_tests::machine_metadata::Cloud;
 use kops_agent_tests::machine_store;
-use serde_yaml::{Mapping, Value};
+use serde_yaml::{Mapping, Sequence, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::world::{MIRROR, REGISTRY};
 use crate::{CONTROL_PLANE_ADDRESS, agent};
 
 /// The add-ons of the channel: a name, an id and a manifest of each.
-const ADDONS: [(&str, &str, &str); 4] = [
+pub const ADDONS: [(&str, &str, &str); 4] = [
     ("kubelet-api.rbac.addons.k8s.io", "k8s-1.9", "kubelet-api.rbac.addons.k8s.io/k8s-1.9.yaml"),
     ("kops-agent.rbac.addons.k8s.io", "v1", "kops-agent.rbac.addons.k8s.io/v1.yaml"),
     ("limit-range.addons.k8s.io", "", "limit-range.addons.k8s.io/v1.5.0.yaml"),
@@ -40,7 +42,9 @@ impl Store {
         let mirror = format!("http://{MIRROR}");
         let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &[overlay]).unwrap();
         let store = Store { example, downloads: downloads.to_owned() };
-        store.name_registry();
+        // kOps writes the names of images as `assets.containerRegistry` has them.
+        let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
+        machine_store::replace_below(&store.example.cluster_folder(), &named).unwrap();
         for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
             let file = store.path(&format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
             fs::write(file, etcd_pod(REGISTRY, name, client, peer)).unwrap();
@@ -65,19 +69,29 @@ impl Store {
 
     /// Has the bootstrap channel have these add-ons, besides those of the example.
     pub fn put_addons(&self, addons: &[(&str, &str, &str)]) {
+        self.edit_channel(|entries| {
+            for (name, id, manifest) in addons {
+                let text = fs::read_to_string(self.path(&format!("addons/{manifest}"))).unwrap();
+                // kOps hashes what it trims, and writes that.
+                let hash = sha256_hex(text.trim().as_bytes());
+                let fields = [("name", *name), ("id", id), ("manifest", manifest), ("manifestHash", &hash)];
+                let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+                let entry: Mapping = fields.map(|(field, value)| (field.into(), value.into())).collect();
+                entries.retain(|entry| entry["name"].as_str() != Some(name));
+                entries.push(entry.into());
+            }
+        });
+    }
+
+    /// Takes an add-on out of the bootstrap channel.
+    pub fn remove_addon(&self, name: &str) {
+        self.edit_channel(|entries| entries.retain(|entry| entry["name"].as_str() != Some(name)));
+    }
+
+    fn edit_channel(&self, edit: impl FnOnce(&mut Sequence)) {
         let file = self.path("addons/bootstrap-channel.yaml");
         let mut channel: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-        let entries = channel["spec"]["addons"].as_sequence_mut().unwrap();
-        for (name, id, manifest) in addons {
-            let text = fs::read_to_string(self.path(&format!("addons/{manifest}"))).unwrap();
-            // kOps hashes what it trims, and writes that.
-            let hash = hex(&Sha256::digest(text.trim().as_bytes()));
-            entries.retain(|entry| entry["name"].as_str() != Some(name));
-            let fields = [("name", *name), ("id", id), ("manifest", manifest), ("manifestHash", &hash)];
-            let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
-            let entry: Mapping = fields.map(|(field, value)| (field.into(), value.into())).collect();
-            entries.push(entry.into());
-        }
+        edit(channel["spec"]["addons"].as_sequence_mut().unwrap());
         fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
     }
 
@@ -91,15 +105,6 @@ impl Store {
             (file, content)
         };
         files.map(take).into()
-    }
-
-    /// Takes an add-on out of the bootstrap channel.
-    pub fn remove_addon(&self, name: &str) {
-        let file = self.path("addons/bootstrap-channel.yaml");
-        let mut channel: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-        let entries = channel["spec"]["addons"].as_sequence_mut().unwrap();
-        entries.retain(|entry| entry["name"].as_str() != Some(name));
-        fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
     }
 
     /// Merges a change into a file of the cluster's folder (RFC 7396), as `kops edit` and `kops update` leave it.
@@ -141,7 +146,7 @@ impl Store {
         let patch = format!(
             "{{APIServerIPs: [{CONTROL_PLANE_ADDRESS}], InstanceGroupName: {group}, ConfigServer: {{tlsServerName: {}, \
              servers: ['https://{CONTROL_PLANE_ADDRESS}:3988/']}}}}",
-            bootstrap_name()
+            server_name()
         );
         machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());
         serde_yaml::to_string(&config).unwrap()
@@ -167,29 +172,4 @@ impl Store {
         }
         lines
     }
-
-    /// kOps writes the names of images as `assets.containerRegistry` has them.
-    fn name_registry(&self) {
-        let mut folders = vec![self.example.cluster_folder()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    let text = fs::read_to_string(&path).unwrap();
-                    fs::write(&path, text.replace("registry.k8s.io/", &format!("{REGISTRY}/"))).unwrap();
-                }
-            }
-        }
-    }
-}
-
-/// The name that the bootstrap server's certificate has.
-pub fn bootstrap_name() -> String {
-    format!("kops-controller.internal.{CLUSTER}")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

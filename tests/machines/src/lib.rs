@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod assets;
+pub mod bootstrap;
 pub mod containers;
+pub mod instance;
 pub mod machine;
 pub mod network;
 

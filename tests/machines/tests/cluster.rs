@@ -12,7 +12,7 @@ use kops_agent_tests::ec2::{Ec2, Instance as Ec2Instance};
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
-use kops_agent_tests::imds::{self, Instance};
+use kops_agent_tests::imds;
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::registry;
 use kops_agent_tests::s3::S3Server;
@@ -20,6 +20,7 @@ use kops_agent_tests::sts::{Principal, Sts};
 use tempfile::TempDir;
 
 use kops_agent_machines::assets::{self, assets};
+use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::{HOST, METADATA, Network};
 
@@ -67,7 +68,8 @@ impl Cluster {
         let registry_address = registry_socket.local_addr().unwrap();
         let registry = registry::start(registry_socket, assets().images.clone()).unwrap();
         let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
-        let instances = instances.map(|(address, id)| (IpAddr::from(address), instance(address, id)));
+        let instances =
+            instances.map(|(address, id)| (IpAddr::from(address), instance::metadata(address, id)));
         let metadata = imds::start(network.listen(METADATA, 80), instances.into()).unwrap();
 
         let store = ExampleStore::write_with_keys(folder.path(), Some(&downloads.url()), keysets()).unwrap();
@@ -176,25 +178,6 @@ fn keysets() -> &'static [Keyset] {
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-fn hostname(address: Ipv4Addr) -> String {
-    format!("ip-{}", address.to_string().replace('.', "-"))
-}
-
-fn instance(address: Ipv4Addr, id: &str) -> Instance {
-    let [.., last] = address.octets();
-    let items = [
-        ("instance-id", id.to_owned()),
-        ("instance-type", "m6i.large".to_owned()),
-        ("placement/region", REGION.to_owned()),
-        ("placement/availability-zone", format!("{REGION}a")),
-        ("local-ipv4", address.to_string()),
-        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(address))),
-        // As tests/machines/net gives it.
-        ("mac", format!("02:00:0a:63:00:{last:02x}")),
-    ];
-    items.map(|(item, answer)| (item.to_owned(), answer)).into()
-}
-
 /// Debian's packages, as apt asks for those of a flat repository; newer versions of it escape tildes as well.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
@@ -255,11 +238,7 @@ fn adapt(store: &ExampleStore, registry: &str) {
 
 /// Lays out what a machine has when it boots, besides its distribution.
 fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, packages: &str) {
-    let write = |path: &str, text: &str| {
-        let path = files.join(path.trim_start_matches('/'));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |path: &str, text: &str| instance::write(files, path, text);
     write(BOOT_CONFIG, &fs::read_to_string(store.kube_env(group)).unwrap());
     let agent = files.join(AGENT.trim_start_matches('/'));
     fs::create_dir_all(agent.parent().unwrap()).unwrap();
@@ -275,13 +254,7 @@ fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, p
     write("/etc/resolv.conf", "nameserver 169.254.169.253\n");
     write("/etc/apt/sources.list", &format!("deb [trusted=yes] {packages} ./\n"));
     write("/etc/cni/net.d/10-test.conflist", &pod_network(address));
-    // The clock is the host's: chrony runs, and leaves it alone.
-    write("/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
-    // kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
-    write(
-        "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",
-        "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
-    );
+    instance::share_host(files);
     write(POD, &pod());
     crate::service::install(files);
 }

@@ -5,16 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Instant, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::ec2::Instance;
 use kops_agent_tests::example_store::{CLUSTER, NODES, REGION};
 use kops_agent_tests::sts::Principal;
-use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
-use serde_json::json;
 
 use crate::cluster::{CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use crate::service;
+use kops_agent_machines::bootstrap::{self, Answer, certificate_request};
 use kops_agent_machines::machine::Machine;
 
 pub const UNIT: &str = "kops-agent-controller.service";
@@ -28,18 +25,6 @@ pub const UID: &str = "10011";
 const MOST_EXPOSED: f32 = 2.0;
 /// A machine that is no node yet.
 const NEW: &str = "i-0d3a0c0ffee000003";
-const ASK: &str = r#"
-import hashlib, http.client, socket, ssl, sys
-address, name, token, body = sys.argv[1:]
-context = ssl.create_default_context(cafile="/srv/kubernetes/ca.crt")
-tls = context.wrap_socket(socket.create_connection((address, 3988), timeout=30), server_hostname=name)
-connection = http.client.HTTPConnection(name)
-connection.sock = tls
-connection.request("POST", "/bootstrap", body, {"Authorization": token})
-answer = connection.getresponse()
-print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
-"#;
-
 /// Has the machine run the service from now on, by what converges at boot.
 pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
@@ -135,27 +120,14 @@ pub fn writes_nothing(machine: &Machine) {
     assert_eq!(found, expected.into());
 }
 
-/// What the bootstrap server answers the node, which trusts the cluster's authority.
-struct Answer {
-    status: String,
-    /// The digest of the certificate that the server shows.
-    certificate: String,
-    body: String,
-}
-
 fn ask(cluster: &Cluster, token: &str, body: &str) -> Answer {
-    let address = CONTROL_PLANE_ADDRESS.to_string();
-    let name = format!("kops-controller.internal.{CLUSTER}");
-    let answer = cluster.node.run(&["python3", "-c", ASK, &address, &name, token, body]);
-    let mut lines = answer.lines().map(str::to_owned);
-    let mut line = || lines.next().unwrap_or_default();
-    Answer { status: line(), certificate: line(), body: line() }
+    bootstrap::ask(&cluster.node, CONTROL_PLANE_ADDRESS, token, body)
 }
 
 /// Requests without a token are refused; returns the certificate that the server shows.
 fn refuses_strangers(cluster: &Cluster) -> String {
     let answer = ask(cluster, "", "{}");
-    assert_eq!(answer.status, "403", "{}", answer.body);
+    assert_eq!(answer.status, 403, "{}", answer.body);
     answer.certificate
 }
 
@@ -165,15 +137,11 @@ pub fn serves_machines(cluster: &Cluster) {
     let machine = Principal::instance(&format!("nodes.{CLUSTER}"), NEW);
     cluster.sts.put(&machine);
     cluster.ec2.put(NEW, Instance::of_group(CLUSTER, NODES));
-    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
-    let key = STANDARD.encode(key.subject_public_key_info());
-    let key = format!("-----BEGIN RSA PUBLIC KEY-----\n{key}\n-----END RSA PUBLIC KEY-----\n");
-    let request =
-        json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {"kubelet": key}}).to_string();
+    let request = certificate_request();
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
     let token = machine.token_v1(&cluster.sts.host(), REGION, request.as_bytes(), now);
     let answer = ask(cluster, &token, &request);
-    assert_eq!(answer.status, "200", "{}", answer.body);
+    assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(answer.body.contains("-----BEGIN CERTIFICATE-----"), "{}", answer.body);
 }
 

@@ -128,7 +128,8 @@ impl Slots {
 
     /// The group of a node.
     async fn group(&self, node: &str) -> Result<String, Refusal> {
-        let labels = in_time(&format!("reading the Node {node}"), self.nodes.labels(node)).await??;
+        let labels =
+            in_time(&format!("reading the Node {node}"), FORBIDDEN, self.nodes.labels(node)).await??;
         let labels = labels
             .ok_or_else(|| Refusal::not_verified("NodeNotFound", format!("there is no Node {node}")))?;
         group_of(&labels).ok_or_else(|| {
@@ -143,12 +144,8 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        let listed = in_time(&format!("listing the Leases of {NAMESPACE}"), leases).await?;
         // Without the right to list them there is none to write them either; of a write there are other reasons.
-        listed.map_err(|refusal| match refusal.reason == FORBIDDEN {
-            true => Refusal { reason: NOT_SET_UP, ..refusal },
-            false => refusal,
-        })
+        in_time(&format!("listing the Leases of {NAMESPACE}"), NOT_SET_UP, leases).await?
     }
 
     /// The slots of a group, by what its Leases say and how long they have stood still.
@@ -197,7 +194,7 @@ impl Slots {
                 Err(error) => Err(error),
             }
         };
-        in_time(&format!("writing the Lease {NAMESPACE}/{name}"), written).await?
+        in_time(&format!("writing the Lease {NAMESPACE}/{name}"), FORBIDDEN, written).await?
     }
 }
 
@@ -262,19 +259,20 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
         (SlotAction::Acquire, false) => ("NoSlotFree", false),
     };
     let (node, group) = (&record.node.node_name, &answer.group);
-    match is_told {
-        _ if reason == NOT_SET_UP => {
-            log::warn!("slot: the node {node} gets none, and goes on without: {}", answer.not_set_up);
-        }
-        true => log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease),
-        false => log::debug!("slot: {reason}: the node {node}, of {group}"),
+    if reason == NOT_SET_UP {
+        log::warn!("slot: the node {node} gets none, and goes on without: {}", answer.not_set_up);
+    } else if is_told {
+        log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease);
+    } else {
+        log::debug!("slot: {reason}: the node {node}, of {group}");
     }
     record.counted(reason, is_granted);
 }
 
-/// What the API server answers, if it does so in time.
+/// What the API server answers, if it does so in time; what it refuses has this reason.
 async fn in_time<T>(
     doing: &str,
+    if_refused: &'static str,
     asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<Result<T, Refusal>, Refusal> {
     let unavailable =
@@ -282,7 +280,7 @@ async fn in_time<T>(
     let late = |_| unavailable("the API server does not answer in time");
     Ok(timeout(API_WITHIN, asked).await.map_err(late)?.map_err(|error| match &error {
         Error::Api(status) if status.code == 403 || status.code == 404 => Refusal::unavailable(
-            FORBIDDEN,
+            if_refused,
             format!("{doing}: {}; apply packaging/kubernetes/rbac.yaml", status.message),
         ),
         _ => unavailable(&error_text(&error.into())),
@@ -342,7 +340,7 @@ fn held(
     lease
 }
 
-/// The same Lease, of no node any more. Who had it, and for how long, stays.
+/// The same Lease, of no node any more. Its last holder, and for how long that had it, stay.
 fn let_go(mut lease: Lease, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(String::new());

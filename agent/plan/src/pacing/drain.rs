@@ -34,7 +34,7 @@ impl Cordon {
         }
     }
 
-    /// The merge patch with which a run cordons the Node; `None` where it is cordoned already, by whomever.
+    /// The merge patch with which a run cordons the Node; `None` where it is cordoned already, by a run or an operator.
     pub fn cordoned(&self, now: &str) -> Option<Value> {
         (!self.is_cordoned).then(|| self.patch(&json!(now), &json!(true)))
     }

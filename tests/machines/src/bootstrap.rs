@@ -1,0 +1,61 @@
+//! Asking a bootstrap server from a machine's place in the network, as a machine that has not joined yet.
+
+use std::net::Ipv4Addr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::kops_controller::server_name;
+use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
+use serde_json::json;
+
+use crate::machine::Machine;
+
+const ASK: &str = r#"
+import hashlib, http.client, socket, ssl, sys
+address, name, token, body = sys.argv[1:]
+context = ssl.create_default_context(cafile="/srv/kubernetes/ca.crt")
+tls = context.wrap_socket(socket.create_connection((address, 3988), timeout=30), server_hostname=name)
+connection = http.client.HTTPConnection(name)
+connection.sock = tls
+connection.request("POST", "/bootstrap", body, {"Authorization": token} if token else {})
+answer = connection.getresponse()
+print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
+"#;
+
+/// What the server answers a machine that trusts the cluster's authority.
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The digest of the certificate that the server shows.
+    pub certificate: String,
+    /// The body.
+    pub body: String,
+}
+
+/// Asks the server at this address; an empty token is none. There must be an answer.
+#[track_caller]
+pub fn ask(from: &Machine, server: Ipv4Addr, token: &str, body: &str) -> Answer {
+    let (address, name) = (server.to_string(), server_name());
+    read(&from.run(&["python3", "-c", ASK, &address, &name, token, body]))
+}
+
+/// The same; `None` where there is no answer.
+pub fn try_ask(from: &Machine, server: Ipv4Addr, token: &str, body: &str) -> Option<Answer> {
+    let (address, name) = (server.to_string(), server_name());
+    let asked = from.try_run(&["python3", "-c", ASK, &address, &name, token, body]);
+    (asked.code == Some(0)).then(|| read(&asked.stdout))
+}
+
+fn read(printed: &str) -> Answer {
+    let mut parts = printed.splitn(3, '\n').map(str::to_owned);
+    let mut part = || parts.next().unwrap_or_default();
+    Answer { status: part().parse().unwrap(), certificate: part(), body: part() }
+}
+
+/// A request for a kubelet's certificate, with a key of its own.
+pub fn certificate_request() -> String {
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let key = STANDARD.encode(key.subject_public_key_info());
+    let key = format!("-----BEGIN RSA PUBLIC KEY-----\n{key}\n-----END RSA PUBLIC KEY-----\n");
+    json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {"kubelet": key}}).to_string()
+}
