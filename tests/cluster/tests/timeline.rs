@@ -1,5 +1,6 @@
 //! How long it takes from power-on until Nodes are Ready, against machines that have everything on their disks already.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -61,6 +62,7 @@ fn journal(member: &Member, unit: &str) -> Vec<Value> {
 /// Powers the machines off and on again, without anything of ours and with an etcd that has nothing: how long kernel, systemd,
 /// containerd, kubelet and the control plane take by themselves, with every file, package and image on the disk.
 pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
+    let before = uids(cluster);
     for member in &cluster.members {
         member.machine.power_off();
         let files = member.machine.files();
@@ -70,14 +72,25 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
             symlink("/dev/null", unit).unwrap();
         }
         for etcd in ["main", "events"] {
-            let _ = fs::remove_dir_all(files.join(format!("var/lib/etcd-{etcd}")));
+            let data = files.join(format!("var/lib/etcd-{etcd}"));
+            if data.exists() {
+                fs::remove_dir_all(data).unwrap();
+            }
         }
     }
     let since = Instant::now();
     for member in &cluster.members {
         member.machine.power_on_again();
     }
-    scene::nodes_become_ready(cluster, since)
+    let ready = scene::nodes_become_ready(cluster, since);
+    assert!(uids(cluster).is_disjoint(&before), "Nodes are told Ready that were so before");
+    ready
+}
+
+/// What tells Nodes from others of their names.
+fn uids(cluster: &Cluster) -> BTreeSet<String> {
+    let uid = |member: &Member| cluster.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
+    cluster.members.iter().map(uid).collect()
 }
 
 /// The table of both, and the ratio of their ends.
