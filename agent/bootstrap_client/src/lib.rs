@@ -33,9 +33,12 @@ use kops_agent_net::tls;
 use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
 
-/// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
+/// Between two rounds of asking, servers that cannot serve yet are given this time at first, and later this.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The same for those that nothing answers for: a question costs them nothing, and machines that boot with their control plane would
+/// otherwise wait for longer than it takes to start.
+const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(2);
 
 /// Why kops-controller did not give what it was asked for.
 #[derive(Debug, Error)]
@@ -234,7 +237,10 @@ impl KopsController {
             Round::Failed(_) => Duration::MAX,
         };
         let round = || asking.round(&servers, &accept);
-        let mut asked = self.retries.run(&format!("asking for {what}"), round, retried_for).await;
+        let (mut growing, mut short) = (self.retries.pauses(), self.unanswered().pauses());
+        let pause = |failed: &Round| if failed.is_unanswered() { short.next() } else { growing.next() };
+        let mut asked =
+            self.retries.run_pausing(&format!("asking for {what}"), round, retried_for, pause).await;
         if let Err(GaveUp { error: Round::AlreadyRegistered(_), .. }) = &asked
             && let Some(given) = self.renewed(&asking, &servers, what, &accept).await
         {
@@ -258,6 +264,12 @@ impl KopsController {
                 failures: error.to_string(),
             },
         })
+    }
+
+    /// The pauses between rounds that no server answers in.
+    fn unanswered(&self) -> Retries {
+        let longest_pause = self.retries.longest_pause.min(LONGEST_UNANSWERED_PAUSE);
+        Retries { longest_pause, ..self.retries }
     }
 
     /// Listens for kops-controller's call-back.
@@ -343,6 +355,16 @@ enum Round {
     AlreadyRegistered(String),
     /// What became of each.
     Failed(Vec<(String, Failure)>),
+}
+
+impl Round {
+    /// Whether there was no server, rather than one that could not serve.
+    fn is_unanswered(&self) -> bool {
+        match self {
+            Round::AlreadyRegistered(_) => false,
+            Round::Failed(failures) => failures.iter().all(|(_, failure)| failure.is_of_no_server()),
+        }
+    }
 }
 
 impl fmt::Display for Round {

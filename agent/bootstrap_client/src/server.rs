@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+use std::{io, iter};
 
 use kops_agent_plan::bootstrap::{PORT, renewal};
 use kops_agent_plan::pacing::message;
@@ -74,6 +75,8 @@ pub(super) enum Failure {
     Http(#[from] HttpError),
     #[error("it cannot be asked: {0}")]
     Unreachable(String),
+    #[error("it cannot be asked: {0}")]
+    NotListening(String),
     /// The Node of this machine is there and ready.
     #[error("this machine is registered")]
     AlreadyRegistered,
@@ -104,6 +107,11 @@ impl Failure {
     /// Whether there is nothing of that name, as at upstream's kops-controller where it is asked to renew.
     pub(super) fn is_unknown_path(&self) -> bool {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
+    }
+
+    /// Whether there is no server to ask, which asking again soon costs nothing.
+    pub(super) fn is_of_no_server(&self) -> bool {
+        matches!(self, Failure::NotListening(_) | Failure::NotInDns(_) | Failure::Placeholder(_))
     }
 
     /// Whether a server has answered.
@@ -255,9 +263,21 @@ fn first_line(bytes: &[u8]) -> String {
         .to_owned()
 }
 
+/// Whether the connection was refused, or there is no way to the host.
+fn is_refused(error: &reqwest::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let first: &dyn std::error::Error = error;
+    iter::successors(Some(first), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable))
+}
+
 fn unreachable(error: reqwest::Error) -> Failure {
     if error.is_timeout() {
         return Failure::Unreachable(format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()));
+    }
+    if is_refused(&error) {
+        return Failure::NotListening(innermost_cause(error));
     }
     let cause = innermost_cause(error);
     let is_distrusted = cause.contains("invalid peer certificate");
@@ -275,6 +295,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_plan::bootstrap::server_url;
+    use kops_agent_tests::authority::Authority;
 
     use super::*;
 
@@ -317,6 +338,32 @@ mod tests {
         }
         assert!(in_use(&parse(&["203.0.113.123", "fd00:dead:add::"])).is_err());
         assert_eq!(in_use(&parse(&["10.0.0.1"])).unwrap(), parse(&["10.0.0.1"]));
+    }
+
+    /// Why a server at this address does not answer.
+    async fn asked(at: SocketAddr) -> Failure {
+        let authority = Authority::new("kubernetes-ca").unwrap().pem;
+        let trust = kops_agent_net::tls::client_config_trusting(&authority).unwrap();
+        let server = Server::new(&format!("https://{at}"), "").unwrap();
+        server.post(&trust, &[at], None, String::new()).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_port_that_nothing_listens_on_is_no_server() {
+        // Bound, so that no other takes it.
+        let bound = tokio::net::TcpSocket::new_v4().unwrap();
+        bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let failure = asked(bound.local_addr().unwrap()).await;
+        assert!(failure.is_of_no_server() && !failure.is_answer(), "{failure}");
+        assert!(failure.to_string().contains("refused"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_up_is_one() {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (failure, ()) = tokio::join!(asked(at), async { drop(listener.accept().await) });
+        assert!(!failure.is_of_no_server(), "{failure}");
     }
 
     #[test]

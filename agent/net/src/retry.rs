@@ -51,8 +51,27 @@ impl Retries {
     pub async fn run<T, E, F>(
         &self,
         what: &str,
+        attempt: impl FnMut() -> F,
+        deadline: impl Fn(&E) -> Duration,
+    ) -> Result<T, GaveUp<E>>
+    where
+        E: Display,
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut pauses = self.pauses();
+        self.run_pausing(what, attempt, deadline, |_| pauses.next()).await
+    }
+
+    /// The same, where the pause depends on the failure before it; without one, it is the longest.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub async fn run_pausing<T, E, F>(
+        &self,
+        what: &str,
         mut attempt: impl FnMut() -> F,
         deadline: impl Fn(&E) -> Duration,
+        mut pause: impl FnMut(&E) -> Option<Duration>,
     ) -> Result<T, GaveUp<E>>
     where
         E: Display,
@@ -60,7 +79,6 @@ impl Retries {
     {
         let start = Instant::now();
         let mut attempts = 0;
-        let mut pauses = self.pauses();
         loop {
             attempts += 1;
             let error = match attempt().await {
@@ -68,7 +86,7 @@ impl Retries {
                 Err(error) => error,
             };
             let waited = start.elapsed();
-            let pause = pauses.next().unwrap_or(self.longest_pause);
+            let pause = pause(&error).unwrap_or(self.longest_pause);
             if !self.leaves_time(waited + pause, deadline(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
@@ -124,6 +142,26 @@ mod tests {
         let gave_up =
             FAST.run("test", || async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
+    }
+
+    #[tokio::test]
+    async fn a_failure_may_have_a_pause_of_its_own() {
+        let attempts = Cell::new(0);
+        let mut paused_for: Vec<&'static str> = Vec::new();
+        let attempt = || async {
+            attempts.set(attempts.get() + 1);
+            match attempts.get() {
+                1 | 2 => Err("refused"),
+                3 => Err("busy"),
+                _ => Ok(()),
+            }
+        };
+        let pause = |error: &&'static str| {
+            paused_for.push(error);
+            (*error == "refused").then_some(Duration::ZERO)
+        };
+        FAST.run_pausing("test", attempt, |_| Duration::MAX, pause).await.unwrap();
+        assert_eq!(paused_for, ["refused", "refused", "busy"]);
     }
 
     #[test]
