@@ -3,13 +3,92 @@
 //! number or bool is taken where a string is wanted (`featureGates: {X: true}`). Everything else
 //! must have the right type.
 
-use serde::de::value::{Error, StrDeserializer};
-use serde::de::{self, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, Visitor};
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, Visitor,
+};
 use serde_json::{Map, Value, map};
 
 /// A document, or a part of one, to be read as Go would.
 #[derive(Clone, Copy)]
-pub(crate) struct GoValue<'de>(pub(crate) &'de Value);
+struct GoValue<'de, 'u> {
+    value: &'de Value,
+    /// Where it is remembered which fields no type has.
+    unknown: &'u RefCell<UnknownFields<'de>>,
+}
+
+/// Why a document does not fit a type.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// The field, from the document down, as in `list[1].name`; empty for the document itself.
+    pub(crate) field: String,
+    /// What is wrong with it. Never its value: that may be secret.
+    pub(crate) problem: String,
+}
+
+impl Misfit {
+    /// The same, of a document that has the present one as this part.
+    fn within(self, part: Part<'_>) -> Misfit {
+        Misfit { field: joined(&part.to_string(), &self.field), ..self }
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+impl de::Error for Misfit {
+    fn custom<T: fmt::Display>(problem: T) -> Misfit {
+        Misfit { field: String::new(), problem: problem.to_string() }
+    }
+}
+
+/// A part of a mapping or of a list.
+#[derive(Clone, Copy, Debug)]
+enum Part<'a> {
+    Value(&'a str),
+    Item(usize),
+}
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Value(key) => f.write_str(key),
+            Part::Item(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+/// The path of a field below another.
+fn joined(above: &str, below: &str) -> String {
+    let dot = if above.is_empty() || below.is_empty() || below.starts_with('[') { "" } else { "." };
+    format!("{above}{dot}{below}")
+}
+
+/// The fields that a type does not have.
+#[derive(Debug, Default)]
+struct UnknownFields<'de> {
+    /// The part that is read now, from the document down.
+    at: Vec<Part<'de>>,
+    paths: Vec<String>,
+}
+
+/// Reads a document into a type; gives the paths of the fields that the type does not have, too.
+///
+/// # Errors
+/// The first part of it that does not fit.
+pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<String>), Misfit> {
+    let unknown = RefCell::default();
+    let read = T::deserialize(GoValue { value: document, unknown: &unknown })?;
+    Ok((read, unknown.into_inner().paths))
+}
 
 /// What a value is, for a message. Never the value itself: it may be secret.
 pub(crate) fn kind(value: &Value) -> &'static str {
@@ -24,13 +103,26 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-impl<'de> GoValue<'de> {
-    fn refuse<T>(self, wanted: &str) -> Result<T, Error> {
-        Err(Error::custom(format!("it is {}, but should be {wanted}", kind(self.0))))
+impl<'de> GoValue<'de, '_> {
+    /// Reads a part of this.
+    fn read_part<T: DeserializeSeed<'de>>(
+        self,
+        part: Part<'de>,
+        value: &'de Value,
+        seed: T,
+    ) -> Result<T::Value, Misfit> {
+        self.unknown.borrow_mut().at.push(part);
+        let read = seed.deserialize(GoValue { value, ..self });
+        self.unknown.borrow_mut().at.pop();
+        read.map_err(|misfit| misfit.within(part))
     }
 
-    fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn refuse<T>(self, wanted: &str) -> Result<T, Misfit> {
+        Err(Misfit::custom(format!("it is {}, but should be {wanted}", kind(self.value))))
+    }
+
+    fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_u64(0),
             Value::Number(number) => match (number.as_u64(), number.as_i64()) {
                 (Some(unsigned), _) => visitor.visit_u64(unsigned),
@@ -41,8 +133,8 @@ impl<'de> GoValue<'de> {
         }
     }
 
-    fn float<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn float<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_f64(0.0),
             Value::Number(number) => match number.as_f64() {
                 Some(float) => visitor.visit_f64(float),
@@ -52,8 +144,8 @@ impl<'de> GoValue<'de> {
         }
     }
 
-    fn string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_str(""),
             Value::String(string) => visitor.visit_borrowed_str(string),
             Value::Bool(bool) => visitor.visit_str(if *bool { "true" } else { "false" }),
@@ -62,18 +154,18 @@ impl<'de> GoValue<'de> {
         }
     }
 
-    fn list<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
-            Value::Null => visitor.visit_seq(Items(&[])),
-            Value::Array(items) => visitor.visit_seq(Items(items)),
+    fn list<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
+            Value::Null => visitor.visit_seq(Items::of(self, &[])),
+            Value::Array(items) => visitor.visit_seq(Items::of(self, items)),
             _ => self.refuse("a list"),
         }
     }
 
-    fn mapping<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
-            Value::Null => visitor.visit_map(Entries::none()),
-            Value::Object(entries) => visitor.visit_map(Entries::of(entries)),
+    fn mapping<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
+            Value::Null => visitor.visit_map(Entries::of(self, None)),
+            Value::Object(entries) => visitor.visit_map(Entries::of(self, Some(entries))),
             _ => self.refuse("a mapping"),
         }
     }
@@ -81,14 +173,14 @@ impl<'de> GoValue<'de> {
 
 macro_rules! forward {
     ($to:ident: $($method:ident)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
             self.$to(visitor)
         })*
     };
 }
 
-impl<'de> Deserializer<'de> for GoValue<'de> {
-    type Error = Error;
+impl<'de> Deserializer<'de> for GoValue<'de, '_> {
+    type Error = Misfit;
 
     forward!(integer: deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
                       deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64);
@@ -98,8 +190,8 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
     forward!(list: deserialize_seq);
     forward!(mapping: deserialize_map);
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(bool) => visitor.visit_bool(*bool),
             Value::Number(number) if number.is_f64() => self.float(visitor),
@@ -110,22 +202,22 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_bool(false),
             Value::Bool(bool) => visitor.visit_bool(*bool),
             _ => self.refuse("true or false"),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.0 {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         visitor.visit_unit()
     }
 
@@ -133,7 +225,7 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, Misfit> {
         visitor.visit_unit()
     }
 
@@ -141,11 +233,11 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, Misfit> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Misfit> {
         self.list(visitor)
     }
 
@@ -154,7 +246,7 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         _name: &'static str,
         _len: usize,
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, Misfit> {
         self.list(visitor)
     }
 
@@ -163,7 +255,7 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, Misfit> {
         self.mapping(visitor)
     }
 
@@ -172,60 +264,70 @@ impl<'de> Deserializer<'de> for GoValue<'de> {
         _name: &'static str,
         _variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
-        match self.0 {
+    ) -> Result<V::Value, Misfit> {
+        match self.value {
             Value::String(variant) => visitor.visit_enum(variant.as_str().into_deserializer()),
             _ => self.refuse("a string"),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
+        let mut unknown = self.unknown.borrow_mut();
+        let path = unknown.at.iter().fold(String::new(), |above, part| joined(&above, &part.to_string()));
+        unknown.paths.push(path);
         visitor.visit_unit()
     }
 }
 
-struct Items<'de>(&'de [Value]);
+struct Items<'de, 'u> {
+    list: GoValue<'de, 'u>,
+    rest: std::iter::Enumerate<std::slice::Iter<'de, Value>>,
+}
 
-impl<'de> de::SeqAccess<'de> for Items<'de> {
-    type Error = Error;
+impl<'de, 'u> Items<'de, 'u> {
+    fn of(list: GoValue<'de, 'u>, items: &'de [Value]) -> Items<'de, 'u> {
+        Items { list, rest: items.iter().enumerate() }
+    }
+}
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(None) };
-        self.0 = rest;
-        seed.deserialize(GoValue(first)).map(Some)
+impl<'de> de::SeqAccess<'de> for Items<'de, '_> {
+    type Error = Misfit;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
+        let Some((index, item)) = self.rest.next() else { return Ok(None) };
+        self.list.read_part(Part::Item(index), item, seed).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.0.len())
+        Some(self.rest.len())
     }
 }
 
-struct Entries<'de> {
+struct Entries<'de, 'u> {
+    mapping: GoValue<'de, 'u>,
     rest: Option<map::Iter<'de>>,
-    value: &'de Value,
+    /// The key that was read last, and its value.
+    entry: (&'de str, &'de Value),
 }
 
-impl<'de> Entries<'de> {
-    fn none() -> Entries<'de> {
-        Entries { rest: None, value: &Value::Null }
-    }
-
-    fn of(entries: &'de Map<String, Value>) -> Entries<'de> {
-        Entries { rest: Some(entries.iter()), value: &Value::Null }
+impl<'de, 'u> Entries<'de, 'u> {
+    fn of(mapping: GoValue<'de, 'u>, entries: Option<&'de Map<String, Value>>) -> Entries<'de, 'u> {
+        Entries { mapping, rest: entries.map(Map::iter), entry: ("", &Value::Null) }
     }
 }
 
-impl<'de> de::MapAccess<'de> for Entries<'de> {
-    type Error = Error;
+impl<'de> de::MapAccess<'de> for Entries<'de, '_> {
+    type Error = Misfit;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
         let Some((key, value)) = self.rest.as_mut().and_then(Iterator::next) else { return Ok(None) };
-        self.value = value;
-        let key: StrDeserializer<'_, Error> = key.as_str().into_deserializer();
-        seed.deserialize(key).map(Some)
+        self.entry = (key, value);
+        let deserializer: StrDeserializer<'_, Misfit> = key.as_str().into_deserializer();
+        seed.deserialize(deserializer).map(Some).map_err(|misfit| misfit.within(Part::Value(key)))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(GoValue(self.value))
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
+        let (key, value) = self.entry;
+        self.mapping.read_part(Part::Value(key), value, seed)
     }
 }

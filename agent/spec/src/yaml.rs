@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::SpecError;
-use super::go_value::{GoValue, kind};
+use super::go_value::{self, Misfit, kind};
 
 /// Reads YAML (or JSON) into `T`. Fields that `T` does not know are passed over: a newer kOps may
 /// have written them.
@@ -40,22 +40,15 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,
 ) -> Result<T, SpecError> {
-    serde_path_to_error::deserialize(GoValue(document)).map_err(|error| {
-        let path = error.path().to_string();
-        let field = if path == "." { String::new() } else { path };
-        SpecError::of_field(source_file, &field, error.into_inner().to_string())
-    })
+    let (read, _) = go_value::read(document)
+        .map_err(|Misfit { field, problem }| SpecError::of_field(source_file, &field, problem))?;
+    Ok(read)
 }
 
 /// The paths of the fields in a document that `T` does not know. A document that does not fit `T` has none:
 /// reading it says what is wrong.
 pub(crate) fn ignored_fields<T: DeserializeOwned>(document: &Value) -> Vec<String> {
-    let mut ignored = Vec::new();
-    let fits: Result<T, _> = serde_ignored::deserialize(GoValue(document), |path| {
-        // An optional field is a level of its own to serde, and none to the user.
-        ignored.push(path.to_string().replace(".?", ""));
-    });
-    if fits.is_ok() { ignored } else { Vec::new() }
+    go_value::read::<T>(document).map(|(_, unknown)| unknown).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -130,6 +123,18 @@ mod tests {
             problem("[1]"),
             "cannot read s3://bucket/cluster/file: it holds a list, but should be a YAML mapping"
         );
+    }
+
+    #[test]
+    fn unknown_fields_are_named_by_their_place_also_in_lists() {
+        let document = parse_document(
+            b"list: [{count: 1}, {counts: 2, on: true}]\ninner: {more: {count: 1}}\ngates: {any: x}\nnew: 1",
+            URL,
+        )
+        .unwrap();
+        assert_eq!(ignored_fields::<Outer>(&document), ["inner.more", "list[1].counts", "new"]);
+        let misfit = parse_document(b"{inner: [], new: 1}", URL).unwrap();
+        assert!(ignored_fields::<Outer>(&misfit).is_empty());
     }
 
     #[test]
