@@ -21,8 +21,10 @@ use kops_agent_plan::identity::host::NAMESPACE;
 use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
+use kube::core::{ApiResource, Object};
 use kube::{Client, Error};
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::configuration::{options, store};
@@ -230,10 +232,12 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
     let client = administrator(&args.admin_kubeconfig)?;
     let nodes: Api<Node> = Api::all(client.clone());
     let selected = ListParams::default().labels(CONTROL_PLANE);
-    let nodes = within(nodes.list(&selected)).await.context("listing the Nodes of the control plane")?;
+    let nodes =
+        within(nodes.list_metadata(&selected)).await.context("listing the Nodes of the control plane")?;
     let control_plane: BTreeSet<String> =
         nodes.items.into_iter().filter_map(|node| node.metadata.name).collect();
-    let pods: Api<Pod> = Api::namespaced(client, lease::NAMESPACE);
+    let pods: Api<PodObject> =
+        Api::namespaced_with(client, lease::NAMESPACE, &ApiResource::erase::<Pod>(&()));
     let pods = within(pods.list(&ListParams::default())).await.context("listing the pods of kube-system")?;
     let pods: Vec<decide::Pod> = pods.items.into_iter().map(pod).collect();
     let missing = decide::unpublished(&name, &pods, &control_plane);
@@ -263,14 +267,23 @@ async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
-fn pod(pod: Pod) -> decide::Pod {
-    let spec = pod.spec.unwrap_or_default();
+/// A pod with the little that is looked at here. All that a pod can have would be a fiftieth of this program.
+type PodObject = Object<PodSpec, IgnoredAny>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    node_name: String,
+    host_network: bool,
+}
+
+fn pod(pod: PodObject) -> decide::Pod {
     let annotations = pod.metadata.annotations.unwrap_or_default();
     let app = pod.metadata.labels.and_then(|labels| labels.get("k8s-app").cloned());
     decide::Pod {
         name: pod.metadata.name.unwrap_or_default(),
-        node: spec.node_name.unwrap_or_default(),
-        has_host_network: spec.host_network == Some(true),
+        node: pod.spec.node_name,
+        has_host_network: pod.spec.host_network,
         internal_names: annotations.get(INTERNAL_NAMES).cloned().unwrap_or_default(),
         is_of_upstream: app.as_deref() == Some(UPSTREAM_APP),
     }
