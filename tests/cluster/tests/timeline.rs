@@ -104,9 +104,7 @@ pub fn table(rows: &[Row], floor: &[(&'static str, Duration)]) -> (String, f64) 
             row.machine, row.runs, row.converged, row.ready
         );
     }
-    let last = |ends: &mut dyn Iterator<Item = f64>| ends.fold(0.0, f64::max);
-    let ours = last(&mut rows.iter().map(|row| row.ready));
-    let alone = last(&mut floor.iter().map(|(_, ready)| ready.as_secs_f64()));
+    let (ours, alone) = (last(rows.iter().map(|row| row.ready)), last_of(floor));
     let ratio = ours / alone;
     let _ = writeln!(
         table,
@@ -115,11 +113,58 @@ pub fn table(rows: &[Row], floor: &[(&'static str, Duration)]) -> (String, f64) 
     (table, ratio)
 }
 
+/// How many clusters are measured where `KOPS_AGENT_CLUSTER_ROUNDS` does not say.
+const ROUNDS: usize = 5;
+
+/// Has blank machines become a cluster again and again, each time against its own floor: what a kubelet's back-off does to one of
+/// them is a third of its time.
+#[test]
+#[ignore = "measures: tests/bench/run cluster"]
+#[allow(clippy::print_stdout)]
+fn measured_time() {
+    let rounds = std::env::var("KOPS_AGENT_CLUSTER_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let (mut ends, mut alone, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    println!(
+        "| round | the last worker has converged, s | the last Node is Ready, s | with all on the disks, s | ratio |"
+    );
+    println!("| ---: | ---: | ---: | ---: | ---: |");
+    for round in 1..=rounds {
+        let cluster = Cluster::power_on("trixie");
+        let ready = scene::nodes_become_ready(&cluster, cluster.since);
+        let rows = of(&cluster, &ready);
+        let floor = floor(&cluster);
+        let converged = last(rows.iter().map(|row| row.converged));
+        let (end, floor) = (last(rows.iter().map(|row| row.ready)), last_of(&floor));
+        println!("| {round} | {converged:.1} | {end:.1} | {floor:.1} | {:.2} |", end / floor);
+        ends.push(end);
+        alone.push(floor);
+        ratios.push(end / floor);
+    }
+    let ratio = median(ratios);
+    println!("| median | | {:.1} | {:.1} | {ratio:.2} |", median(ends), median(alone));
+    assert!(ratio <= RATIO, "a cluster takes {ratio:.2} of its floor to come to be, and {RATIO} is promised");
+}
+
+/// Of an even number of values, what is half-way between the two in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+fn last(ends: impl Iterator<Item = f64>) -> f64 {
+    ends.fold(0.0, f64::max)
+}
+
+fn last_of(ready: &[(&str, Duration)]) -> f64 {
+    last(ready.iter().map(|(_, ready)| ready.as_secs_f64()))
+}
+
 /// Draws the rows as an SVG file.
 pub fn draw(rows: &[Row], floor: &[(&'static str, Duration)], file: &Path) {
     const SECOND: f64 = 24.0;
     const LEFT: f64 = 110.0;
-    let end = rows.iter().map(|row| row.ready).fold(0.0, f64::max).ceil() + 1.0;
+    let end = last(rows.iter().map(|row| row.ready)).ceil() + 1.0;
     let height = 70 * rows.len() + 40;
     let width = LEFT + end * SECOND;
     let mut svg = format!(
