@@ -48,7 +48,7 @@ impl ApiServer {
     pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
-        let authority = Authority::new("kubernetes-ca")?;
+        let authority = Authority::of_rsa("kubernetes-ca")?;
         fs::write(path("ca.crt"), &authority.pem)?;
         let Pair { certificate, private_key: key } = authority.issue(&Holder::Server.params()?)?;
         fs::write(path("server.crt"), certificate)?;

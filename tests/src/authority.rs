@@ -2,7 +2,7 @@
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
+    PKCS_RSA_SHA256, RsaKeySize, date_time_ymd,
 };
 use time::OffsetDateTime;
 
@@ -37,6 +37,16 @@ impl Authority {
     /// If there is no randomness to be had.
     pub fn new(name: &str) -> anyhow::Result<Authority> {
         Authority::of_key(name, KeyPair::generate()?, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
+    }
+
+    /// The same with an RSA key, as kOps' authorities have: an API server verifies a client's certificate at each request, and by
+    /// another kind of key that takes it another time.
+    ///
+    /// # Errors
+    /// If there is no randomness to be had.
+    pub fn of_rsa(name: &str) -> anyhow::Result<Authority> {
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        Authority::of_key(name, key, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
     }
 
     /// One of this common name and key, valid from one instant to another.
