@@ -77,6 +77,16 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     assert_eq!(code, Some(1), "{said}");
     assert!(line(&said, "names").contains("unknown") && said.contains("--admin-kubeconfig"), "{said}");
 
+    // As a cluster of kOps' is where nothing of kops-agent's was applied.
+    cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
+    let (code, said) = cluster.check_takeover(&health);
+    assert_eq!(code, Some(4), "{said}");
+    let rights = line(&said, "rights");
+    for part in ["NOT READY", "list leases", "update leases", "namespace kops-agent", "rbac.yaml"] {
+        assert!(rights.contains(part), "no {part:?} in {said}");
+    }
+    assert!(!rights.contains("patch nodes"), "{said}");
+
     cluster.kubectl(&["delete", "clusterrolebinding", "kops-controller"]);
     let (code, said) = cluster.check_takeover(&health);
     assert_eq!(code, Some(4), "{said}");
