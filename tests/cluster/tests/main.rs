@@ -7,12 +7,15 @@
 
 mod cloud_controller;
 mod cluster;
+mod fake_nodes;
 mod kept;
 mod liars;
 mod life;
+mod rollout;
 mod scene;
 mod store;
 mod timeline;
+mod witness;
 mod workload;
 mod world;
 
@@ -42,7 +45,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 9] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
@@ -51,6 +54,7 @@ const SCENARIOS: [(&str, Scenario); 8] = [
     ("worker-reboot", life::a_worker_reboots),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
+    ("paced-rollout", rollout::paced),
 ];
 /// Those of a run that names none.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
@@ -75,7 +79,7 @@ fn wanted() -> Vec<(&'static str, Scenario)> {
 fn blank_machines_become_a_cluster() {
     let scenarios = wanted();
     step("power on");
-    let cluster = Cluster::power_on("trixie");
+    let cluster = Cluster::power_on("trixie", &cluster::MACHINES);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
     let timeline = timeline::of(&cluster, &ready);
@@ -90,7 +94,7 @@ fn blank_machines_become_a_cluster() {
     step("what a cloud's controller does");
     cloud_controller::initializes_nodes(&cluster);
     step("a workload");
-    workload::runs_on_both_workers(&cluster);
+    workload::runs_on_all_workers(&cluster);
     workload::pods_reach_each_other(&cluster);
     workload::logs_are_read(&cluster);
     let mut times = String::new();
