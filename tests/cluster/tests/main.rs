@@ -11,6 +11,7 @@ mod fake_nodes;
 mod kept;
 mod liars;
 mod life;
+mod quorum;
 mod rollout;
 mod scene;
 mod store;
@@ -112,5 +113,29 @@ fn blank_machines_become_a_cluster() {
         timeline::draw(&timeline, &floor, Path::new(&file));
     }
     println!("the ratio is {ratio:.2}");
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run three-control-planes"]
+fn three_control_planes_outlive_the_loss_of_one() {
+    step("power on");
+    let cluster = Cluster::power_on("trixie", &quorum::MACHINES);
+    let _kept = kept::Kept(&cluster);
+    scene::nodes_become_ready(&cluster, cluster.since);
+    step("the control planes");
+    scene::the_control_plane_is_up(&cluster);
+    scene::add_ons_are_applied(&cluster);
+    quorum::nodes_are_labelled(&cluster);
+    cloud_controller::initializes_nodes(&cluster);
+    workload::runs_on_all_workers(&cluster);
+    workload::pods_reach_each_other(&cluster);
+    step("one is lost");
+    let uids = quorum::uids(&cluster);
+    let first = quorum::one_is_lost(&cluster);
+    step("two are lost");
+    let second = quorum::two_are_lost(&cluster, first);
+    step("all are back");
+    quorum::all_are_back(&cluster, [first, second], &uids);
     step("the end");
 }

@@ -72,9 +72,10 @@ fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
 }
 
 fn pods(cluster: &Cluster) -> Vec<Pod> {
-    let list: Value =
-        serde_json::from_str(&cluster.run_kubectl(&["get", "pods", "--selector=app=hello", "--output=json"]))
-            .unwrap();
+    // A machine that reboots leaves pods that have failed, beside those in their place.
+    let there_are =
+        ["get", "pods", "--selector=app=hello", "--field-selector=status.phase!=Failed", "--output=json"];
+    let list: Value = serde_json::from_str(&cluster.run_kubectl(&there_are)).unwrap();
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
