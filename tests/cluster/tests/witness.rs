@@ -71,6 +71,21 @@ impl Witness<'_> {
             let read = Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok);
             events.extend(read.map(|event| (version(&event["object"]), name, event)));
         }
+        States::of(events, pods)
+    }
+
+    /// Ends watching.
+    pub fn ends(self) {
+        for (name, _) in WATCHED {
+            self.0.control_plane().run(&["systemctl", "stop", &unit(name)]);
+            self.0.control_plane().run(&["rm", &file(name)]);
+        }
+    }
+}
+
+impl States {
+    /// Those that these events tell of, each with its version and of what it is.
+    fn of(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
         events.sort_by_key(|(version, ..)| *version);
         let mut states = States::default();
         for (_, name, event) in &events {
@@ -85,16 +100,6 @@ impl Witness<'_> {
         states
     }
 
-    /// Ends watching.
-    pub fn ends(self) {
-        for (name, _) in WATCHED {
-            self.0.control_plane().run(&["systemctl", "stop", &unit(name)]);
-            self.0.control_plane().run(&["rm", &file(name)]);
-        }
-    }
-}
-
-impl States {
     fn lease(&mut self, lease: &Value, is_there: bool) {
         let text =
             |pointer: &str| lease.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -182,4 +187,50 @@ fn version(object: &Value) -> u64 {
 
 fn second(time: &str) -> String {
     time.chars().take("2026-01-01T00:00:00".len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(version: u64, number: u32, holder: &str) -> (u64, &'static str, Value) {
+        let (acquired, renewed) =
+            ("2026-01-01T00:00:00.000000Z", format!("2026-01-01T00:00:{version:02}.000000Z"));
+        let metadata =
+            json!({"name": format!("slot.{number}"), "labels": {"kops-agent/disruption-group": "nodes"}});
+        let spec = json!({"holderIdentity": holder, "acquireTime": acquired, "renewTime": renewed});
+        (version, "leases", json!({"type": "MODIFIED", "object": {"metadata": metadata, "spec": spec}}))
+    }
+
+    fn node(version: u64, name: &str, is_cordoned: bool) -> (u64, &'static str, Value) {
+        let object = json!({"metadata": {"name": name}, "spec": {"unschedulable": is_cordoned}});
+        (version, "nodes", json!({"type": "MODIFIED", "object": object}))
+    }
+
+    #[test]
+    fn slots_are_counted_in_the_order_in_which_they_were_written() {
+        let events = vec![lease(9, 0, ""), lease(3, 1, "b"), lease(1, 0, "a"), lease(4, 1, "")];
+        let states = States::of(events, 0);
+        assert_eq!(states.most_holders("nodes"), 2);
+        assert!(states.holders("nodes").is_empty());
+        let turns: Vec<(&str, &str)> =
+            states.turns.iter().map(|turn| (turn.node.as_str(), turn.until.as_str())).collect();
+        assert_eq!(turns, [("b", "2026-01-01T00:00:04"), ("a", "2026-01-01T00:00:09")]);
+        let one_after_another = vec![lease(1, 0, "a"), lease(2, 0, ""), lease(3, 1, "b")];
+        assert_eq!(States::of(one_after_another, 0).most_holders("nodes"), 1);
+    }
+
+    #[test]
+    fn a_cordon_belongs_into_a_slot() {
+        let within = [lease(1, 0, "a"), node(2, "a", true), node(3, "a", false), lease(4, 0, "")];
+        assert!(States::of(within.to_vec(), 0).cordoned().is_empty());
+        for of in [[1, 2, 4, 3], [2, 1, 3, 4]] {
+            let moved =
+                within.iter().zip(of).map(|((_, name, event), version)| (version, *name, event.clone()));
+            let moved: Vec<_> = moved.collect();
+            assert!(std::panic::catch_unwind(|| States::of(moved, 0)).is_err(), "{of:?}");
+        }
+    }
 }
