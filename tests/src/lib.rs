@@ -6,6 +6,7 @@ pub mod autoscaling;
 pub mod azure;
 pub mod azure_blob;
 pub mod digital_ocean;
+pub mod dns_controller;
 pub mod downloads;
 pub mod ec2;
 pub mod example_cluster;

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kops_agent_machines::instance::{self, hostname};
@@ -20,7 +21,7 @@ use kops_agent_tests::sts::Principal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::world::{World, apt_source};
 use crate::{CONTROL_PLANE_ADDRESS, agent, programs};
 
@@ -40,12 +41,25 @@ pub struct Member {
     pub address: Ipv4Addr,
 }
 
+impl Member {
+    /// Whether it is a control plane.
+    pub fn is_control_plane(&self) -> bool {
+        store::is_control_plane(self.group)
+    }
+}
+
 /// What there is of a machine before it is powered on.
 pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
     pub address: Ipv4Addr,
+}
+
+impl Plan {
+    fn is_control_plane(&self) -> bool {
+        store::is_control_plane(self.group)
+    }
 }
 
 /// The machines of the scene.
@@ -71,6 +85,8 @@ pub struct Cluster {
     pub since: Instant,
     /// The same in seconds of the host's clock, by which machines' journals go.
     pub powered_on: f64,
+    /// Which of the members is asked what the API server says.
+    asked: AtomicUsize,
     /// When each Node was first seen Ready by one look at all of them.
     seen: Mutex<BTreeMap<String, Instant>>,
     pub store: Store,
@@ -83,26 +99,31 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Powers its machines on, and waits for nothing.
-    pub fn power_on(suite: &str) -> Cluster {
+    /// Powers its machines on, of which the control planes come first, and waits for nothing.
+    pub fn power_on(suite: &str, machines: &'static [Plan]) -> Cluster {
         let root = PathBuf::from(script("machines/root", &[suite]).trim());
         let kube = PathBuf::from(script("kube/build", &[]).trim());
         let built = built(&kube);
-        let plans = || MACHINES.iter().chain([&SPARE]);
+        let plans = || machines.iter().chain([&SPARE]);
         let network = Network::up(&plans().map(|plan| (plan.name, plan.address)).collect::<Vec<_>>());
         let folder = tempfile::tempdir().unwrap();
         let downloads = built.join("downloads");
-        let store = Store::write(folder.path(), &kube, &downloads);
+        let control_planes: Vec<_> = machines
+            .iter()
+            .filter(|plan| plan.is_control_plane())
+            .map(|plan| (plan.group, plan.address))
+            .collect();
+        let store = Store::write(folder.path(), &kube, &downloads, &control_planes);
         let mirror = [downloads, built.join("release")];
         let mut world =
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
 
         let mut told = BTreeMap::new();
         for plan in plans() {
-            let role = if plan.group == CONTROL_PLANE { "masters" } else { "nodes" };
+            let role = if plan.is_control_plane() { "masters" } else { "nodes" };
             let principal = Principal::instance(&format!("{role}.{CLUSTER}"), plan.id);
             world.sts.put(&principal);
-            if plan.group == CONTROL_PLANE {
+            if plan.is_control_plane() {
                 world.ec2.permit(&principal.access_key);
             }
             let instance = Ec2Instance {
@@ -111,8 +132,7 @@ impl Cluster {
             };
             world.ec2.put(plan.id, instance);
             // Workers get no access to the store.
-            let environment =
-                if plan.group == CONTROL_PLANE { world.store_environment() } else { Vec::new() };
+            let environment = if plan.is_control_plane() { world.store_environment() } else { Vec::new() };
             let user_data = user_data(&store.update(plan.group), &built.join("release"), &environment);
             told.insert(IpAddr::from(plan.address), instance_metadata(plan, &principal, user_data));
         }
@@ -122,7 +142,7 @@ impl Cluster {
         let root = root.join("rootfs");
         let (since, powered_on) = (Instant::now(), uptime());
         let members = std::thread::scope(|scope| {
-            let starting: Vec<_> = MACHINES
+            let starting: Vec<_> = machines
                 .iter()
                 .map(|plan| scope.spawn(|| power_on(plan, &network, &root, world.authority())))
                 .collect();
@@ -132,6 +152,7 @@ impl Cluster {
             members,
             since,
             powered_on,
+            asked: AtomicUsize::new(0),
             seen: Mutex::default(),
             store,
             world,
@@ -155,14 +176,34 @@ impl Cluster {
         power_on(&SPARE, &self.network, &self.root, self.world.authority())
     }
 
-    /// The machine of the control plane.
+    /// The control plane that is asked what the API server says.
+    pub fn asked(&self) -> &Member {
+        &self.members[self.asked.load(Ordering::Relaxed)]
+    }
+
+    /// Asks this control plane from now on.
+    pub fn ask(&self, control_plane: &Member) {
+        let number = self.members.iter().position(|member| member.id == control_plane.id).unwrap();
+        self.asked.store(number, Ordering::Relaxed);
+    }
+
+    /// The machine of the control plane that is asked.
     pub fn control_plane(&self) -> &Machine {
-        &self.members[0].machine
+        &self.asked().machine
+    }
+
+    /// All control planes.
+    pub fn control_planes(&self) -> &[Member] {
+        &self.members[..self.number_of_control_planes()]
     }
 
     /// The machines of workers.
     pub fn workers(&self) -> &[Member] {
-        &self.members[1..]
+        &self.members[self.number_of_control_planes()..]
+    }
+
+    fn number_of_control_planes(&self) -> usize {
+        self.members.iter().filter(|member| member.is_control_plane()).count()
     }
 
     /// The worker of a group.
@@ -286,7 +327,7 @@ fn install(files: &Path, plan: &Plan, root: &Path, authority: &str) {
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
-    if plan.group == CONTROL_PLANE {
+    if plan.is_control_plane() {
         // Control-plane mode is asked for, as an operator's image or user-data does.
         write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
     }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use kops_agent_machines::bootstrap::{Answer, ask, certificate_request, try_ask};
+use kops_agent_machines::bootstrap::{Answer, KeyPair, ask, new_key, request_for, try_ask};
 use kops_agent_tests::ec2::Instance;
 use kops_agent_tests::example_store::{CLUSTER, NODES, REGION};
 use kops_agent_tests::sts::Principal;
@@ -12,26 +12,38 @@ use crate::CONTROL_PLANE_ADDRESS;
 use crate::cluster::Cluster;
 
 const STS: &str = "sts.eu-west-1.amazonaws.com";
+
 /// A machine that has not joined yet, and a key of its own.
 pub struct Newcomer {
     principal: Principal,
-    request: String,
+    pub key: KeyPair,
+    pub request: String,
 }
 
 impl Newcomer {
     /// A machine of the group `nodes`, which the cloud knows.
     pub fn of_nodes(cluster: &Cluster, id: &str) -> Newcomer {
+        Newcomer::of_group(cluster, NODES, id)
+    }
+
+    /// A machine of a group, which the cloud knows.
+    pub fn of_group(cluster: &Cluster, group: &str, id: &str) -> Newcomer {
         let principal = Principal::instance(&format!("nodes.{CLUSTER}"), id);
         cluster.world.sts.put(&principal);
-        cluster.world.ec2.put(id, Instance::of_group(CLUSTER, NODES));
-        Newcomer { principal, request: certificate_request() }
+        cluster.world.ec2.put(id, Instance::of_group(CLUSTER, group));
+        let key = new_key();
+        Newcomer { principal, request: request_for(&key), key }
+    }
+
+    /// What it shows of itself for its request.
+    pub fn token(&self) -> String {
+        self.principal.token_v1(STS, REGION, self.request.as_bytes(), now())
     }
 
     /// Asks for its certificate once; the status of the answer, if there is one.
     pub fn try_join(&self, cluster: &Cluster) -> Option<u16> {
-        let token = self.principal.token_v1(STS, REGION, self.request.as_bytes(), now());
         let worker = &cluster.workers()[0].machine;
-        try_ask(worker, CONTROL_PLANE_ADDRESS, &token, &self.request).map(|answer| answer.status)
+        try_ask(worker, CONTROL_PLANE_ADDRESS, &self.token(), &self.request).map(|answer| answer.status)
     }
 }
 
@@ -39,7 +51,7 @@ impl Newcomer {
 pub fn get_nothing(cluster: &Cluster) {
     let node = |id: &str| Principal::instance(&format!("nodes.{CLUSTER}"), id);
     let (world, worker) = (&cluster.world, &cluster.workers()[0].machine);
-    let Newcomer { principal: honest, request } = Newcomer::of_nodes(cluster, "i-0d3a0c0ffee0000a1");
+    let Newcomer { principal: honest, request, .. } = Newcomer::of_nodes(cluster, "i-0d3a0c0ffee0000a1");
 
     let unknown = node("i-0d3a0c0ffee0000a2");
     let of_another_cluster = node("i-0d3a0c0ffee0000a3");

@@ -10,7 +10,8 @@ use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
 use crate::liars::Newcomer;
 use crate::workload;
 
-const AT_BOOT: &str = "kops-configuration.service";
+/// What converges at boot.
+pub const AT_BOOT: &str = "kops-configuration.service";
 const CONTROLLER: &str = "kops-agent-controller.service";
 /// How many machines join at once.
 const JOINING: usize = 20;
@@ -114,7 +115,7 @@ pub fn a_worker_reboots(cluster: &Cluster) {
     cluster.until("it is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
     assert_ne!(boot_id(worker), boot);
     assert_eq!(worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]), certificate);
-    workload::runs_on_both_workers(cluster);
+    workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);
 }
 
@@ -175,12 +176,12 @@ pub fn the_controller_is_killed_while_machines_join(cluster: &Cluster) {
 
 /// Has what converges at boot run.
 #[track_caller]
-fn converge(member: &Member) {
+pub fn converge(member: &Member) {
     let ended = member.machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 
 /// Since when the machine's systemd runs; machines of tests share the kernel and its boot id.
-fn boot_id(member: &Member) -> String {
+pub fn boot_id(member: &Member) -> String {
     member.machine.run(&["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
 }

@@ -7,12 +7,16 @@
 
 mod cloud_controller;
 mod cluster;
+mod fake_nodes;
 mod kept;
 mod liars;
 mod life;
+mod quorum;
+mod rollout;
 mod scene;
 mod store;
 mod timeline;
+mod witness;
 mod workload;
 mod world;
 
@@ -42,7 +46,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 9] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
@@ -51,6 +55,7 @@ const SCENARIOS: [(&str, Scenario); 8] = [
     ("worker-reboot", life::a_worker_reboots),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
+    ("paced-rollout", rollout::paced),
 ];
 /// Those of a run that names none.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
@@ -75,7 +80,7 @@ fn wanted() -> Vec<(&'static str, Scenario)> {
 fn blank_machines_become_a_cluster() {
     let scenarios = wanted();
     step("power on");
-    let cluster = Cluster::power_on("trixie");
+    let cluster = Cluster::power_on("trixie", &cluster::MACHINES);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
     let timeline = timeline::of(&cluster, &ready);
@@ -90,7 +95,7 @@ fn blank_machines_become_a_cluster() {
     step("what a cloud's controller does");
     cloud_controller::initializes_nodes(&cluster);
     step("a workload");
-    workload::runs_on_both_workers(&cluster);
+    workload::runs_on_all_workers(&cluster);
     workload::pods_reach_each_other(&cluster);
     workload::logs_are_read(&cluster);
     let mut times = String::new();
@@ -108,5 +113,29 @@ fn blank_machines_become_a_cluster() {
         timeline::draw(&timeline, &floor, Path::new(&file));
     }
     println!("the ratio is {ratio:.2}");
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run three-control-planes"]
+fn three_control_planes_outlive_the_loss_of_one() {
+    step("power on");
+    let cluster = Cluster::power_on("trixie", &quorum::MACHINES);
+    let _kept = kept::Kept(&cluster);
+    scene::nodes_become_ready(&cluster, cluster.since);
+    step("the control planes");
+    scene::the_control_plane_is_up(&cluster);
+    scene::add_ons_are_applied(&cluster);
+    quorum::nodes_are_labelled(&cluster);
+    cloud_controller::initializes_nodes(&cluster);
+    workload::runs_on_all_workers(&cluster);
+    workload::pods_reach_each_other(&cluster);
+    step("one is lost");
+    let uids = quorum::uids(&cluster);
+    let first = quorum::one_is_lost(&cluster);
+    step("two are lost");
+    let second = quorum::two_are_lost(&cluster, first);
+    step("all are back");
+    quorum::all_are_back(&cluster, [first, second], &uids);
     step("the end");
 }

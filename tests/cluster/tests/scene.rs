@@ -27,18 +27,19 @@ pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static st
     ready
 }
 
-/// The static pods of the control plane run, from the manifests that the agent has written.
+/// The static pods of each control plane run, from the manifests that the agent has written.
 pub fn the_control_plane_is_up(cluster: &Cluster) {
-    let node = cluster.members[0].id;
-    for component in [
-        "kube-apiserver",
-        "kube-controller-manager",
-        "kube-scheduler",
-        "etcd-manager-main",
-        "etcd-manager-events",
-        "kube-proxy",
-    ] {
-        static_pod_runs(cluster.control_plane(), &format!("{component}-{node}"));
+    for member in cluster.control_planes() {
+        for component in [
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "etcd-manager-main",
+            "etcd-manager-events",
+            "kube-proxy",
+        ] {
+            static_pod_runs(&member.machine, &format!("{component}-{}", member.id));
+        }
     }
 }
 

@@ -1,23 +1,24 @@
 //! The state store that kOps would leave for this cluster, and what each machine is told at boot.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_machines::assets::etcd_pod;
+use kops_agent_machines::assets::etcd_member;
 use kops_agent_machines::path_of;
 use kops_agent_plan::digest::sha256_hex;
-use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore};
+use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 use kops_agent_tests::kops_controller::server_name;
 use kops_agent_tests::machine_metadata::Cloud;
 use kops_agent_tests::machine_store;
 use serde_yaml::{Mapping, Sequence, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::agent;
 use crate::world::{MIRROR, REGISTRY};
-use crate::{CONTROL_PLANE_ADDRESS, agent};
 
 /// The add-ons of the channel: a name, an id and a manifest of each.
 pub const ADDONS: [(&str, &str, &str); 4] = [
@@ -32,29 +33,63 @@ pub struct Store {
     example: ExampleStore,
     /// Where the mirror has its files.
     downloads: PathBuf,
+    /// Where the control planes are.
+    control_planes: Vec<Ipv4Addr>,
 }
 
 impl Store {
-    /// Writes it to `folder`, for downloads that are in another.
-    pub fn write(folder: &Path, kube: &Path, downloads: &Path) -> Store {
+    /// Writes it to `folder`, for downloads that are in another, and for control planes of these groups at these addresses.
+    pub fn write(folder: &Path, kube: &Path, downloads: &Path, control_planes: &[(&str, Ipv4Addr)]) -> Store {
         let releases = machine_store::built_releases(kube).unwrap();
         let overlay = path_of("cluster/store");
         let mirror = format!("http://{MIRROR}");
         let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &[overlay]).unwrap();
-        let store = Store { example, downloads: downloads.to_owned() };
+        let addresses: Vec<Ipv4Addr> = control_planes.iter().map(|(_, address)| *address).collect();
+        let store = Store { example, downloads: downloads.to_owned(), control_planes: addresses };
         // kOps writes the names of images as `assets.containerRegistry` has them.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&store.example.cluster_folder(), &named).unwrap();
-        for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
-            let file = store.path(&format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
-            fs::write(file, etcd_pod(REGISTRY, name, client, peer)).unwrap();
-        }
+        store.put_control_planes(control_planes);
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
         let of_rbac = store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml");
         fs::create_dir_all(of_rbac.parent().unwrap()).unwrap();
         fs::write(of_rbac, rbac).unwrap();
         store.put_addons(&ADDONS);
         store
+    }
+
+    /// Makes of the one control plane's group one for each, whose etcds are members of one cluster.
+    fn put_control_planes(&self, groups: &[(&str, Ipv4Addr)]) {
+        let example = fs::read_to_string(self.path(&format!("instancegroup/{CONTROL_PLANE}"))).unwrap();
+        for (number, (group, _)) in groups.iter().enumerate() {
+            fs::write(self.path(&format!("instancegroup/{group}")), example.replace(CONTROL_PLANE, group))
+                .unwrap();
+            for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
+                let pod = etcd_member(REGISTRY, name, [client, peer], number, &self.control_planes);
+                fs::write(self.path(&format!("manifests/etcd/{name}-{group}.yaml")), pod).unwrap();
+            }
+        }
+        if groups.len() == 1 {
+            return;
+        }
+        let members = groups.iter().enumerate().map(|(number, (group, _))| {
+            let name = char::from(b'a' + u8::try_from(number).unwrap());
+            format!("{{name: {name}, instanceGroup: {group}, encryptedVolume: true}}")
+        });
+        let members = members.collect::<Vec<_>>().join(", ");
+        let file = self.path("cluster-completed.spec");
+        let mut cluster: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        for etcd in cluster["spec"]["etcdClusters"].as_sequence_mut().unwrap() {
+            let patch = format!("{{etcdMembers: [{members}]}}");
+            machine_store::merge(etcd, serde_yaml::from_str(&patch).unwrap());
+        }
+        let patch = format!(
+            "{{spec: {{kubeAPIServer: {{apiServerCount: {}}}, kubeControllerManager: {{leaderElection: {{leaderElect: true}}}}, \
+             kubeScheduler: {{leaderElection: {{leaderElect: true}}}}}}}}",
+            groups.len()
+        );
+        machine_store::merge(&mut cluster, serde_yaml::from_str(&patch).unwrap());
+        fs::write(file, serde_yaml::to_string(&cluster).unwrap()).unwrap();
     }
 
     /// The folder whose folders are buckets.
@@ -128,7 +163,7 @@ impl Store {
             .unwrap();
         assert!(derived.status.success(), "{}", String::from_utf8_lossy(&derived.stderr));
         fs::remove_file(hashes).unwrap();
-        let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
+        let role = if is_control_plane(group) { "control-plane" } else { "node" };
         let file = self.path(&format!("igconfig/{role}/{group}/nodeupconfig.yaml"));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, &derived.stdout).unwrap();
@@ -137,18 +172,21 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        if group == CONTROL_PLANE {
-            return fs::read_to_string(self.example.kube_env(group)).unwrap();
-        }
-        // As those of the example's workers, of whichever group.
-        let example = fs::read_to_string(self.example.kube_env("nodes")).unwrap();
+        // As those of the example's machines of its role, of whichever group.
+        let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
+        let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();
-        let patch = format!(
-            "{{APIServerIPs: [{CONTROL_PLANE_ADDRESS}], InstanceGroupName: {group}, ConfigServer: {{tlsServerName: {}, \
-             servers: ['https://{CONTROL_PLANE_ADDRESS}:3988/']}}}}",
-            server_name()
-        );
-        machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());
+        config["InstanceGroupName"] = group.into();
+        if !is_control_plane(group) {
+            let servers = self.control_planes.iter().map(|address| format!("https://{address}:3988/"));
+            let servers: Vec<String> = servers.collect();
+            let patch = format!(
+                "{{APIServerIPs: {:?}, ConfigServer: {{tlsServerName: {}, servers: {servers:?}}}}}",
+                self.control_planes.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>(),
+                server_name()
+            );
+            machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());
+        }
         serde_yaml::to_string(&config).unwrap()
     }
 
@@ -172,4 +210,9 @@ impl Store {
         }
         lines
     }
+}
+
+/// Whether a group is of control planes.
+pub fn is_control_plane(group: &str) -> bool {
+    group.starts_with("control-plane")
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -91,8 +92,24 @@ fn iptables() -> Vec<(String, Vec<u8>)> {
     programs.chain(loaded).collect()
 }
 
-/// The pod of an etcd cluster with the stand-in for etcd-manager of this registry, without the volumes that etcd-manager would look for.
+/// The pod of an etcd cluster of one member with the stand-in for etcd-manager of this registry.
 pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
+    etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST])
+}
+
+/// The pod of the member with this number of an etcd cluster, whose members are at these addresses; at these ports each has its clients
+/// and its peers. It has not the volumes that etcd-manager would look for.
+pub fn etcd_member(
+    registry: &str,
+    name: &str,
+    [client, peer]: [u16; 2],
+    number: usize,
+    addresses: &[Ipv4Addr],
+) -> String {
+    let url = |address: &Ipv4Addr| format!("https://{address}:{peer}");
+    let member = |(number, address): (usize, &Ipv4Addr)| format!("member-{number}={}", url(address));
+    let members = addresses.iter().enumerate().map(member).collect::<Vec<_>>().join(",");
+    let at = url(&addresses[number]);
     format!(
         "apiVersion: v1
 kind: Pod
@@ -108,7 +125,9 @@ spec:
     - --also-stdout
     - /ko-app/etcd-manager
     - --client-urls=https://127.0.0.1:{client}
-    - --peer-urls=https://127.0.0.1:{peer}
+    - --peer-urls={at}
+    - --name=member-{number}
+    - --members={members}
     command:
     - /go-runner
     image: {registry}/etcd-manager/etcd-manager-slim:v3.0.20260707

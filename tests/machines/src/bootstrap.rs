@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::kops_controller::server_name;
-use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
+pub use rcgen::KeyPair;
+use rcgen::{PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
 use serde_json::json;
 
 use crate::machine::Machine;
@@ -54,7 +55,16 @@ fn read(printed: &str) -> Answer {
 
 /// A request for a kubelet's certificate, with a key of its own.
 pub fn certificate_request() -> String {
-    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    request_for(&new_key())
+}
+
+/// A key as kubelets have them.
+pub fn new_key() -> KeyPair {
+    KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap()
+}
+
+/// A request for a kubelet's certificate for this key.
+pub fn request_for(key: &KeyPair) -> String {
     let key = STANDARD.encode(key.subject_public_key_info());
     let key = format!("-----BEGIN RSA PUBLIC KEY-----\n{key}\n-----END RSA PUBLIC KEY-----\n");
     json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {"kubelet": key}}).to_string()

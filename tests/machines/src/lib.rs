@@ -4,6 +4,7 @@
 
 pub mod assets;
 pub mod bootstrap;
+pub mod client;
 pub mod containers;
 pub mod instance;
 pub mod machine;

@@ -1,12 +1,15 @@
 //! A closed network for the machines of one test, and sockets in it for what the test serves them.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::process::{self, Command};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 
 use crate::script;
 
@@ -59,6 +62,19 @@ impl Network {
         self.inside(move || UdpSocket::bind((address, port)).unwrap())
     }
 
+    /// Connects from an address of the test's.
+    ///
+    /// # Errors
+    /// Nothing listens there, or it cannot be reached.
+    pub fn connect(&self, from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+        self.inside(move || {
+            let connection = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+            bind(connection.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
+            connect(connection.as_raw_fd(), &SockaddrIn::from(to))?;
+            Ok(TcpStream::from(connection))
+        })
+    }
+
     /// Gives the test another address in the network.
     pub fn add_address(&self, address: Ipv4Addr) {
         self.ip(&["address", "add", &format!("{address}/16"), "dev", "machines"]);
@@ -67,6 +83,16 @@ impl Network {
     /// Has packets for a range of addresses go to this machine, as a route table of a cloud does.
     pub fn add_route(&self, range: &str, machine: Ipv4Addr) {
         self.ip(&["route", "replace", range, "via", &machine.to_string()]);
+    }
+
+    /// Pulls a machine's cable: nothing that it is sent arrives, and nothing that it sends.
+    pub fn unplug(&self, machine: &str) {
+        self.ip(&["link", "set", "dev", machine, "down"]);
+    }
+
+    /// Puts it back.
+    pub fn plug(&self, machine: &str) {
+        self.ip(&["link", "set", "dev", machine, "up"]);
     }
 
     #[track_caller]

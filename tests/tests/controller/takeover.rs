@@ -1,8 +1,10 @@
 //! `controller takeover --check` against a real API server.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::json;
+use kops_agent_tests::dns_controller;
+use serde_json::{Value, json};
 
 use crate::bootstrap::{WithSts, on_aws};
 use crate::cluster::{CLUSTER, Cluster, Controller, REGION, id};
@@ -77,6 +79,16 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     assert_eq!(code, Some(1), "{said}");
     assert!(line(&said, "names").contains("unknown") && said.contains("--admin-kubeconfig"), "{said}");
 
+    // As a cluster of kOps' is where nothing of kops-agent's was applied.
+    cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
+    let (code, said) = cluster.check_takeover(&health);
+    assert_eq!(code, Some(4), "{said}");
+    let rights = line(&said, "rights");
+    for part in ["NOT READY", "list leases", "update leases", "namespace kops-agent", "rbac.yaml"] {
+        assert!(rights.contains(part), "no {part:?} in {said}");
+    }
+    assert!(!rights.contains("patch nodes"), "{said}");
+
     cluster.kubectl(&["delete", "clusterrolebinding", "kops-controller"]);
     let (code, said) = cluster.check_takeover(&health);
     assert_eq!(code, Some(4), "{said}");
@@ -95,4 +107,101 @@ fn an_api_server_that_is_gone_leaves_it_unknown() {
     let (code, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
     assert_eq!(code, Some(4), "the service does not run: {said}");
     assert!(said.lines().any(|line| line.starts_with("rights") && line.contains("unknown")), "{said}");
+}
+
+/// The control plane of a cluster with DNS on its way to kops-agent and back, machine by machine, beside dns-controller.
+struct Way<'a> {
+    cluster: &'a Cluster,
+    name: String,
+}
+
+impl Way<'_> {
+    const MACHINES: [usize; 2] = [1, 2];
+
+    fn address(machine: usize) -> String {
+        format!("10.0.0.{machine}")
+    }
+
+    /// What dns-controller publishes under the name at which machines bootstrap, of pods that are not of this app.
+    fn published_without(&self, app: &str) -> BTreeSet<String> {
+        let selector = format!("k8s-app!={app}");
+        let pods = self.cluster.kubectl(&["-n", "kube-system", "get", "pods", "-l", &selector, "-o", "json"]);
+        let pods: Value = serde_json::from_str(&pods).unwrap();
+        dns_controller::records(&pods).remove(&self.name).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn all_are_published(&self, when: &str) {
+        let all: BTreeSet<String> = Way::MACHINES.into_iter().map(Way::address).collect();
+        assert_eq!(self.published_without("none"), all, "{when}");
+    }
+
+    /// What the check says of names has to be what would become of the record.
+    #[track_caller]
+    fn check_agrees(&self) {
+        let is_kept = self.published_without("kops-controller").len() == Way::MACHINES.len();
+        let (_, said) = self.cluster.check_takeover(&["--health", "127.0.0.1:1"]);
+        let names = said.lines().find(|line| line.starts_with("names")).unwrap();
+        assert_eq!(!names.contains("NOT READY"), is_kept, "{said}");
+    }
+
+    fn delete_pod(&self, pod: &str) {
+        self.cluster.kubectl(&["-n", "kube-system", "delete", "pod", pod, "--force", "--grace-period=0"]);
+        self.all_are_published(&format!("{pod} has ended"));
+    }
+
+    fn start_pod(&self, pod: &str, app: &str, machine: usize, names: &str) {
+        put_pod(self.cluster, pod, app, &id(machine), names);
+        let status = json!({"status": {"podIP": Way::address(machine)}}).to_string();
+        let patch = ["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", &status];
+        self.cluster.kubectl(&[&["-n", "kube-system"][..], &patch].concat());
+    }
+
+    /// kubelet mirrors a manifest that has changed as another pod.
+    fn restart_api_server(&self, machine: usize, names: &str) {
+        let pod = format!("kube-apiserver-{}", id(machine));
+        self.delete_pod(&pod);
+        self.start_pod(&pod, "kube-apiserver", machine, names);
+        self.all_are_published(&format!("{pod} has been started again"));
+        self.check_agrees();
+    }
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn dns_controllers_record_is_whole_at_every_step_there_and_back() {
+    let world = WithSts::start();
+    let name = format!("kops-controller.internal.{CLUSTER}");
+    let way = Way { cluster: &world.cluster, name: name.clone() };
+    let (api, upstream) = (format!("api.internal.{CLUSTER}"), |machine| format!("kops-controller-{machine}"));
+    let both = format!("{api},{name}");
+    for machine in Way::MACHINES {
+        let node = id(machine);
+        way.cluster.create_node(&node, Some(&node));
+        way.cluster.kubectl(&["label", "node", &node, "node-role.kubernetes.io/control-plane="]);
+        way.start_pod(&format!("kube-apiserver-{node}"), "kube-apiserver", machine, &api);
+        way.start_pod(&upstream(machine), "kops-controller", machine, &name);
+    }
+    way.all_are_published("kOps' own kops-controller runs");
+    assert_eq!(way.published_without("kops-controller"), BTreeSet::new(), "nothing else would keep the name");
+    way.check_agrees();
+
+    // docs/take-over.md, steps 2 and 4.
+    for machine in Way::MACHINES {
+        way.restart_api_server(machine, &both);
+    }
+    for machine in Way::MACHINES {
+        way.delete_pod(&upstream(machine));
+    }
+    way.check_agrees();
+
+    // The way back, steps 1 and 2.
+    for machine in Way::MACHINES {
+        way.start_pod(&upstream(machine), "kops-controller", machine, &name);
+        way.all_are_published("kops-controller is back");
+    }
+    for machine in Way::MACHINES {
+        way.restart_api_server(machine, &api);
+    }
+    assert_eq!(way.published_without("kops-controller"), BTreeSet::new(), "kops-agent has left it all");
 }

@@ -18,6 +18,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kops_agent_plan::identity::host::NAMESPACE;
+use kops_agent_plan::pacing;
 use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
@@ -43,8 +44,11 @@ const LONGEST_ANSWER: usize = 200;
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
 const UPSTREAM_APP: &str = "kops-controller";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-/// What the controller does on the API server: group, resource, name, namespace and verbs.
-const RIGHTS: [(&str, &str, &str, &str, &[&str]); 4] = [
+/// A group, a resource, a name, a namespace and verbs.
+type Right = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
+
+/// What the controller does on the API server, and kOps' own did.
+const RIGHTS: [Right; 4] = [
     ("", "nodes", "", "", &["get", "list", "watch", "patch"]),
     ("", "events", "", lease::NAMESPACE, &["create"]),
     ("coordination.k8s.io", "leases", "", lease::NAMESPACE, &["create"]),
@@ -57,8 +61,10 @@ const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
 /// What configurations are derived from where kOps writes none.
 const COMPLETED: &str = "cluster-completed.spec";
 /// The same where machines prove themselves by a key that was enrolled (`server.pki`), which kOps gives no controller by itself.
-const RIGHT_OF_HOSTS: (&str, &str, &str, &str, &[&str]) =
-    (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
+const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
+/// What slots of nodes take (`docs/pacing.md`), which no cluster of kOps has by itself.
+const RIGHT_OF_SLOTS: Right =
+    ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -162,45 +168,68 @@ async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
 
 async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions) -> Result<Answer> {
     let client = client.map_err(|error| anyhow!(error))?;
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let mut missing = Vec::new();
     let has_hosts = options.server.as_ref().is_some_and(|server| server.pki.is_some());
-    for (group, resource, name, namespace, verbs) in
-        RIGHTS.into_iter().chain(has_hosts.then_some(RIGHT_OF_HOSTS))
-    {
-        for verb in verbs {
-            let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            let attributes = ResourceAttributes {
-                group: set(group),
-                resource: set(resource),
-                name: set(name),
-                namespace: set(namespace),
-                verb: set(verb),
-                ..ResourceAttributes::default()
-            };
-            let review = SelfSubjectAccessReview {
-                spec: SelfSubjectAccessReviewSpec {
-                    resource_attributes: Some(attributes),
-                    non_resource_attributes: None,
-                },
-                ..SelfSubjectAccessReview::default()
-            };
-            let review = within(reviews.create(&PostParams::default(), &review))
-                .await
-                .context("asking the API server what the controller may do")?;
-            if !review.status.is_some_and(|status| status.allowed) {
-                missing.push(format!("{verb} {resource}"));
-            }
-        }
+    let mut missing = Vec::new();
+    for right in RIGHTS.into_iter().chain(has_hosts.then_some(RIGHT_OF_HOSTS)) {
+        missing.append(&mut missing_of(client, right).await?);
     }
-    Ok(match missing.as_slice() {
-        [] => ready("the controller may do all that it has to"),
-        missing => not_ready(format!(
+    let mut why = Vec::new();
+    if !missing.is_empty() {
+        why.push(format!(
             "the controller may not {}: kOps installs these rights with its kops-controller; \
              packaging/kubernetes/rbac.yaml has them too, and hosts-rbac.yaml beside it those of server.pki",
             missing.join(", ")
-        )),
+        ));
+    }
+    // Without a bootstrap server no node asks for a slot.
+    let of_slots = match options.server {
+        Some(_) => missing_of(client, RIGHT_OF_SLOTS).await?,
+        None => Vec::new(),
+    };
+    if !of_slots.is_empty() {
+        why.push(format!(
+            "the controller may not {} in the namespace {}, so nodes would be restarted without a slot of their group: kOps \
+             installs no such right; apply packaging/kubernetes/rbac.yaml",
+            of_slots.join(", "),
+            pacing::NAMESPACE
+        ));
+    }
+    Ok(match why.as_slice() {
+        [] => ready("the controller may do all that it has to"),
+        why => not_ready(why.join("; ")),
     })
+}
+
+/// What of a right the API server does not give, in words.
+async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
+    let (group, resource, name, namespace, verbs) = right;
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut missing = Vec::new();
+    for verb in verbs {
+        let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let attributes = ResourceAttributes {
+            group: set(group),
+            resource: set(resource),
+            name: set(name),
+            namespace: set(namespace),
+            verb: set(verb),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(attributes),
+                non_resource_attributes: None,
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let review = within(reviews.create(&PostParams::default(), &review))
+            .await
+            .context("asking the API server what the controller may do")?;
+        if !review.status.is_some_and(|status| status.allowed) {
+            missing.push(format!("{verb} {resource}"));
+        }
+    }
+    Ok(missing)
 }
 
 async fn holder(client: Result<&Client, String>) -> Result<Answer> {

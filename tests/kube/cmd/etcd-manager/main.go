@@ -1,5 +1,5 @@
-// Stands for etcd-manager in tests: runs the one member of an etcd cluster, with certificates issued by the
-// authorities that kOps puts on a control-plane machine. It knows no volumes, no backups and no other members.
+// Stands for etcd-manager in tests: runs a member of an etcd cluster, with certificates issued by the authorities that
+// kOps puts on a control-plane machine. It knows no volumes and no backups, and is told the other members.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"log"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,18 +28,31 @@ func main() {
 	data := flag.String("data", "/data", "folder of the member")
 	client := flag.String("client-urls", "", "where to serve clients")
 	peer := flag.String("peer-urls", "", "where to serve peers")
+	name := flag.String("name", "a", "the member")
+	members := flag.String("members", "", "all members, as etcd's --initial-cluster has them; this one alone if it is not given")
 	flag.Parse()
+	if *members == "" {
+		*members = *name + "=" + *peer
+	}
+	at, err := url.Parse(*peer)
+	if err != nil {
+		log.Fatalf("reading where to serve peers: %v", err)
+	}
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1)}
+	if own := net.ParseIP(at.Hostname()); own != nil && !own.IsLoopback() {
+		addresses = append(addresses, own)
+	}
 
 	arguments := []string{
-		"etcd", "--name=a", "--data-dir=" + filepath.Join(*data, "member"),
+		"etcd", "--name=" + *name, "--data-dir=" + filepath.Join(*data, "member"),
 		"--listen-client-urls=" + *client, "--advertise-client-urls=" + *client,
-		"--listen-peer-urls=" + *peer, "--initial-advertise-peer-urls=" + *peer, "--initial-cluster=a=" + *peer,
+		"--listen-peer-urls=" + *peer, "--initial-advertise-peer-urls=" + *peer, "--initial-cluster=" + *members,
 		"--client-cert-auth", "--peer-client-cert-auth",
 		// A machine of a test lives for minutes, and its disk is shared.
 		"--unsafe-no-fsync",
 	}
 	for prefix, authority := range map[string]string{"": "etcd-clients-ca", "peer-": "etcd-peers-ca"} {
-		pair, err := issue(filepath.Join(*pki, authority), filepath.Join(*data, authority))
+		pair, err := issue(filepath.Join(*pki, authority), filepath.Join(*data, authority), addresses)
 		if err != nil {
 			log.Fatalf("issuing a certificate of %s: %v", authority, err)
 		}
@@ -48,8 +62,8 @@ func main() {
 	etcdmain.Main(arguments)
 }
 
-// issue writes a new key and a certificate of the authority, both for loopback, and returns their path without suffix.
-func issue(authority, pair string) (string, error) {
+// issue writes a new key and a certificate of the authority for these addresses, and returns their path without suffix.
+func issue(authority, pair string, addresses []net.IP) (string, error) {
 	issuer, err := tls.LoadX509KeyPair(authority+".crt", authority+".key")
 	if err != nil {
 		return "", err
@@ -65,7 +79,7 @@ func issue(authority, pair string) (string, error) {
 		NotAfter:     time.Now().Add(24 * time.Hour),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:  addresses,
 		DNSNames:     []string{"localhost"},
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, &template, issuer.Leaf, &key.PublicKey, issuer.PrivateKey)

@@ -1,0 +1,121 @@
+//! Nodes without a machine, beside the real ones: each joins by an identity of its own, registers its Node as a kubelet does, and
+//! takes its turn at a change by the protocol of `docs/pacing.md`.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kops_agent_machines::client::{Client, Request, Server};
+use kops_agent_tests::example_store::{CLUSTER, REGION};
+use kops_agent_tests::kops_controller::server_name;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::liars::Newcomer;
+
+/// How long a turn may be waited for.
+const TIMEOUT: Duration = Duration::from_secs(280);
+/// Between two questions for a slot at first, and later at most: less than an agent's, and no more than a server answers.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(6);
+
+/// A Node without a machine.
+pub struct FakeNode {
+    /// The instance's id, which is the Node's name.
+    pub id: String,
+    pub group: &'static str,
+    client: Client,
+}
+
+impl FakeNode {
+    /// One that has joined, and whose Node our controller has labelled.
+    pub fn join(cluster: &Cluster, authority: &str, group: &'static str, number: u8) -> FakeNode {
+        let id = format!("i-0d3a0c0ffee2000{number:02x}");
+        let address = Ipv4Addr::new(10, 99, 1, number);
+        cluster.network.add_address(address);
+        let newcomer = Newcomer::of_group(cluster, group, &id);
+        let headers = format!("Authorization: {}\r\nContent-Type: application/json\r\n", newcomer.token());
+        let asked =
+            Request { method: "POST", path: "/bootstrap", headers: &headers, body: &newcomer.request };
+        let nobody = Client::at(address, authority);
+        let (status, answer) = nobody.ask(&cluster.network, &bootstrap_server(cluster), &asked).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let certificate = answer["Certs"]["kubelet"].as_str().unwrap();
+        let client = Client::showing(address, authority, certificate, &newcomer.key);
+        let node = FakeNode { id, group, client };
+        node.register(cluster);
+        node
+    }
+
+    fn register(&self, cluster: &Cluster) {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": self.id, "labels": {"kubernetes.io/hostname": self.id}},
+            "spec": {"providerID": format!("aws:///{REGION}a/{}", self.id)},
+        });
+        let (status, said) = self.ask_api_server(cluster, "POST", "/api/v1/nodes", &node);
+        assert_eq!(status, 201, "{}: {said}", self.id);
+    }
+
+    /// Takes a slot, is unavailable, and lets it go.
+    pub fn takes_its_turn(&self, cluster: &Cluster, max_unavailable: u32) {
+        self.waits_for_a_slot(cluster, max_unavailable);
+        self.set_schedulable(cluster, false);
+        self.until_told(cluster, "renew", max_unavailable, true);
+        self.set_schedulable(cluster, true);
+        self.until_told(cluster, "release", max_unavailable, false);
+    }
+
+    /// Takes a slot as soon as there is one.
+    pub fn waits_for_a_slot(&self, cluster: &Cluster, max_unavailable: u32) {
+        self.until_told(cluster, "acquire", max_unavailable, true);
+    }
+
+    /// Asks for this until it is told that it has a slot, or has none.
+    fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
+        let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
+        let headers = "Content-Type: application/json\r\n";
+        let asked = Request { method: "POST", path: "/slot", headers, body: &body };
+        let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            let (status, said) =
+                self.client.ask(&cluster.network, &bootstrap_server(cluster), &asked).unwrap();
+            match status {
+                200 if serde_json::from_str::<Value>(&said).unwrap()["granted"] == is_granted => return,
+                // 500 is said where others write the same Lease at the same time.
+                200 | 429 | 500 => {}
+                _ => panic!("{}: {status} {said}", self.id),
+            }
+            assert!(
+                begun.elapsed() < TIMEOUT,
+                "{} asks in vain to {action} a slot: {status} {said}",
+                self.id
+            );
+            thread::sleep(pause);
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn set_schedulable(&self, cluster: &Cluster, is_schedulable: bool) {
+        let patch = json!({"spec": {"unschedulable": (!is_schedulable).then_some(true)}});
+        let path = format!("/api/v1/nodes/{}", self.id);
+        let (status, said) = self.ask_api_server(cluster, "PATCH", &path, &patch);
+        assert_eq!(status, 200, "{}: {said}", self.id);
+    }
+
+    fn ask_api_server(&self, cluster: &Cluster, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let headers = match method {
+            "PATCH" => "Content-Type: application/merge-patch+json\r\n",
+            _ => "Content-Type: application/json\r\n",
+        };
+        let at = SocketAddrV4::new(cluster.asked().address, 443);
+        let server = Server { at, name: format!("api.internal.{CLUSTER}") };
+        let asked = Request { method, path, headers, body: &body.to_string() };
+        self.client.ask(&cluster.network, &server, &asked).unwrap()
+    }
+}
+
+fn bootstrap_server(cluster: &Cluster) -> Server {
+    Server { at: SocketAddrV4::new(cluster.asked().address, 3988), name: server_name() }
+}

@@ -1,0 +1,200 @@
+//! A cluster of three control planes: it lives without one of them, stands still without two, and goes on where it was once they are
+//! back.
+
+use std::net::Ipv4Addr;
+
+use kops_agent_machines::containers::containers;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+use crate::CONTROL_PLANE_ADDRESS;
+use crate::cluster::{AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condition};
+use crate::fake_nodes::FakeNode;
+use crate::life::{AT_BOOT, boot_id, converge};
+use crate::workload;
+
+/// The machines: kOps has a group for each control plane.
+pub const MACHINES: [Plan; 4] = [
+    Plan {
+        name: "control-plane",
+        id: "i-0d3a0c0ffee000001",
+        group: CONTROL_PLANE,
+        address: CONTROL_PLANE_ADDRESS,
+    },
+    Plan {
+        name: "control-plane-2",
+        id: "i-0d3a0c0ffee000005",
+        group: "control-plane-eu-west-1a-2",
+        address: Ipv4Addr::new(10, 99, 0, 24),
+    },
+    Plan {
+        name: "control-plane-3",
+        id: "i-0d3a0c0ffee000006",
+        group: "control-plane-eu-west-1a-3",
+        address: Ipv4Addr::new(10, 99, 0, 25),
+    },
+    Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, address: Ipv4Addr::new(10, 99, 0, 21) },
+];
+const CONTROLLER: &str = "kops-agent-controller.service";
+const LEASE: &str = "kops-controller-leader";
+
+/// Each Node has the labels of its group.
+pub fn nodes_are_labelled(cluster: &Cluster) {
+    for member in &cluster.members {
+        let role = if member.is_control_plane() { "control-plane" } else { "node" };
+        cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
+            let labels = &node["metadata"]["labels"];
+            labels["kops.k8s.io/instancegroup"] == member.group
+                && labels[format!("node-role.kubernetes.io/{role}")] == ""
+        });
+    }
+}
+
+/// The control plane whose controller leads is gone at once: another leads, and nodes go on as if nothing were.
+pub fn one_is_lost(cluster: &Cluster) -> &Member {
+    let worker = cluster.of_group(NODES);
+    let pods = workload::pods_of(cluster, worker.id);
+    let lost = leader(cluster).unwrap();
+    let left = cluster.control_planes().iter().find(|member| member.id != lost.id).unwrap();
+    lose(cluster, lost);
+    cluster.ask(left);
+    left.machine.until("the API server goes on", || is_ready(cluster));
+    left.machine.until("another leads", || leader(cluster).filter(|leader| leader.id != lost.id));
+    assert_eq!(workload::pods_of(cluster, worker.id), pods, "pods were restarted for a control plane");
+    labels_are_kept(cluster, worker);
+
+    let authority = left.machine.read("/srv/kubernetes/ca.crt");
+    let newcomer = FakeNode::join(cluster, &authority, NODES, 1);
+    cluster.until("the newcomer is labelled", "node", &newcomer.id, |node| {
+        node["metadata"]["labels"]["kops.k8s.io/instancegroup"] == NODES
+    });
+    cluster.world.ec2.remove(&newcomer.id);
+    cluster.run_kubectl(&["delete", "node", &newcomer.id]);
+
+    a_worker_reboots(cluster, worker);
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
+    worker.machine.write(BOOT_CONFIG, &cluster.store.update(NODES));
+    converge(worker);
+    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
+    assert!(said.contains("this node has the slot kops-agent-disruption.nodes.0"), "{said}");
+    cluster.until("kubelet has the setting", "node", worker.id, |node| {
+        node["status"]["capacity"]["pods"] == "41" && has_condition(node, "Ready")
+    });
+    workload::pods_reach_each_other(cluster);
+    lost
+}
+
+/// A second one is gone: no API server answers, and what runs goes on, whatever our programs try meanwhile.
+pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
+    let worker = cluster.of_group(NODES);
+    let second = leader(cluster).unwrap();
+    let left =
+        cluster.control_planes().iter().find(|member| ![first.id, second.id].contains(&member.id)).unwrap();
+    let members = [worker, left];
+    let kubelets = members.map(kubelet);
+    let (pods, complained) = (containers(&worker.machine), complaints(left));
+    lose(cluster, second);
+    cluster.ask(left);
+    left.machine.until("no API server answers", || is_ready(cluster).is_none().then_some(()));
+    left.machine
+        .until("our controller knows that it has none", || (complaints(left) > complained).then_some(()));
+    for member in members {
+        // As the hourly timer runs it where differences are to be put right.
+        let run = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect"];
+        let environment = ["/etc/environment", "/etc/sysconfig/kops-configuration"]
+            .map(|file| format!("--property=EnvironmentFile=-{file}"));
+        let environment = environment.each_ref().map(String::as_str);
+        let verify = [AGENT, "verify", "--renew", "--repair", "--conf", BOOT_CONFIG];
+        let verified = member.machine.try_run(&[&run[..], &environment, &verify].concat());
+        let explained = || member.machine.explain(&verified);
+        assert!(verified.stdout.contains("this node is as it should be"), "{}", explained());
+        // A worker has its configuration of a server that knows no Nodes now, the control plane of the store.
+        let is_told = verified.stderr.contains("no kops-controller gives this machine its configuration");
+        assert_eq!(is_told, !member.is_control_plane(), "{}", explained());
+    }
+    assert_eq!(members.map(kubelet), kubelets, "a kubelet was restarted");
+    assert_eq!(containers(&worker.machine), pods, "containers of the worker have ended");
+    assert_eq!(left.machine.show(CONTROLLER, "ActiveState"), "active");
+    second
+}
+
+/// Both are back: the cluster is the one that it was, and is looked after as before.
+pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
+    let worker = cluster.of_group(NODES);
+    let pods = containers(&worker.machine);
+    for member in lost {
+        cluster.network.plug(member.machine.name());
+        member.machine.power_on_again();
+    }
+    for member in cluster.control_planes() {
+        cluster.ask(member);
+        member.machine.until("its API server is ready", || is_ready(cluster));
+    }
+    for member in &cluster.members {
+        cluster.until(&format!("{} is Ready", member.id), "node", member.id, |node| {
+            has_condition(node, "Ready")
+        });
+    }
+    assert_eq!(self::uids(cluster), uids, "Nodes have been removed");
+    cluster.control_plane().until("one leads", || leader(cluster));
+    labels_are_kept(cluster, worker);
+    assert_eq!(containers(&worker.machine), pods, "containers of the worker have ended");
+    workload::runs_on_all_workers(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// What tells Nodes from later ones of the same name.
+pub fn uids(cluster: &Cluster) -> Vec<String> {
+    let uid = |member: &Member| cluster.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
+    cluster.members.iter().map(uid).collect()
+}
+
+/// The control plane whose controller leads.
+fn leader(cluster: &Cluster) -> Option<&Member> {
+    let holder =
+        ["--namespace=kube-system", "get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}"];
+    let holder = cluster.kubectl(&holder)?;
+    let of = |member: &Member| kops_agent_machines::instance::hostname(member.address);
+    cluster.control_planes().iter().find(|member| holder.starts_with(&format!("{}_", of(member))))
+}
+
+/// How often the controller of a control plane has said that its API server does not give it the Lease.
+fn complaints(member: &Member) -> usize {
+    let said = member.machine.run(&["journalctl", "--no-pager", "--unit", CONTROLLER]);
+    said.matches(&format!("the Lease kube-system/{LEASE} cannot be renewed")).count()
+}
+
+/// Takes a machine from the others at once, as a power cut does, and then ends it.
+fn lose(cluster: &Cluster, member: &Member) {
+    cluster.network.unplug(member.machine.name());
+    member.machine.power_off();
+}
+
+fn is_ready(cluster: &Cluster) -> Option<()> {
+    (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
+}
+
+/// A label that somebody has changed is put back.
+fn labels_are_kept(cluster: &Cluster, worker: &Member) {
+    cluster.run_kubectl(&["label", "node", worker.id, "example.com/pool=stolen", "--overwrite"]);
+    cluster.until("the label is put back", "node", worker.id, |node| {
+        node["metadata"]["labels"]["example.com/pool"] == "general"
+    });
+}
+
+fn a_worker_reboots(cluster: &Cluster, worker: &Member) {
+    let (boot, pods) = (boot_id(worker), workload::pods_of(cluster, worker.id));
+    worker.machine.reboot();
+    cluster.control_plane().until("its pods have been started again", || {
+        let again = workload::pods_of(cluster, worker.id);
+        (again.len() >= pods.len() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
+    });
+    cluster.until("it is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
+    assert_ne!(boot_id(worker), boot);
+    assert_eq!(worker.machine.show(AT_BOOT, "Result"), "success");
+    workload::runs_on_all_workers(cluster);
+}
+
+/// The process of kubelet.
+fn kubelet(member: &Member) -> String {
+    member.machine.show("kubelet.service", "MainPID")
+}

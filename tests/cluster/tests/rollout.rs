@@ -1,0 +1,248 @@
+//! A change that restarts kubelet goes through a fleet: thirty Nodes without machines beside the two real workers, half of them in
+//! each group, of which one is changed one node at a time and the other three at a time, its real worker drained.
+
+use std::thread;
+
+use kops_agent_tests::example_store::NODES;
+use serde_json::{Value, json};
+
+use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::fake_nodes::FakeNode;
+use crate::life::{AT_BOOT, converge};
+use crate::witness::Witness;
+use crate::workload;
+use crate::world::REGISTRY;
+
+/// How many Nodes without machines each group has.
+const FAKES: u8 = 15;
+/// How many of the group `batch` may be disrupted at a time.
+const OF_BATCH: u32 = 3;
+/// How many pods the workload has that a budget guards.
+const GUARDED: usize = 4;
+const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
+/// The run by hand on the worker of `batch`.
+const BY_HAND: &str = "rollout.service";
+
+/// The change reaches every node, and at no instant more of a group at a time than it may; runs that are killed leave nothing.
+pub fn paced(cluster: &Cluster) {
+    let witness = Witness::begins(cluster);
+    let fakes = join(cluster);
+    let (node, batch) = (cluster.of_group(NODES), cluster.of_group(BATCH));
+    guard(cluster);
+    cluster
+        .control_plane()
+        .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_ready());
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 43}}}");
+    for worker in [node, batch] {
+        worker.machine.write(BOOT_CONFIG, &cluster.store.update(worker.group));
+    }
+    let before = [node, batch].map(kubelet_runs_since);
+
+    let (dead, others) = fakes.split_first().unwrap();
+    dead.waits_for_a_slot(cluster, 1);
+    cluster
+        .control_plane()
+        .until("its slot was seen", || (witness.states(GUARDED).holders(NODES) == [&dead.id]).then_some(()));
+    is_killed_while_it_drains(cluster, &witness, batch);
+
+    thread::scope(|scope| {
+        let converging = scope.spawn(|| converge(node));
+        waits_for_a_slot(node);
+        assert_eq!(kubelet_runs_since(node), before[0], "kubelet was restarted without a slot");
+        for fake in others {
+            let max_unavailable = if fake.group == BATCH { OF_BATCH } else { 1 };
+            scope.spawn(move || fake.takes_its_turn(cluster, max_unavailable));
+        }
+        // As if its holder had been killed some minutes ago.
+        let lease = format!("kops-agent-disruption.{NODES}.0");
+        let patch = r#"{"spec": {"leaseDurationSeconds": 1}}"#;
+        cluster.run_kubectl(&[
+            "-n",
+            "kops-agent",
+            "patch",
+            "lease",
+            &lease,
+            "--type=merge",
+            "--patch",
+            patch,
+        ]);
+        cluster.control_plane().until("another has the slot of the one that was killed", || {
+            let states = witness.states(GUARDED);
+            states.turns.iter().any(|turn| turn.node == dead.id).then_some(())
+        });
+        dead.takes_its_turn(cluster, 1);
+        is_drained_within_its_budget(cluster, batch);
+        converging.join().unwrap();
+    });
+    for (worker, before) in [node, batch].into_iter().zip(before) {
+        cluster.until("kubelet has the setting", "node", worker.id, |node| {
+            node["status"]["capacity"]["pods"] == "43" && has_condition(node, "Ready")
+        });
+        assert_ne!(kubelet_runs_since(worker), before);
+    }
+    nothing_went_beyond(cluster, &witness, &fakes);
+    witness.ends();
+    leave(cluster, &fakes);
+}
+
+/// Half of them of each group; those of `nodes` come first.
+fn join(cluster: &Cluster) -> Vec<FakeNode> {
+    let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
+    let fakes: Vec<FakeNode> = (0..FAKES * 2)
+        .map(|number| {
+            let group = if number < FAKES { NODES } else { BATCH };
+            FakeNode::join(cluster, &authority, group, number + 1)
+        })
+        .collect();
+    cluster.control_plane().until("the Nodes are of their groups", || {
+        let said = cluster.kubectl(&["get", "nodes", "--output=json"])?;
+        let nodes: Value = serde_json::from_str(&said).unwrap();
+        let of_its_group = |fake: &FakeNode| {
+            nodes["items"].as_array().unwrap().iter().any(|node| {
+                node["metadata"]["name"] == fake.id.as_str()
+                    && node["metadata"]["labels"]["kops.k8s.io/instancegroup"] == fake.group
+            })
+        };
+        fakes.iter().all(of_its_group).then_some(())
+    });
+    fakes
+}
+
+/// A workload on both workers of which a budget lets no pod go for now.
+fn guard(cluster: &Cluster) {
+    let labels = json!({"app": "guarded"});
+    let container = json!({
+        "name": "hello", "image": format!("{REGISTRY}/hello:1"), "args": ["serve", ":8080"],
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"replicas": GUARDED, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "containers": [container], "terminationGracePeriodSeconds": 0,
+                "nodeSelector": workload::of_workers(),
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {"matchLabels": labels},
+                }],
+            },
+        }},
+    });
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"minAvailable": GUARDED, "selector": {"matchLabels": labels}},
+    });
+    cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [deployment, budget]}).to_string());
+    cluster.until("the budget counts its pods", "poddisruptionbudget", "guarded", |budget| {
+        budget["status"]["currentHealthy"] == GUARDED
+    });
+}
+
+/// A run that drains the worker comes as far as the budget lets it, and is killed there: its slot and its cordon stay for now.
+fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
+    let before = kubelet_runs_since(batch);
+    batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());
+    let pods = |app: &str| {
+        let (selector, field) =
+            (format!("--selector=app={app}"), format!("--field-selector=spec.nodeName={}", batch.id));
+        cluster.run_kubectl(&["get", "pods", &selector, &field, "--output=name"])
+    };
+    batch.machine.until("all but guarded pods have left", || pods("hello").is_empty().then_some(()));
+    assert!(!pods("guarded").is_empty(), "there is nothing for the budget to keep");
+    batch.machine.run(&["systemctl", "kill", "--signal=KILL", BY_HAND]);
+    batch.machine.until("the run has ended", || {
+        (batch.machine.show(BY_HAND, "ActiveState") == "failed").then_some(())
+    });
+    batch.machine.run(&["systemctl", "reset-failed", BY_HAND]);
+    let node = cluster.get("node", batch.id).unwrap();
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert!(node["metadata"]["annotations"][CORDONED_SINCE].is_string(), "{node:#}");
+    let states = witness.states(GUARDED);
+    assert_eq!(states.holders(BATCH), [batch.id]);
+    assert_eq!(states.fewest_ready(), Some(GUARDED), "a pod has left against its budget");
+    assert_eq!(kubelet_runs_since(batch), before);
+}
+
+/// The next run has the slot that the killed one had, drains the worker once the budget lets single pods go, and uncordons it.
+fn is_drained_within_its_budget(cluster: &Cluster, batch: &Member) {
+    let patch = json!({"spec": {"minAvailable": GUARDED - 1}}).to_string();
+    cluster.run_kubectl(&["patch", "poddisruptionbudget", "guarded", "--type=merge", "--patch", &patch]);
+    let ended = batch.machine.try_run(&draining());
+    assert_eq!(ended.code, Some(0), "{}", batch.machine.explain(&ended));
+    let uncordoned = format!("the Node {} is uncordoned", batch.id);
+    for part in ["this node has the slot", "evicting the pod default/guarded", &uncordoned] {
+        assert!(ended.stderr.contains(part), "no {part:?} in {}", ended.stderr);
+    }
+    let node = cluster.get("node", batch.id).unwrap();
+    assert!(node["metadata"]["annotations"][CORDONED_SINCE].is_null(), "{node:#}");
+}
+
+fn draining() -> [&'static str; 7] {
+    [AGENT, "converge", "--conf", BOOT_CONFIG, "--max-unavailable", "3", "--drain"]
+}
+
+fn waits_for_a_slot(node: &Member) {
+    node.machine.until("it says that it waits for a slot", || {
+        node.machine.show(AT_BOOT, "StatusText").contains("waiting for a slot").then_some(())
+    });
+}
+
+/// What the witness has seen from the beginning to the end.
+fn nothing_went_beyond(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNode]) {
+    let workers = cluster.workers().iter().map(|worker| (worker.group, worker.id));
+    let all: Vec<(&str, &str)> =
+        workers.chain(fakes.iter().map(|fake| (fake.group, fake.id.as_str()))).collect();
+    let states = cluster.control_plane().until("all slots were let go", || {
+        let states = witness.states(GUARDED);
+        let have_ended = [NODES, BATCH].iter().all(|group| states.holders(group).is_empty());
+        let has_had_one = |(group, id): &(&str, &str)| {
+            states.turns.iter().any(|turn| turn.node == *id && turn.group == *group)
+        };
+        (have_ended && all.iter().all(has_had_one)).then_some(states)
+    });
+    assert_eq!(states.most_holders(NODES), 1, "{:#?}", states.turns);
+    assert_eq!(states.most_holders(BATCH), usize::try_from(OF_BATCH).unwrap(), "{:#?}", states.turns);
+    assert!(states.cordoned().is_empty(), "{:?} stay cordoned", states.cordoned());
+    assert!(
+        states.fewest_ready() >= Some(GUARDED - 1),
+        "{:?} guarded pods were ready",
+        states.fewest_ready()
+    );
+    for worker in cluster.workers() {
+        let restarted = kubelet_runs_since(worker);
+        let turn = states
+            .turns
+            .iter()
+            .find(|turn| turn.node == worker.id && turn.since <= restarted && restarted <= turn.until);
+        assert!(turn.is_some(), "kubelet of {} was restarted at {restarted}: {:#?}", worker.id, states.turns);
+    }
+}
+
+/// Takes away what is not the cluster's own, and has its pods on both workers again.
+fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
+    let mut delete = vec!["delete", "node"];
+    for fake in fakes {
+        cluster.world.ec2.remove(&fake.id);
+        delete.push(&fake.id);
+    }
+    cluster.run_kubectl(&delete);
+    cluster.run_kubectl(&["delete", "deployment,poddisruptionbudget", "guarded"]);
+    workload::runs_on_all_workers(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// When kubelet was started, to the second, as Leases have their times.
+fn kubelet_runs_since(member: &Member) -> String {
+    let show = [
+        "systemctl",
+        "show",
+        "--value",
+        "--timestamp=unix",
+        "--property=ExecMainStartTimestamp",
+        "kubelet.service",
+    ];
+    let since = member.machine.run(&show);
+    member.machine.run(&["date", "--utc", "--date", since.trim(), "+%FT%T"]).trim().to_owned()
+}

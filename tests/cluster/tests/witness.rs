@@ -1,0 +1,236 @@
+//! Every state that Leases of slots, Nodes and pods were in, in the order in which the API server has written them: what is watched
+//! misses none, as looking now and then would.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Deserializer, Value};
+
+use crate::cluster::Cluster;
+
+/// What is watched: a name, and what kubectl is asked for.
+const WATCHED: [(&str, &[&str]); 3] = [
+    ("leases", &["leases", "--namespace=kops-agent"]),
+    ("nodes", &["nodes"]),
+    ("pods", &["pods", "--selector=app=guarded"]),
+];
+
+/// Watches since it was made.
+pub struct Witness<'a>(&'a Cluster);
+
+/// A slot as one event has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub group: String,
+    pub node: String,
+    /// Since when, and until when it had the slot; to the second, as of RFC 3339.
+    pub since: String,
+    pub until: String,
+}
+
+/// The states of a cluster, one after the other.
+#[derive(Default)]
+pub struct States {
+    /// By a Lease's name, its group, its holder and since when.
+    leases: BTreeMap<String, (String, String, String)>,
+    pub turns: Vec<Turn>,
+    cordoned: BTreeSet<String>,
+    ready_pods: BTreeSet<String>,
+    most_holders: BTreeMap<String, usize>,
+    /// The fewest pods that were ready since all were.
+    fewest_ready: Option<usize>,
+}
+
+impl Witness<'_> {
+    /// Begins to watch.
+    pub fn begins(cluster: &Cluster) -> Witness<'_> {
+        for (name, asked) in WATCHED {
+            let (unit, file) = (unit(name), file(name));
+            let kubectl = "exec kubectl --kubeconfig /root/.kube/config get \"$@\" --watch --output-watch-events --output=json";
+            let shell = format!("{kubectl} >{file}");
+            let run = ["systemd-run", "--quiet", "--collect", "--unit", &unit, "sh", "-c", &shell, "sh"];
+            cluster.control_plane().run(&[&run[..], asked].concat());
+        }
+        cluster.control_plane().until("the watches have begun", || {
+            let begun = |name| cluster.control_plane().try_run(&["test", "-s", &file(name)]).code == Some(0);
+            begun("nodes").then_some(())
+        });
+        Witness(cluster)
+    }
+
+    /// What it has seen so far; of `pods` ready pods of the guarded workload.
+    pub fn states(&self, pods: usize) -> States {
+        let mut events: Vec<(u64, &str, Value)> = Vec::new();
+        for (name, _) in WATCHED {
+            assert_eq!(
+                self.0.control_plane().show(&unit(name), "ActiveState"),
+                "active",
+                "{name} was not watched"
+            );
+            let text = self.0.control_plane().read(&file(name));
+            // The last event may be half written.
+            let read = Deserializer::from_str(&text).into_iter::<Value>().map_while(Result::ok);
+            events.extend(read.map(|event| (version(&event["object"]), name, event)));
+        }
+        States::of(events, pods)
+    }
+
+    /// Ends watching.
+    pub fn ends(self) {
+        for (name, _) in WATCHED {
+            self.0.control_plane().run(&["systemctl", "stop", &unit(name)]);
+            self.0.control_plane().run(&["rm", &file(name)]);
+        }
+    }
+}
+
+impl States {
+    /// Those that these events tell of, each with its version and of what it is.
+    fn of(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
+        events.sort_by_key(|(version, ..)| *version);
+        let mut states = States::default();
+        for (_, name, event) in &events {
+            let is_there = event["type"] != "DELETED";
+            let object = &event["object"];
+            match *name {
+                "leases" => states.lease(object, is_there),
+                "nodes" => states.node(object, is_there),
+                _ => states.pod(object, is_there, pods),
+            }
+        }
+        states
+    }
+
+    fn lease(&mut self, lease: &Value, is_there: bool) {
+        let text =
+            |pointer: &str| lease.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = text("/metadata/name");
+        let (group, holder) =
+            (text("/metadata/labels/kops-agent~1disruption-group"), text("/spec/holderIdentity"));
+        let until = second(&text("/spec/renewTime"));
+        let before = self.leases.remove(&name);
+        if let Some((group, node, since)) =
+            before.filter(|(_, before, _)| !before.is_empty() && *before != holder)
+        {
+            assert!(!self.cordoned.contains(&node), "{node} has lost the slot {name} while it is cordoned");
+            self.turns.push(Turn { group, node, since, until });
+        }
+        if is_there {
+            self.leases.insert(name, (group.clone(), holder, second(&text("/spec/acquireTime"))));
+        }
+        let holders = self.holders(&group).len();
+        let most = self.most_holders.entry(group).or_default();
+        *most = (*most).max(holders);
+    }
+
+    fn node(&mut self, node: &Value, is_there: bool) {
+        let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+        if is_there && node["spec"]["unschedulable"] == true {
+            let has_slot = self.leases.values().any(|(_, holder, _)| *holder == name);
+            assert!(has_slot, "{name} is cordoned without a slot");
+            self.cordoned.insert(name);
+        } else {
+            self.cordoned.remove(&name);
+        }
+    }
+
+    fn pod(&mut self, pod: &Value, is_there: bool, all: usize) {
+        let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+        let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
+        if is_there && !is_ending && crate::cluster::has_condition(pod, "Ready") {
+            self.ready_pods.insert(name);
+        } else {
+            self.ready_pods.remove(&name);
+        }
+        let ready = self.ready_pods.len();
+        if ready >= all || self.fewest_ready.is_some() {
+            self.fewest_ready = Some(self.fewest_ready.unwrap_or(ready).min(ready));
+        }
+    }
+
+    /// The Nodes that have a slot of a group.
+    pub fn holders(&self, group: &str) -> Vec<&str> {
+        let of_group = self.leases.values().filter(|(of, holder, _)| of == group && !holder.is_empty());
+        of_group.map(|(_, holder, _)| holder.as_str()).collect()
+    }
+
+    /// How many slots of a group were taken at a time at most.
+    pub fn most_holders(&self, group: &str) -> usize {
+        self.most_holders.get(group).copied().unwrap_or_default()
+    }
+
+    /// The Nodes that are cordoned.
+    pub fn cordoned(&self) -> &BTreeSet<String> {
+        &self.cordoned
+    }
+
+    /// How many pods of the guarded workload were ready at least, since all were.
+    pub fn fewest_ready(&self) -> Option<usize> {
+        self.fewest_ready
+    }
+}
+
+fn unit(name: &str) -> String {
+    format!("witness-{name}.service")
+}
+
+fn file(name: &str) -> String {
+    format!("/root/witness-{name}.json")
+}
+
+/// Objects of all kinds that one etcd keeps have versions of one count.
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}
+
+fn second(time: &str) -> String {
+    time.chars().take("2026-01-01T00:00:00".len()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lease(version: u64, number: u32, holder: &str) -> (u64, &'static str, Value) {
+        let (acquired, renewed) =
+            ("2026-01-01T00:00:00.000000Z", format!("2026-01-01T00:00:{version:02}.000000Z"));
+        let metadata =
+            json!({"name": format!("slot.{number}"), "labels": {"kops-agent/disruption-group": "nodes"}});
+        let spec = json!({"holderIdentity": holder, "acquireTime": acquired, "renewTime": renewed});
+        (version, "leases", json!({"type": "MODIFIED", "object": {"metadata": metadata, "spec": spec}}))
+    }
+
+    fn node(version: u64, name: &str, is_cordoned: bool) -> (u64, &'static str, Value) {
+        let object = json!({"metadata": {"name": name}, "spec": {"unschedulable": is_cordoned}});
+        (version, "nodes", json!({"type": "MODIFIED", "object": object}))
+    }
+
+    #[test]
+    fn slots_are_counted_in_the_order_in_which_they_were_written() {
+        let events = vec![lease(9, 0, ""), lease(3, 1, "b"), lease(1, 0, "a"), lease(4, 1, "")];
+        let states = States::of(events, 0);
+        assert_eq!(states.most_holders("nodes"), 2);
+        assert!(states.holders("nodes").is_empty());
+        let turns: Vec<(&str, &str)> =
+            states.turns.iter().map(|turn| (turn.node.as_str(), turn.until.as_str())).collect();
+        assert_eq!(turns, [("b", "2026-01-01T00:00:04"), ("a", "2026-01-01T00:00:09")]);
+        let one_after_another = vec![lease(1, 0, "a"), lease(2, 0, ""), lease(3, 1, "b")];
+        assert_eq!(States::of(one_after_another, 0).most_holders("nodes"), 1);
+    }
+
+    #[test]
+    fn a_cordon_belongs_into_a_slot() {
+        let within = [lease(1, 0, "a"), node(2, "a", true), node(3, "a", false), lease(4, 0, "")];
+        assert!(States::of(within.to_vec(), 0).cordoned().is_empty());
+        for of in [[1, 2, 4, 3], [2, 1, 3, 4]] {
+            let moved =
+                within.iter().zip(of).map(|((_, name, event), version)| (version, *name, event.clone()));
+            let moved: Vec<_> = moved.collect();
+            assert!(std::panic::catch_unwind(|| States::of(moved, 0)).is_err(), "{of:?}");
+        }
+    }
+}
