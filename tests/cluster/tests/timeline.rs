@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Member};
+use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
 /// What is promised of the machines that become a cluster, to those that have been one: the last Node that is Ready.
@@ -129,7 +129,7 @@ fn measured_time() {
     );
     println!("| ---: | ---: | ---: | ---: | ---: |");
     for round in 1..=rounds {
-        let cluster = Cluster::power_on("trixie");
+        let cluster = Cluster::power_on("trixie", &MACHINES);
         let ready = scene::nodes_become_ready(&cluster, cluster.since);
         let rows = of(&cluster, &ready);
         let floor = floor(&cluster);
