@@ -6,7 +6,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::{Cluster, Controller, id};
+use crate::cluster::{Cluster, id};
+use crate::controller::Controller;
 
 const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 /// The channel's URL.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::addons::{Addons, CHANNEL, config_map, hash};
-use crate::cluster::{Cluster, Controller, eventually};
+use crate::cluster::{Cluster, eventually};
+use crate::controller::Controller;
 
 const LEASE: &str = "kops-agent-addons";
 const LEADS: &str = r#"leader_election_master_status{name="kops-agent-addons"}"#;

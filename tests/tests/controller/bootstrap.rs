@@ -19,7 +19,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 
 use crate::client::{connect, exchange, post};
-use crate::cluster::{CLUSTER, Cluster, Controller, REGION, eventually, id};
+use crate::cluster::{CLUSTER, Cluster, REGION, eventually, id};
+use crate::controller::Controller;
 
 /// The IAM role of nodes.
 pub const ROLE: &str = "nodes.c.example.com";

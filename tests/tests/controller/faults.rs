@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use kops_agent_tests::ec2::Mood;
 
-use crate::cluster::{Cluster, Controller, GROUP_LABEL, eventually, id};
+use crate::cluster::{Cluster, GROUP_LABEL, eventually, id};
+use crate::controller::Controller;
 use crate::{LEADS, nodes};
 
 /// A cluster with Nodes that are labelled, and the controller that leads it.

@@ -12,6 +12,7 @@ mod bootstrap;
 mod client;
 mod clouds;
 mod cluster;
+mod controller;
 mod faults;
 mod fleet;
 mod fleet_watch;

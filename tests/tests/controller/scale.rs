@@ -8,7 +8,8 @@ use kops_agent_tests::ec2::Instance;
 use serde_json::json;
 
 use crate::clouds::{Aws, Ground, Lot, for_each_cloud};
-use crate::cluster::{CLUSTER, Cluster, Controller, GROUP_LABEL, eventually, id};
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
+use crate::controller::Controller;
 
 /// How many kubectls create objects: each of them holds back.
 const HANDS: usize = 8;

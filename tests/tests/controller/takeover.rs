@@ -7,7 +7,8 @@ use kops_agent_tests::dns_controller;
 use serde_json::{Value, json};
 
 use crate::bootstrap::{WithSts, on_aws};
-use crate::cluster::{CLUSTER, Cluster, Controller, REGION, id};
+use crate::cluster::{CLUSTER, Cluster, REGION, id};
+use crate::controller::Controller;
 
 /// A static pod as a kubelet mirrors it, or one of kops-controller's.
 fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {

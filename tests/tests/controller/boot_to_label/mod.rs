@@ -22,7 +22,8 @@ use serde_json::json;
 
 use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot, for_each_cloud};
-use crate::cluster::{Cluster, Controller, GROUP_LABEL, NODE_ROLE, eventually};
+use crate::cluster::{Cluster, GROUP_LABEL, NODE_ROLE, eventually};
+use crate::controller::Controller;
 use crate::takeover;
 
 /// The machine.

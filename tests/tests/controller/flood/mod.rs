@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::bootstrap::World;
-use crate::cluster::{Controller, eventually};
+use crate::cluster::eventually;
+use crate::controller::Controller;
 use honest::{Granted, Signing, Went};
 use liars::Liars;
 use lies::Lie;

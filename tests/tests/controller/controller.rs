@@ -1,0 +1,102 @@
+//! A controller that a test has started.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::TIMEOUT;
+
+/// A running controller; dropping it kills it.
+pub struct Controller {
+    child: Child,
+    address: String,
+    begun: Instant,
+}
+
+impl Controller {
+    /// Starts what answers probes as a controller does.
+    #[allow(clippy::print_stderr)]
+    pub fn start(mut command: Command) -> Controller {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (sender, address) = mpsc::channel();
+        // What it says is shown with a failed test.
+        thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                // A flood of refusals would hide everything else.
+                if !line.contains("bootstrap: refused") {
+                    eprintln!("    {line}");
+                }
+                if let Some((_, address)) = line.split_once("are at http://") {
+                    let _ = sender.send(address.to_owned());
+                }
+            }
+        });
+        let address = address.recv_timeout(TIMEOUT).expect("the controller says where it listens");
+        Controller { child, address, begun: Instant::now() }
+    }
+
+    /// How long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Where it answers probes.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// For how many seconds processors have worked for it.
+    pub fn processor_time(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        // utime and stime of proc(5), in ticks of a hundredth of a second.
+        fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+    }
+
+    /// The most memory that it has had, in MiB.
+    pub fn peak_memory(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// How many files and sockets it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// What it answers to GET.
+    pub fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// The value of a metric, by its name with its labels.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        let metrics = self.get("/metrics");
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        metrics.lines().find_map(value)
+    }
+
+    /// Asks it to end, which it does.
+    pub fn terminate(mut self) {
+        let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
