@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kops_agent_plan::timestamp;
 use kops_agent_spec::fnv::fnv32;
 use nix::ifaddrs::getifaddrs;
 
@@ -228,10 +229,7 @@ impl Host {
 
     /// Now, in RFC 3339 and whole seconds.
     pub(crate) fn timestamp(&self) -> String {
-        let now = self.now();
-        let seconds = now.replace_nanosecond(0).unwrap_or(now);
-        // A year beyond 9999 has no such form.
-        seconds.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+        timestamp(self.now())
     }
 
     /// The states of these units, in their order. A unit that was to run once, and has since the machine started, has

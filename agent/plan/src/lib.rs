@@ -30,4 +30,7 @@ pub mod shown;
 mod static_pod;
 pub mod takeover;
 pub mod timeline;
+mod timestamp;
 pub mod unit_files;
+
+pub use timestamp::timestamp;

@@ -10,10 +10,10 @@ use std::path::Path;
 use kops_agent_pki::{common_name_and_validity, first_der};
 use kops_agent_plan::fleet::Statement;
 use kops_agent_plan::pacing::drain::CORDONED;
+use kops_agent_plan::timestamp;
 use kops_agent_process::output::error_text;
 use kube::api::{Patch, PatchParams};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::nodes;
 use crate::api_error::{ApiError, answer};
@@ -130,9 +130,7 @@ pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
 
 /// Now, in RFC 3339 and whole seconds, as Kubernetes writes times.
 pub(super) fn now() -> String {
-    let now = OffsetDateTime::now_utc();
-    // A year beyond 9999 has no such form.
-    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+    timestamp(OffsetDateTime::now_utc())
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use kops_agent_plan::timestamp;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::part::Part;
 use crate::cli::VERSION;
@@ -12,9 +12,9 @@ use crate::cli::VERSION;
 /// Its text.
 ///
 /// # Errors
-/// The time has no form.
+/// The text cannot be written.
 pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
-    let now = now.replace_nanosecond(0)?.format(&Rfc3339)?;
+    let now = timestamp(now);
     let mut text = format!("A support bundle of {host}, made at {now} by kops-agent {VERSION}.\n\n");
     for part in parts {
         match (&part.content, part.bytes()) {

@@ -6,6 +6,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::timestamp;
+
 /// The annotation.
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
@@ -46,7 +48,7 @@ impl FirstCertificate {
 
     /// The annotation's value.
     pub(super) fn value(&self) -> String {
-        format!("{} {}", rfc3339(self.expires), self.name)
+        format!("{} {}", timestamp(self.expires), self.name)
     }
 
     /// What a value says; `None` for one that is of another form.
@@ -61,7 +63,7 @@ impl FirstCertificate {
     pub(super) fn seen(self, now: OffsetDateTime) -> SeenCertificate {
         let seconds = self.expires.unix_timestamp().saturating_sub(now.unix_timestamp());
         SeenCertificate {
-            expires: rfc3339(self.expires),
+            expires: timestamp(self.expires),
             days_left: seconds.div_euclid(SECONDS_A_DAY),
             name: self.name,
         }
@@ -73,11 +75,6 @@ impl SeenCertificate {
     pub fn ends_soon(&self) -> bool {
         self.days_left < FEW_DAYS
     }
-}
-
-fn rfc3339(time: OffsetDateTime) -> String {
-    // A year beyond 9999 has no such form.
-    time.format(&Rfc3339).unwrap_or_default()
 }
 
 /// What a file of a certificate is called here: kubeconfigs by their folder, `server.crt` and `client.crt` with it.
