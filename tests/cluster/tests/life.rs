@@ -10,7 +10,8 @@ use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
 use crate::liars::Newcomer;
 use crate::workload;
 
-const AT_BOOT: &str = "kops-configuration.service";
+/// What converges at boot.
+pub const AT_BOOT: &str = "kops-configuration.service";
 const CONTROLLER: &str = "kops-agent-controller.service";
 /// How many machines join at once.
 const JOINING: usize = 20;
@@ -107,7 +108,7 @@ pub fn a_worker_reboots(cluster: &Cluster) {
     let boot = boot_id(worker);
     let pods = workload::pods_of(cluster, worker.id);
     worker.machine.reboot();
-    cluster.control_plane().until("its pods have been started again", || {
+    worker.machine.until("its pods have been started again", || {
         let again = workload::pods_of(cluster, worker.id);
         (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
     });
@@ -175,12 +176,12 @@ pub fn the_controller_is_killed_while_machines_join(cluster: &Cluster) {
 
 /// Has what converges at boot run.
 #[track_caller]
-fn converge(member: &Member) {
+pub fn converge(member: &Member) {
     let ended = member.machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 
 /// Since when the machine's systemd runs; machines of tests share the kernel and its boot id.
-fn boot_id(member: &Member) -> String {
+pub fn boot_id(member: &Member) -> String {
     member.machine.run(&["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
 }
