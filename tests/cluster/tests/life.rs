@@ -108,7 +108,7 @@ pub fn a_worker_reboots(cluster: &Cluster) {
     let boot = boot_id(worker);
     let pods = workload::pods_of(cluster, worker.id);
     worker.machine.reboot();
-    cluster.control_plane().until("its pods have been started again", || {
+    worker.machine.until("its pods have been started again", || {
         let again = workload::pods_of(cluster, worker.id);
         (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
     });

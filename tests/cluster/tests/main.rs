@@ -12,6 +12,7 @@ mod kept;
 mod liars;
 mod life;
 mod quorum;
+mod reboot;
 mod rollout;
 mod scene;
 mod store;
@@ -46,13 +47,14 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 9] = [
+const SCENARIOS: [(&str, Scenario); 10] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
+    ("worker-reboot-mid-converge", reboot::a_worker_is_cut_off_while_it_converges),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
     ("paced-rollout", rollout::paced),

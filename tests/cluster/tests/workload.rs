@@ -71,6 +71,7 @@ fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
     cluster.run_kubectl(&["exec", &from.name, "--", "/hello", "get", url]).trim().to_owned()
 }
 
+/// Those that are not over: kubelet ends pods before a shutdown, and others take their place.
 fn pods(cluster: &Cluster) -> Vec<Pod> {
     // A machine that reboots leaves pods that have failed, beside those in their place.
     let there_are =
@@ -79,7 +80,8 @@ fn pods(cluster: &Cluster) -> Vec<Pod> {
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let pods = list["items"].as_array().unwrap().iter();
+    let is_over = |pod: &&Value| pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded";
+    let pods = list["items"].as_array().unwrap().iter().filter(|pod| !is_over(pod));
     pods.map(|pod| Pod {
         name: text(pod, "/metadata/name"),
         node: text(pod, "/spec/nodeName"),

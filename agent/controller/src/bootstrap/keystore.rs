@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Context, Result, anyhow};
-use kops_agent_pki::{Authority, PemPair};
+use kops_agent_pki::{Authority, PemPair, with_others};
+use kops_agent_plan::desired::NODE_AUTHORITIES;
 use kops_agent_spec::KopsControllerServerOptions;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
@@ -25,6 +26,8 @@ use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
+/// Where a pod finds the authorities that the API server's clients trust, which are those of nodes.
+const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The authority that signs the certificates of kubelets.
 pub const CLIENT_AUTHORITY: &str = "kubernetes-ca";
@@ -35,7 +38,8 @@ pub struct Keys {
     pub authorities: BTreeMap<String, Authority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
-    /// What vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
+    /// What vouches for clients: the authority of nodes, and others of its keyset that are trusted. None where it is none of
+    /// `server.signingCAs`.
     pub clients: Option<Arc<dyn ClientCertVerifier>>,
     server: Arc<CertifiedKey>,
 }
@@ -123,7 +127,13 @@ impl Files {
         let of_authority = |name: &String| [self.certificate(name), self.key(name)];
         let mut all: Vec<PathBuf> = self.signing_cas.iter().flat_map(of_authority).collect();
         all.extend([self.folder.join(KEYPAIR_IDS), self.server_certificate.clone(), self.server_key.clone()]);
+        all.extend(self.trusted());
         all
+    }
+
+    /// Where the authorities may be that are trusted beside the one that signs.
+    fn trusted(&self) -> [PathBuf; 2] {
+        [self.folder.join(NODE_AUTHORITIES), PathBuf::from(OF_POD)]
     }
 
     fn certificate(&self, name: &str) -> PathBuf {
@@ -148,7 +158,11 @@ impl Files {
             authorities.insert(name.clone(), authority);
         }
         let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
-        let vouching = vouching.map(|name| text(&self.certificate(name)).and_then(|pem| verifier(&pem)));
+        let vouching = vouching.map(|name| {
+            let trusted = self.trusted().into_iter().find(|file| file.exists());
+            let trusted = trusted.map_or_else(|| Ok(String::new()), |file| text(&file))?;
+            verifier(&with_others(&text(&self.certificate(name))?, &trusted))
+        });
         // Machines can bootstrap all the same.
         let clients = vouching.and_then(|clients| {
             let warned =
@@ -191,12 +205,14 @@ fn text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Takes the certificates of clients that this authority (PEM) has signed.
-fn verifier(authority: &str) -> Result<Arc<dyn ClientCertVerifier>> {
+/// Takes the certificates of clients that one of these authorities (PEM) has signed.
+fn verifier(authorities: &str) -> Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
-    let certificate = CertificateDer::from_pem_slice(authority.as_bytes());
-    let certificate = certificate.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
-    roots.add(certificate).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
+        let certificate =
+            certificate.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
+        roots.add(certificate).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    }
     let provider = Arc::new(aws_lc_rs::default_provider());
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }

@@ -33,7 +33,7 @@ impl Reason {
         }
     }
 
-    /// Whether it is the certificate's age, and all else about it is right.
+    /// Whether it still serves or has served its purpose, and all about it was right.
     pub(super) fn is_age(&self) -> bool {
         matches!(self, Reason::Expired | Reason::Renewal(_))
     }
@@ -51,9 +51,30 @@ pub(super) fn why_replace(
     let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return unreadable() };
     let signers: Vec<Vec<u8>> = ders(signers);
     match why_unfit(&certificate, present, wanted, &signers, now) {
-        Ok(signer) => why_renew(&certificate, signer.validity().not_after.to_datetime(), now),
+        Ok(signer) => why_renew(&certificate, signer.validity().not_after.to_datetime(), now)
+            .or_else(|| why_signed_anew(&signer, wanted, &signers)),
         Err(why) => Some(why),
     }
+}
+
+/// Another of the trusted authorities signs now, as `kops promote keypair` has it; before this one is trusted no more, as
+/// `kops distrust keypair` has it, what it has signed is to be replaced.
+///
+/// A worker knows of the one that signs only its id, which is the serial number of its certificate where kOps could choose
+/// (upstream: `AddItem` in `upup/pkg/fi/ca.go`). Where none has that number, each that is trusted is as good.
+fn why_signed_anew(
+    signer: &X509Certificate<'_>,
+    wanted: &Certificate,
+    signers: &[Vec<u8>],
+) -> Option<Reason> {
+    let signs_now = |signer: &X509Certificate<'_>| signer.serial.to_string() == wanted.keypair_id;
+    let known = || signers.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
+    (!signs_now(signer) && known().any(|signer| signs_now(&signer))).then(|| {
+        Reason::Renewal(format!(
+            "it is signed by a {} that is trusted still, and signs no more",
+            wanted.signer
+        ))
+    })
 }
 
 /// Why a certificate does not serve its purpose, or else which authority has signed it.

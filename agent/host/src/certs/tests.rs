@@ -365,6 +365,35 @@ fn what_kops_controller_issues_has_the_names_that_it_gives() {
     assert_eq!(why(true, Duration::days(500)).as_deref(), Some("it has expired"));
 }
 
+/// Two authorities are trusted, and kOps has another one sign than the one that has: the node asks for another certificate while
+/// it can, and keeps the one that it has where it is given none.
+#[test]
+fn what_another_authority_has_signed_is_replaced_while_that_is_trusted() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    let (old, new) = (good_ca(), good_ca());
+    let authority = Authority::load("kubernetes-ca", "0", old.clone(), NOW).unwrap();
+    write(temp.path(), &authority.issue(&wanted("0"), NOW, lifetime(7)).unwrap());
+    let id_of = |item: &PemPair| {
+        let der = first_der(&item.certificate).unwrap();
+        X509Certificate::from_der(&der).unwrap().1.serial.to_string()
+    };
+    let why = |id: String, kept: bool| {
+        let store = NoKeys { store: Store(vec![old.clone(), new.clone()]), issued: None, kept };
+        let state = state(Certificate { keypair_id: id, ..bootstrapped() });
+        let certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
+        match certificates.observed("kubelet-server").unwrap() {
+            Observed::Certificate(observed) => (observed.replace, observed.is_due),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(why(id_of(&old), false), (None, false));
+    let signs_no_more = "it is signed by a kubernetes-ca that is trusted still, and signs no more";
+    assert_eq!(why(id_of(&new), false), (Some(signs_no_more.to_owned()), true));
+    assert_eq!(why(id_of(&new), true), (None, false));
+    assert_eq!(why("7".to_owned(), false), (None, false), "no certificate says whose id that is");
+}
+
 #[test]
 fn a_key_is_shown_to_kops_controller_as_upstream_shows_it() {
     let key = NodeKey::generate("kubelet").unwrap();

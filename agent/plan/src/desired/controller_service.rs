@@ -4,7 +4,7 @@
 //! kOps' pods see the machine's `/etc/kubernetes/kops-controller` as its folder `pki`, and their configuration names the
 //! keys by paths in there. A link of that name makes the same configuration right for the machine itself.
 
-use crate::resolve::NodeConfig;
+use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 
 use super::{certificates, kops_controller};
@@ -42,6 +42,11 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
     let identity = certificates::user(IDENTITY);
     let content = certificates::issued_kubeconfig(state, node, CERTIFICATE, identity);
     state.add(File::new(&kubeconfig, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
+    // Those of the API server: while an authority is replaced, nodes have certificates of the one before.
+    state.add(
+        File::text(path(kops_controller::NODE_AUTHORITIES), node.ca(KUBERNETES_CA))
+            .owned_by(kops_controller::NAME),
+    );
     state.add(Symlink { path: path("pki"), target: ".".into() });
     let text = UNIT_TEXT.replace(PROGRAM, &service.program);
     state.add(Unit::new(UNIT, text).restarted_by_files([options, kubeconfig]));
@@ -80,6 +85,8 @@ mod tests {
         let kubeconfig = get(Kind::File, "/etc/kubernetes/kops-controller/kubeconfig");
         assert_eq!((&kubeconfig["mode"], &kubeconfig["owner"]), (&json!("0400"), &json!("kops-controller")));
         assert_eq!(get(Kind::Certificate, CERTIFICATE)["subject"]["commonName"], IDENTITY);
+        let trusted = get(Kind::File, "/etc/kubernetes/kops-controller/kubernetes-ca-trusted.crt");
+        assert_eq!(trusted["content"]["text"], control_plane(|_| {}).ca(KUBERNETES_CA));
         assert_eq!(get(Kind::Symlink, "/etc/kubernetes/kops-controller/pki")["target"], ".");
         let unit = get(Kind::Unit, UNIT)["text"].as_str().unwrap().to_owned();
         assert!(unit.contains("ExecStart=/opt/agent controller --conf /etc/kubernetes/"), "{unit}");

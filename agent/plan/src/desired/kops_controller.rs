@@ -14,6 +14,8 @@ use super::{certificates, keypair};
 pub(super) const NAME: &str = "kops-controller";
 const UID: u32 = 10011;
 pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
+/// The authorities whose certificates of nodes control-plane mode takes, below that directory. Upstream has no such file.
+pub const NODE_AUTHORITIES: &str = "kubernetes-ca-trusted.crt";
 
 /// Adds the user and its files, where this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

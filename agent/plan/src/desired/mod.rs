@@ -64,6 +64,7 @@ use crate::resource::{Conflict, DesiredState};
 pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kops_channels::AppliedBy;
+pub use kops_controller::NODE_AUTHORITIES;
 use kube_apiserver::Published;
 pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG};
 

@@ -354,6 +354,27 @@ async fn the_authority_that_signs_now_is_the_one_that_vouches() {
 }
 
 #[tokio::test]
+async fn one_that_is_trusted_still_vouches_for_nodes_until_it_is_distrusted() {
+    let mut world = World::new().await;
+    let machine = node(&world, ID);
+    let before = kubelet(&world, ID);
+    let promoted = new_authority("kubernetes-ca");
+    let trusted = world.pki().join(kops_agent_plan::desired::NODE_AUTHORITIES);
+    fs::write(&trusted, format!("{}{}", world.authority.pem, promoted.pem)).unwrap();
+    write_authority(&promoted, &world.pki(), "kubernetes-ca");
+    write_server(&promoted, &world.pki());
+    world.keystore.refresh();
+    world.authority = promoted;
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 200);
+
+    fs::write(&trusted, &world.authority.pem).unwrap();
+    world.keystore.refresh();
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 0);
+}
+
+#[tokio::test]
 async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown() {
     test_log::start();
     let world = World::new().await;

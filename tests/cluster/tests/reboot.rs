@@ -1,0 +1,60 @@
+//! A worker loses its power while it changes.
+
+use kops_agent_tests::example_store::NODES;
+
+use crate::cluster::{BOOT_CONFIG, Cluster, has_condition};
+use crate::life::{AT_BOOT, boot_id};
+use crate::workload;
+
+const CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
+/// What a run has of the files of before, from its first change until all is well.
+const AT_WORK: &str = "var/lib/kops-agent/rollback";
+const SLOT: &str = "kops-agent-disruption.nodes.0";
+const SLOTS: &str = "kops-agent";
+
+/// A worker's power is cut once its converge has written what kubelet is to be restarted for. At boot it becomes by itself what
+/// the cluster wants, and nothing of the run that was cut off is left: no cordon, no slot, no files.
+pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
+    let worker = cluster.of_group(NODES);
+    let machine = &worker.machine;
+    let boot = boot_id(worker);
+    let pods = workload::pods_of(cluster, worker.id);
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 43}}}");
+    machine.write(BOOT_CONFIG, &cluster.store.update(NODES));
+    machine.run(&["systemctl", "restart", "--no-block", AT_BOOT]);
+    machine.until("kubelet's new configuration is written", || {
+        (machine.try_run(&["grep", "maxPods: 43", CONFIG]).code == Some(0)).then_some(())
+    });
+    machine.cut_power();
+    assert!(machine.files().join(AT_WORK).exists(), "its converge was over before its power was cut");
+    assert_eq!(slot_holder(cluster).as_deref(), Some(worker.id), "it was changed without a slot");
+
+    machine.power_on_again();
+    machine.until("what converges at boot is done", || {
+        let properties = "--property=ExecMainExitTimestampMonotonic,Result,ActiveState";
+        let shown = machine.try_run(&["systemctl", "show", properties, AT_BOOT]).stdout;
+        let is_over = !shown.contains("ExecMainExitTimestampMonotonic=0\n");
+        let is_well = shown.contains("Result=success") && shown.contains("ActiveState=inactive");
+        (is_over && is_well).then_some(())
+    });
+    assert_ne!(boot_id(worker), boot);
+    assert!(!machine.files().join(AT_WORK).exists(), "what was cut off is to be rolled back still");
+    machine.until("kubelet has what is wanted, and pods are welcome", || {
+        let node = cluster.get("node", worker.id)?;
+        let is_wanted = node["status"]["capacity"]["pods"] == "43";
+        (is_wanted && has_condition(&node, "Ready") && node["spec"]["unschedulable"].is_null()).then_some(())
+    });
+    machine.until("its pods have been started again", || {
+        let again = workload::pods_of(cluster, worker.id);
+        (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
+    });
+    machine.until("its slot is free", || (slot_holder(cluster)?.is_empty()).then_some(()));
+    workload::runs_on_both_workers(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// Which Node has the slot of the group; empty where it is free, and `None` where it is not known.
+fn slot_holder(cluster: &Cluster) -> Option<String> {
+    let holder = "--output=jsonpath={.spec.holderIdentity}";
+    cluster.kubectl(&["get", "lease", SLOT, "--namespace", SLOTS, holder])
+}
