@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Deserializer, Value};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, has_condition};
 
 /// What is watched: a name, and what kubectl is asked for.
 const WATCHED: [(&str, &[&str]); 3] = [
@@ -34,10 +34,11 @@ pub struct States {
     leases: BTreeMap<String, (String, String, String)>,
     pub turns: Vec<Turn>,
     cordoned: BTreeSet<String>,
-    ready_pods: BTreeSet<String>,
+    /// Guarded pods that have been ready and were not taken away.
+    pods: BTreeSet<String>,
     most_holders: BTreeMap<String, usize>,
-    /// The fewest pods that were ready since all were.
-    fewest_ready: Option<usize>,
+    /// The fewest of them since there were all.
+    fewest_pods: Option<usize>,
 }
 
 impl Witness<'_> {
@@ -136,14 +137,15 @@ impl States {
     fn pod(&mut self, pod: &Value, is_there: bool, all: usize) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
-        if is_there && !is_ending && crate::cluster::has_condition(pod, "Ready") {
-            self.ready_pods.insert(name);
-        } else {
-            self.ready_pods.remove(&name);
+        // A kubelet that has just been started calls pods unready until it has probed them: that takes none away.
+        if !is_there || is_ending {
+            self.pods.remove(&name);
+        } else if has_condition(pod, "Ready") {
+            self.pods.insert(name);
         }
-        let ready = self.ready_pods.len();
-        if ready >= all || self.fewest_ready.is_some() {
-            self.fewest_ready = Some(self.fewest_ready.unwrap_or(ready).min(ready));
+        let there_are = self.pods.len();
+        if there_are >= all || self.fewest_pods.is_some() {
+            self.fewest_pods = Some(self.fewest_pods.unwrap_or(there_are).min(there_are));
         }
     }
 
@@ -163,9 +165,9 @@ impl States {
         &self.cordoned
     }
 
-    /// How many pods of the guarded workload were ready at least, since all were.
-    pub fn fewest_ready(&self) -> Option<usize> {
-        self.fewest_ready
+    /// How many guarded pods that had been ready there were at least, since there were all.
+    pub fn fewest_pods(&self) -> Option<usize> {
+        self.fewest_pods
     }
 }
 
@@ -220,6 +222,25 @@ mod tests {
         assert_eq!(turns, [("b", "2026-01-01T00:00:04"), ("a", "2026-01-01T00:00:09")]);
         let one_after_another = vec![lease(1, 0, "a"), lease(2, 0, ""), lease(3, 1, "b")];
         assert_eq!(States::of(one_after_another, 0).most_holders("nodes"), 1);
+    }
+
+    #[test]
+    fn a_pod_counts_from_when_it_was_ready_until_it_is_taken_away() {
+        let pod = |version: u64, name: &str, kind: &str, is_ready: &str| {
+            let status = json!({"conditions": [{"type": "Ready", "status": is_ready}]});
+            let object = json!({"metadata": {"name": name}, "status": status});
+            (version, "pods", json!({"type": kind, "object": object}))
+        };
+        let probed_anew = [
+            pod(1, "a", "ADDED", "True"),
+            pod(2, "b", "ADDED", "True"),
+            pod(3, "a", "MODIFIED", "False"),
+            pod(4, "a", "MODIFIED", "True"),
+        ];
+        assert_eq!(States::of(probed_anew.to_vec(), 2).fewest_pods(), Some(2));
+        let replaced_too_late =
+            [&probed_anew[..2], &[pod(5, "a", "DELETED", "True"), pod(6, "c", "ADDED", "True")]].concat();
+        assert_eq!(States::of(replaced_too_late, 2).fewest_pods(), Some(1));
     }
 
     #[test]
