@@ -49,7 +49,7 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
         (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
     });
     machine.until("its slot is free", || (slot_holder(cluster)?.is_empty()).then_some(()));
-    workload::runs_on_both_workers(cluster);
+    workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);
 }
 
