@@ -1,9 +1,8 @@
 //! A cluster for a controller: a real API server, EC2, and a state store in a folder.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
