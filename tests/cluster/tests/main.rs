@@ -8,12 +8,16 @@
 mod cloud_controller;
 mod cluster;
 mod kept;
+mod keysets;
 mod liars;
 mod life;
 mod reboot;
+mod renewal;
 mod scene;
 mod store;
 mod timeline;
+mod upgrade;
+mod witness;
 mod workload;
 mod world;
 
@@ -43,7 +47,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 9] = [
+const SCENARIOS: [(&str, Scenario); 11] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
@@ -51,6 +55,8 @@ const SCENARIOS: [(&str, Scenario); 9] = [
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
     ("worker-reboot-mid-converge", reboot::a_worker_is_cut_off_while_it_converges),
+    ("certificates-renewed", renewal::certificates_near_their_end_are_renewed),
+    ("patch-upgrade", upgrade::a_patch_release_is_taken_up),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
 ];
