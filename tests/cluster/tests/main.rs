@@ -13,6 +13,7 @@ mod liars;
 mod life;
 mod reboot;
 mod renewal;
+mod rotation;
 mod scene;
 mod store;
 mod timeline;
@@ -47,7 +48,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 12] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
@@ -59,6 +60,8 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("patch-upgrade", upgrade::a_patch_release_is_taken_up),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
+    // Machines that were not on before have boot configs with the keys of before.
+    ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// Those of a run that names none.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
