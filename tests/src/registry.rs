@@ -30,6 +30,13 @@ pub struct Images {
 }
 
 impl Images {
+    /// Adds those of others that are not there.
+    pub fn extend(&mut self, others: &Images) {
+        for (path, object) in &others.objects {
+            self.objects.entry(path.clone()).or_insert_with(|| object.clone());
+        }
+    }
+
     /// Adds an image of one layer with these programs, by their paths in it; the first is its entry point.
     ///
     /// # Errors

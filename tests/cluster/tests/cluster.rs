@@ -32,6 +32,9 @@ pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The group whose Nodes are tainted.
 pub const BATCH: &str = "batch";
 
+/// Below the cluster's folder.
+const LATER_DOWNLOADS: &str = "later-downloads";
+
 /// A machine and what the cloud knows of it.
 pub struct Member {
     pub machine: Machine,
@@ -95,7 +98,7 @@ pub struct Cluster {
     /// The files of the group that is not in the store at first.
     late: Vec<(PathBuf, Vec<u8>)>,
     root: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Cluster {
@@ -107,14 +110,16 @@ impl Cluster {
         let plans = || machines.iter().chain([&SPARE]);
         let network = Network::up(&plans().map(|plan| (plan.name, plan.address)).collect::<Vec<_>>());
         let folder = tempfile::tempdir().unwrap();
-        let downloads = built.join("downloads");
+        let downloads = [built.join("downloads"), folder.path().join(LATER_DOWNLOADS)];
+        fs::create_dir(&downloads[1]).unwrap();
+        let mut mirror = vec![built.join("release")];
+        mirror.extend(downloads.clone());
         let control_planes: Vec<_> = machines
             .iter()
             .filter(|plan| plan.is_control_plane())
             .map(|plan| (plan.group, plan.address))
             .collect();
-        let store = Store::write(folder.path(), &kube, &downloads, &control_planes);
-        let mirror = [downloads, built.join("release")];
+        let store = Store::write(folder.path(), &kube, downloads, &control_planes);
         let mut world =
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
 
@@ -159,7 +164,7 @@ impl Cluster {
             network,
             late,
             root,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -174,6 +179,11 @@ impl Cluster {
     /// Powers the spare machine on.
     pub fn power_spare_on(&self) -> Member {
         power_on(&SPARE, &self.network, &self.root, self.world.authority())
+    }
+
+    /// Where the mirror has what is published after the machines were powered on.
+    pub fn later_downloads(&self) -> PathBuf {
+        self.folder.path().join(LATER_DOWNLOADS)
     }
 
     /// The control plane that is asked what the API server says.

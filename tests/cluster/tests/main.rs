@@ -9,14 +9,19 @@ mod cloud_controller;
 mod cluster;
 mod fake_nodes;
 mod kept;
+mod keysets;
 mod liars;
 mod life;
 mod quorum;
 mod reboot;
+mod renewal;
+mod requests;
 mod rollout;
+mod rotation;
 mod scene;
 mod store;
 mod timeline;
+mod upgrade;
 mod witness;
 mod workload;
 mod world;
@@ -47,7 +52,7 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 10] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
@@ -55,9 +60,13 @@ const SCENARIOS: [(&str, Scenario); 10] = [
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
     ("worker-reboot-mid-converge", reboot::a_worker_is_cut_off_while_it_converges),
+    ("certificates-renewed", renewal::certificates_near_their_end_are_renewed),
+    ("patch-upgrade", upgrade::a_patch_release_is_taken_up),
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_machines_join),
     ("paced-rollout", rollout::paced),
+    // Machines that were not on before have boot configs with the keys of before.
+    ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// Those of a run that names none.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];

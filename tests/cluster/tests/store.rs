@@ -31,21 +31,26 @@ pub const ADDONS: [(&str, &str, &str); 4] = [
 /// A cluster's store.
 pub struct Store {
     example: ExampleStore,
-    /// Where the mirror has its files.
-    downloads: PathBuf,
+    /// Where the mirror has its files: those of the first release, and of others.
+    downloads: [PathBuf; 2],
     /// Where the control planes are.
     control_planes: Vec<Ipv4Addr>,
 }
 
 impl Store {
-    /// Writes it to `folder`, for downloads that are in another, and for control planes of these groups at these addresses.
-    pub fn write(folder: &Path, kube: &Path, downloads: &Path, control_planes: &[(&str, Ipv4Addr)]) -> Store {
+    /// Writes it to `folder`, for downloads that are in others, and for control planes of these groups at these addresses.
+    pub fn write(
+        folder: &Path,
+        kube: &Path,
+        downloads: [PathBuf; 2],
+        control_planes: &[(&str, Ipv4Addr)],
+    ) -> Store {
         let releases = machine_store::built_releases(kube).unwrap();
         let overlay = path_of("cluster/store");
         let mirror = format!("http://{MIRROR}");
         let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &[overlay]).unwrap();
         let addresses: Vec<Ipv4Addr> = control_planes.iter().map(|(_, address)| *address).collect();
-        let store = Store { example, downloads: downloads.to_owned(), control_planes: addresses };
+        let store = Store { example, downloads, control_planes: addresses };
         // kOps writes the names of images as `assets.containerRegistry` has them.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&store.example.cluster_folder(), &named).unwrap();
@@ -186,6 +191,7 @@ impl Store {
                 server_name()
             );
             machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());
+            config["ConfigServer"]["CACertificates"] = self.trusted_certificates("kubernetes-ca").into();
         }
         serde_yaml::to_string(&config).unwrap()
     }
@@ -193,14 +199,15 @@ impl Store {
     /// The hash of each download, as kOps finds it beside the file.
     fn hashes(&self) -> String {
         let mut lines = String::new();
-        let mut folders = vec![self.downloads.clone()];
-        while let Some(folder) = folders.pop() {
+        let mut folders: Vec<(PathBuf, &Path)> =
+            self.downloads.iter().map(|downloads| (downloads.clone(), downloads.as_path())).collect();
+        while let Some((folder, downloads)) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
-                    folders.push(path);
+                    folders.push((path, downloads));
                 } else if let Some(of) = path.to_str().unwrap().strip_suffix(".sha256") {
-                    let below = of.strip_prefix(self.downloads.to_str().unwrap()).unwrap();
+                    let below = of.strip_prefix(downloads.to_str().unwrap()).unwrap();
                     lines.push_str(&format!(
                         "{}  http://{MIRROR}{below}\n",
                         fs::read_to_string(&path).unwrap().trim()

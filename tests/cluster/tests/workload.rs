@@ -51,7 +51,11 @@ pub fn pods_reach_each_other(cluster: &Cluster) {
 /// What a pod of each worker has said can be read, which goes from the API server to the kubelet.
 pub fn logs_are_read(cluster: &Cluster) {
     for pod in first_on_each_node(&pods(cluster)) {
-        let said = cluster.run_kubectl(&["logs", &pod.name]);
+        let worker = cluster.workers().iter().find(|worker| worker.id == pod.node).unwrap();
+        // A kubelet that has just been started anew learns of its pods by and by.
+        let said = worker
+            .machine
+            .until(&format!("the logs of {} are read", pod.name), || cluster.kubectl(&["logs", &pod.name]));
         assert!(said.contains("serving at") && said.contains("asked by "), "{}: {said}", pod.name);
     }
 }
@@ -65,6 +69,11 @@ pub fn pods_of(cluster: &Cluster, node: &str) -> Vec<String> {
         .collect();
     pods.sort();
     pods
+}
+
+/// The same of each worker.
+pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
+    cluster.workers().iter().map(|worker| pods_of(cluster, worker.id)).collect()
 }
 
 fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {

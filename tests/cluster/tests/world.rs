@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use kops_agent_machines::assets::assets;
 use kops_agent_machines::network::{HOST, METADATA, Network};
@@ -15,7 +16,7 @@ use kops_agent_tests::front::{Answer, Controls, Front};
 use kops_agent_tests::imds::{self, Instance};
 use kops_agent_tests::loopback::{Identity, LoopbackServer};
 use kops_agent_tests::name_server::{NameFault, NameServer};
-use kops_agent_tests::registry;
+use kops_agent_tests::registry::{self, Images};
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::Sts;
 
@@ -45,6 +46,9 @@ pub struct World {
     s3: S3Server,
     authority: Keyset,
     folder: PathBuf,
+    /// Where the registry is that answers under its name.
+    registry: Arc<Mutex<SocketAddr>>,
+    _registries: Mutex<Vec<LoopbackServer>>,
     _others: Vec<LoopbackServer>,
     _names: NameServer,
 }
@@ -63,15 +67,14 @@ impl World {
         let ec2 = Ec2::start().unwrap();
         let sts = Sts::start().unwrap();
         let s3 = S3Server::start(buckets).unwrap();
-        let loopback = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let registry = registry::start(loopback, assets().images.clone()).unwrap();
+        let images = registry_of(assets().images.clone());
+        let registry = Arc::new(Mutex::new(socket_of(&images.url())));
         for (number, (server, name)) in SERVERS.into_iter().enumerate() {
             let address = address_of(number);
             network.add_address(address);
             let identity = Identity::signed_by(&authority, name).unwrap().server_config().unwrap();
             let origin = match server {
                 "store" => Some(s3.endpoint()),
-                "registry" => Some(registry.url()),
                 "ec2" => Some(ec2.environment()[0].1.clone()),
                 "sts" => Some(sts.url()),
                 _ => None,
@@ -80,8 +83,14 @@ impl World {
             let (port, tls) = if is_tls { (443, Some(identity)) } else { (80, None) };
             let socket = network.listen(address, port);
             let started = match origin {
+                None if server == "registry" => {
+                    let registry = registry.clone();
+                    Front::start(server, socket, tls, &controls, move |_| {
+                        Answer::Of(*registry.lock().unwrap())
+                    })
+                }
                 Some(url) => {
-                    let origin: SocketAddr = url.trim_start_matches("http://").parse().unwrap();
+                    let origin = socket_of(&url);
                     Front::start(server, socket, tls, &controls, move |_| Answer::Of(origin))
                 }
                 None => {
@@ -106,7 +115,9 @@ impl World {
             s3,
             authority,
             folder: folder.to_owned(),
-            _others: vec![registry],
+            registry,
+            _registries: Mutex::new(vec![images]),
+            _others: Vec::new(),
             _names: names.unwrap(),
         }
     }
@@ -114,6 +125,13 @@ impl World {
     /// Has EC2's metadata service tell these instances about themselves, from now on.
     pub fn tell(&mut self, network: &Network, instances: BTreeMap<IpAddr, Instance>) {
         self._others.push(imds::start(network.listen(METADATA, 80), instances).unwrap());
+    }
+
+    /// Has the registry have these images and no others, from now on.
+    pub fn serve_images(&self, images: Images) {
+        let server = registry_of(Arc::new(images));
+        *self.registry.lock().unwrap() = socket_of(&server.url());
+        self._registries.lock().unwrap().push(server);
     }
 
     /// The variables by which a machine with access to the store reaches it, as kOps exports them in user-data.
@@ -141,6 +159,14 @@ impl World {
     pub fn mend(&self, server: &str) {
         fs::remove_file(self.folder.join("faults").join(server)).unwrap();
     }
+}
+
+fn registry_of(images: Arc<Images>) -> LoopbackServer {
+    registry::start(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), images).unwrap()
+}
+
+fn socket_of(url: &str) -> SocketAddr {
+    url.trim_start_matches("http://").parse().unwrap()
 }
 
 fn address_of(number: usize) -> Ipv4Addr {

@@ -44,7 +44,8 @@ impl Assets {
     }
 }
 
-fn images(kube: &Path, releases: &Releases) -> Images {
+/// The images of a registry, of the programs in this folder.
+pub fn images(kube: &Path, releases: &Releases) -> Images {
     let program = |name: &str| fs::read(kube.join(name)).unwrap();
     let runner = program("go-runner");
     let mut images = Images::default();

@@ -1,0 +1,86 @@
+//! The keysets of a cluster's store, changed as `kops create keypair`, `kops promote keypair` and `kops distrust keypair` leave them
+//! (upstream: `AddItem` in `upup/pkg/fi/ca.go`, `cmd/kops/promote_keypair.go`, `cmd/kops/distrust_keypair.go`).
+
+use std::fs;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::example_keys::Keyset;
+use serde_yaml::Value;
+
+use crate::store::Store;
+
+/// By how much the id of a key that is created is above those of before.
+const NEXT: u64 = 100_000_000;
+/// Any time: that it is there is what counts.
+const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
+
+impl Store {
+    /// Adds a key to a keyset, which is trusted and does not sign; returns its id.
+    pub fn create_keypair(&self, keyset: &str) -> String {
+        let id = self.primary_id(keyset).parse::<u64>().unwrap() + NEXT;
+        let made = Keyset::make(keyset, id).unwrap().yaml();
+        let made: Value = serde_yaml::from_str(&made).unwrap();
+        self.edit_keyset(keyset, |spec| {
+            spec["keys"].as_sequence_mut().unwrap().push(made["spec"]["keys"][0].clone());
+        });
+        id.to_string()
+    }
+
+    /// Has a key of a keyset be the one that signs.
+    pub fn promote_keypair(&self, keyset: &str, id: &str) {
+        self.edit_keyset(keyset, |spec| spec["primaryId"] = id.into());
+    }
+
+    /// Has a key of a keyset be trusted no more.
+    pub fn distrust_keypair(&self, keyset: &str, id: &str) {
+        self.edit_keyset(keyset, |spec| {
+            let keys = spec["keys"].as_sequence_mut().unwrap();
+            let key = keys.iter_mut().find(|key| key["id"] == id).unwrap();
+            key["distrustTimestamp"] = DISTRUSTED.into();
+        });
+    }
+
+    /// The id of the key that signs.
+    pub fn primary_id(&self, keyset: &str) -> String {
+        self.keyset(keyset)["spec"]["primaryId"].as_str().unwrap().to_owned()
+    }
+
+    /// The key that signs: its certificate and its private key.
+    pub fn primary(&self, keyset: &str) -> Keyset {
+        let (id, document) = (self.primary_id(keyset), self.keyset(keyset));
+        let keys = document["spec"]["keys"].as_sequence().unwrap();
+        let key = keys.iter().find(|key| key["id"] == id.as_str()).unwrap();
+        Keyset {
+            name: keyset.to_owned(),
+            id: id.parse().unwrap(),
+            certificate: material(key, "publicMaterial"),
+            private_key: material(key, "privateMaterial"),
+        }
+    }
+
+    /// The certificates of the keys that are trusted, oldest first.
+    pub fn trusted_certificates(&self, keyset: &str) -> String {
+        let document = self.keyset(keyset);
+        let keys = document["spec"]["keys"].as_sequence().unwrap().iter();
+        keys.filter(|key| key["distrustTimestamp"].is_null())
+            .map(|key| material(key, "publicMaterial"))
+            .collect()
+    }
+
+    fn keyset(&self, keyset: &str) -> Value {
+        let text = fs::read_to_string(self.path(&format!("pki/private/{keyset}/keyset.yaml"))).unwrap();
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    fn edit_keyset(&self, keyset: &str, edit: impl FnOnce(&mut Value)) {
+        let mut document = self.keyset(keyset);
+        edit(&mut document["spec"]);
+        let file = self.path(&format!("pki/private/{keyset}/keyset.yaml"));
+        fs::write(file, serde_yaml::to_string(&document).unwrap()).unwrap();
+    }
+}
+
+fn material(key: &Value, field: &str) -> String {
+    String::from_utf8(STANDARD.decode(key[field].as_str().unwrap()).unwrap()).unwrap()
+}

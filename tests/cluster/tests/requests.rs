@@ -1,0 +1,62 @@
+//! Requests to the workload's service from a worker, one after another, by which a scenario can say that the workload went on.
+
+use crate::cluster::Cluster;
+use kops_agent_machines::machine::Machine;
+
+const SCRIPT: &str = r#"
+import os, sys, time, urllib.request
+url, stop, told = sys.argv[1:]
+asked, failures = 0, []
+while not os.path.exists(stop):
+    asked += 1
+    try:
+        urllib.request.urlopen(url, timeout=2).read()
+    except OSError as error:
+        failures.append(f"request {asked}: {error}")
+    time.sleep(0.1)
+with open(told + ".new", "w") as file:
+    print(asked, *failures, sep="\n", file=file)
+os.rename(told + ".new", told)
+"#;
+const STOP: &str = "/root/requests.stop";
+const TOLD: &str = "/root/requests.told";
+
+/// Requests that go on.
+pub struct Requests<'a> {
+    machine: &'a Machine,
+}
+
+impl Requests<'_> {
+    /// Makes them from now on.
+    pub fn begin(cluster: &Cluster) -> Requests<'_> {
+        let machine = &cluster.workers()[0].machine;
+        let service = cluster.get("service", "hello").unwrap();
+        let url = format!("http://{}", service["spec"]["clusterIP"].as_str().unwrap());
+        machine.run(&["rm", "--force", STOP, TOLD]);
+        machine.run(&[
+            "systemd-run",
+            "--collect",
+            "--unit=requests",
+            "python3",
+            "-c",
+            SCRIPT,
+            &url,
+            STOP,
+            TOLD,
+        ]);
+        Requests { machine }
+    }
+
+    /// Makes no more; each was answered.
+    #[track_caller]
+    pub fn were_all_answered(self) {
+        self.machine.write(STOP, "");
+        let told = self.machine.until("they have ended", || {
+            let told = self.machine.try_run(&["cat", TOLD]);
+            (told.code == Some(0)).then_some(told.stdout)
+        });
+        let (asked, failures) = told.split_once('\n').unwrap();
+        assert!(asked.parse::<usize>().unwrap() > 10, "there were hardly any: {told}");
+        assert_eq!(failures, "", "of {asked} requests to the workload");
+    }
+}

@@ -1,0 +1,186 @@
+//! The keys that a cluster lives by are replaced in the order that kOps documents (docs/operations/rotate-secrets.md): others are
+//! created, then promoted, then those of before are distrusted, and after each of that all machines converge, the control plane first.
+
+use kops_agent_machines::machine::Ended;
+
+use crate::cluster::{BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::liars::Newcomer;
+use crate::life::converge;
+use crate::requests::Requests;
+use crate::workload;
+
+const KEYSETS: [&str; 2] = ["kubernetes-ca", "service-account"];
+/// Of clients and servers alike, on each machine.
+const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
+
+/// kOps' `kubernetes-ca` and `service-account` are replaced. No Node is lost and no pod of a worker ends; what the old keys have
+/// signed is good until they are distrusted, and not after.
+pub fn keys_are_rotated(cluster: &Cluster) {
+    let pods = workload::pods_of_workers(cluster);
+    let requests = Requests::begin(cluster);
+    let old = Credentials::of_now(cluster, "old");
+    let signed_by_old = KEYSETS.map(|keyset| cluster.store.primary_id(keyset));
+    let certificates = kubelets_certificates(cluster);
+
+    let created = KEYSETS.map(|keyset| cluster.store.create_keypair(keyset));
+    all_converge(cluster, "created");
+    old.are_good(cluster);
+    assert_eq!(kubelets_certificates(cluster), certificates, "what signs is what it was");
+
+    for (keyset, id) in KEYSETS.iter().zip(&created) {
+        cluster.store.promote_keypair(keyset, id);
+    }
+    all_converge(cluster, "promoted");
+    let new = Credentials::of_now(cluster, "new");
+    old.are_good(cluster);
+    new.are_good(cluster);
+    let renewed = kubelets_certificates(cluster);
+    for (before, now) in certificates.iter().zip(&renewed) {
+        assert_ne!(before, now, "a kubelet has its certificate from the key that is to be distrusted");
+    }
+
+    for (keyset, id) in KEYSETS.iter().zip(&signed_by_old) {
+        cluster.store.distrust_keypair(keyset, id);
+    }
+    all_converge(cluster, "distrusted");
+    assert_eq!(kubelets_certificates(cluster), renewed, "what signs is what it was");
+    new.are_good(cluster);
+    old.are_refused(cluster);
+    servers_are_of_the_one_authority(cluster);
+
+    assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
+    requests.were_all_answered();
+    workload::logs_are_read(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// `kops update cluster`, and each machine converges with the boot config that follows; after each of them machines join that have
+/// no certificate yet.
+fn all_converge(cluster: &Cluster, what: &str) {
+    let configs: Vec<String> =
+        cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
+    for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
+        member.machine.write(BOOT_CONFIG, &config);
+        converge(member);
+        cluster.control_plane().until("the API server is well", || {
+            (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
+        });
+        let newcomer = Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee{}000{number}", hex(what)));
+        cluster.control_plane().until(&format!("machines join, {what}"), || {
+            (newcomer.try_join(cluster) == Some(200)).then_some(())
+        });
+        // Workers meet an API server that has changed before they have, and then each other.
+        if number == 0 || number + 1 == cluster.members.len() {
+            kubelets_are_at_work(cluster);
+        }
+    }
+    for member in &cluster.members {
+        let node = cluster.get("node", member.id).unwrap();
+        assert!(has_condition(&node, "Ready"), "{what}: {:#}", node["status"]["conditions"]);
+    }
+}
+
+/// Each kubelet renews its Lease still: a Node is Ready for a while after its kubelet is cut off.
+fn kubelets_are_at_work(cluster: &Cluster) {
+    let renewed = |member: &Member| {
+        let time = "--output=jsonpath={.spec.renewTime}";
+        cluster.kubectl(&["get", "lease", member.id, "--namespace=kube-node-lease", time])
+    };
+    let before: Vec<String> = cluster.members.iter().map(|member| renewed(member).unwrap()).collect();
+    for (member, before) in cluster.members.iter().zip(before) {
+        member
+            .machine
+            .until("its kubelet renews its Lease", || renewed(member).filter(|now| *now != before).map(drop));
+    }
+}
+
+/// Two digits that tell a word from others.
+fn hex(word: &str) -> String {
+    format!("{:02x}", word.bytes().fold(0_u8, u8::wrapping_add))
+}
+
+/// The certificates with which the kubelet of each worker serves, and is a client.
+fn kubelets_certificates(cluster: &Cluster) -> Vec<String> {
+    let of = "sha256sum /srv/kubernetes/kubelet-server.crt; grep client-certificate-data /var/lib/kubelet/kubeconfig";
+    cluster.workers().iter().map(|worker| worker.machine.run(&["sh", "-c", of])).collect()
+}
+
+/// All servers of the cluster are verified by the authorities that machines trust, of which there is one.
+fn servers_are_of_the_one_authority(cluster: &Cluster) {
+    const VERIFY: &str = r#"
+import socket, ssl, sys
+context = ssl.create_default_context(cafile=sys.argv[1])
+context.check_hostname = False
+for server in sys.argv[2:]:
+    address, port = server.split(":")
+    context.wrap_socket(socket.create_connection((address, int(port)), timeout=10)).close()
+"#;
+    let mut servers = vec![
+        format!("{}:443", crate::CONTROL_PLANE_ADDRESS),
+        format!("{}:3988", crate::CONTROL_PLANE_ADDRESS),
+    ];
+    servers.extend(cluster.members.iter().map(|member| format!("{}:10250", member.address)));
+    let trusted = cluster.store.trusted_certificates("kubernetes-ca");
+    for member in &cluster.members {
+        assert_eq!(member.machine.read(AUTHORITIES).trim(), trusted.trim(), "what {} trusts", member.id);
+    }
+    assert_eq!(trusted.matches("BEGIN").count(), 1, "{trusted}");
+    let mut verify = vec!["python3", "-c", VERIFY, AUTHORITIES];
+    verify.extend(servers.iter().map(String::as_str));
+    cluster.control_plane().run(&verify);
+}
+
+/// A token of a service account and the certificate of an administrator.
+struct Credentials {
+    token: String,
+    certificate: String,
+    key: String,
+}
+
+impl Credentials {
+    /// Those that the cluster gives now.
+    fn of_now(cluster: &Cluster, name: &str) -> Credentials {
+        let token = cluster.run_kubectl(&["create", "token", "default"]).trim().to_owned();
+        let (certificate, key) = (format!("/root/{name}.crt"), format!("/root/{name}.key"));
+        for (field, file) in [("client-certificate-data", &certificate), ("client-key-data", &key)] {
+            let print = format!("sed -n 's/^ *{field}: //p' /root/.kube/config | base64 --decode >{file}");
+            cluster.control_plane().run(&["sh", "-c", &print]);
+        }
+        Credentials { token, certificate, key }
+    }
+
+    #[track_caller]
+    fn are_good(&self, cluster: &Cluster) {
+        for answer in self.ask(cluster) {
+            assert_eq!(answer.code, Some(0), "{answer:?}");
+        }
+    }
+
+    #[track_caller]
+    fn are_refused(&self, cluster: &Cluster) {
+        for answer in self.ask(cluster) {
+            assert_ne!(answer.code, Some(0), "{answer:?}");
+            assert!(
+                answer.stderr.contains("Unauthorized") || answer.stderr.contains("logged in"),
+                "{answer:?}"
+            );
+        }
+    }
+
+    /// What the API server says to each.
+    fn ask(&self, cluster: &Cluster) -> [Ended; 2] {
+        let server = [
+            "kubectl",
+            "--kubeconfig=/dev/null",
+            "--server=https://127.0.0.1",
+            "--certificate-authority=/srv/kubernetes/ca.crt",
+        ];
+        let token = format!("--token={}", self.token);
+        let certificate = format!("--client-certificate={}", self.certificate);
+        let key = format!("--client-key={}", self.key);
+        let ask = |shown: &[&str]| {
+            cluster.control_plane().try_run(&[&server[..], shown, &["auth", "whoami"]].concat())
+        };
+        [ask(&[&token]), ask(&[&certificate, &key])]
+    }
+}

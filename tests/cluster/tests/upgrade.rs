@@ -1,0 +1,150 @@
+//! The next patch release of Kubernetes: it is published, and the cluster takes it up, a machine after another.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::Compression;
+use kops_agent_machines::assets::{self, assets};
+use kops_agent_plan::digest::sha256_hex;
+use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
+use serde_json::Value;
+
+use crate::cluster::{BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::life::{AT_BOOT, converge};
+use crate::requests::Requests;
+use crate::workload;
+
+/// The programs that say which release they are of.
+const PROGRAMS: [&str; 6] =
+    ["kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"];
+
+/// The control plane converges to the release, then each worker in its turn. Machines that have not yet are what they were, pods of
+/// workers go on, and each machine is changed in a slot.
+pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
+    let old = assets().releases.kubernetes.clone();
+    let new = next_patch(&old);
+    publish(cluster, &old, &new);
+    let file = cluster.store.path("cluster-completed.spec");
+    let spec = fs::read_to_string(&file).unwrap();
+    let changed = spec.replace(&format!(":v{old}"), &format!(":v{new}"));
+    let changed = changed.replace(&format!("kubernetesVersion: {old}"), &format!("kubernetesVersion: {new}"));
+    assert_ne!(spec, changed, "the cluster spec names no release");
+    fs::write(file, changed).unwrap();
+
+    let pods = workload::pods_of_workers(cluster);
+    let requests = Requests::begin(cluster);
+    let configs: Vec<String> =
+        cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
+    for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
+        let slots = slots_taken(member);
+        member.machine.write(BOOT_CONFIG, &config);
+        converge(member);
+        let versions: Vec<String> = cluster
+            .members
+            .iter()
+            .enumerate()
+            .map(|(at, _)| if at <= number { &new } else { &old }.clone())
+            .collect();
+        member.machine.until(&format!("{} runs {new}, and those after it {old}", member.id), || {
+            (kubelets(cluster)? == versions).then_some(())
+        });
+        assert_eq!(slots_taken(member), slots + 1, "{} was changed without a slot", member.id);
+        let version = cluster.run_kubectl(&["get", "--raw=/version"]);
+        assert!(version.contains(&format!("\"v{new}\"")), "{version}");
+        assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");
+    }
+    for member in &cluster.members {
+        proxies_traffic(cluster, member, &new);
+    }
+    requests.were_all_answered();
+    workload::logs_are_read(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// The release after this one. Its name is as long, so that it fits into programs.
+fn next_patch(release: &str) -> String {
+    let (minor, patch) = release.rsplit_once('.').unwrap();
+    let next = if patch.ends_with('9') {
+        patch.replace('9', "8")
+    } else {
+        (patch.parse::<u64>().unwrap() + 1).to_string()
+    };
+    assert_eq!(next.len(), patch.len(), "{patch}");
+    format!("{minor}.{next}")
+}
+
+/// Has the mirror and the registry have the release: the programs of the one before, which say that they are of this one.
+fn publish(cluster: &Cluster, old: &str, new: &str) {
+    let built = PathBuf::from(kops_agent_machines::script("kube/build", &[]).trim());
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(&built).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let target = folder.path().join(&name);
+        if PROGRAMS.contains(&name.as_str()) {
+            fs::write(target, renamed(&path, &format!("v{old}"), &format!("v{new}"))).unwrap();
+        } else {
+            std::os::unix::fs::symlink(&path, target).unwrap();
+        }
+    }
+    let releases = Releases { kubernetes: new.to_owned(), ..assets().releases.clone() };
+    let program = |name: &str, _: &str| Ok(fs::read(folder.path().join(name)).unwrap_or_default());
+    // kOps asks for the hashes of all architectures.
+    let mut downloads = releases.stand_ins().unwrap();
+    downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap());
+    for (path, content) in downloads.into_iter().filter(|(path, _)| path.contains(&format!("/v{new}/"))) {
+        write(&cluster.later_downloads().join(path.trim_start_matches('/')), &content);
+    }
+    let mut images = assets::images(folder.path(), &releases);
+    images.extend(&assets().images);
+    cluster.world.serve_images(images);
+}
+
+/// The bytes of a program with its release replaced by one whose name is as long.
+fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
+    let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
+    let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();
+    assert!(sed.status.success(), "{}", String::from_utf8_lossy(&sed.stderr));
+    assert_ne!(
+        sed.stdout,
+        fs::read(program).unwrap(),
+        "{} does not say that it is of {old}",
+        program.display()
+    );
+    sed.stdout
+}
+
+fn write(file: &Path, content: &[u8]) {
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, content).unwrap();
+    fs::write(format!("{}.sha256", file.display()), sha256_hex(content)).unwrap();
+}
+
+/// The releases of the machines' kubelets, as their Nodes have it.
+fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
+    let version = |member: &Member| {
+        let node = cluster.get("node", member.id)?;
+        let version =
+            node["status"]["nodeInfo"]["kubeletVersion"].as_str()?.trim_start_matches('v').to_owned();
+        has_condition(&node, "Ready").then_some(version)
+    };
+    cluster.members.iter().map(version).collect()
+}
+
+/// The machine's kube-proxy is of this release, and ready.
+fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
+    let name = format!("pod/kube-proxy-{}", member.id);
+    member.machine.until(&format!("{name} is of {release}"), || {
+        let pod = cluster.kubectl(&["get", &name, "--namespace=kube-system", "--output=json"])?;
+        let pod: Value = serde_json::from_str(&pod).unwrap();
+        let image = pod["status"]["containerStatuses"][0]["image"].as_str()?;
+        (image.ends_with(&format!(":v{release}")) && has_condition(&pod, "Ready")).then_some(())
+    });
+}
+
+/// How many slots the machine's runs at boot have taken.
+fn slots_taken(member: &Member) -> usize {
+    let journal = member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
+    journal.matches("this node has the slot").count()
+}
