@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::bus::{Bus, Failure};
 use super::manager::Systemd;
@@ -12,19 +12,22 @@ use super::this_run;
 use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
+/// The connection of this process, while it is good: a run asks by more than one [`Machine`].
+static CONNECTION: Mutex<Option<Arc<Bus>>> = Mutex::new(None);
+
 /// This machine's systemd. How it is asked is decided when it first is.
 #[derive(Default)]
 pub struct Machine {
-    bus: OnceLock<Option<Bus>>,
+    bus: OnceLock<Option<Arc<Bus>>>,
     is_lost: Arc<AtomicBool>,
 }
 
 impl Machine {
-    fn bus(&self) -> Option<&Bus> {
+    fn bus(&self) -> Option<&Arc<Bus>> {
         if self.is_lost.load(Ordering::Relaxed) {
             return None;
         }
-        let decide = || match Bus::connect() {
+        let decide = || match connection() {
             Ok(bus) => {
                 log::debug!("systemd is asked over the system bus");
                 Some(bus)
@@ -128,7 +131,19 @@ impl Systemd for Machine {
     }
 }
 
+/// The connection that there is, or a new one.
+fn connection() -> Result<Arc<Bus>, String> {
+    let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(bus) = &*connection {
+        return Ok(Arc::clone(bus));
+    }
+    let bus = Arc::new(Bus::connect()?);
+    *connection = Some(Arc::clone(&bus));
+    Ok(bus)
+}
+
 fn note_loss(is_lost: &AtomicBool, why: &str) {
+    CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take();
     if !is_lost.swap(true, Ordering::Relaxed) {
         log::debug!("systemd is asked by systemctl from here on: {why}");
     }
