@@ -109,9 +109,9 @@ impl Failure {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether there is no server to ask, which asking again soon costs nothing.
+    /// Whether there is no server to ask, so that asking again soon costs none anything. Name servers are others' too.
     pub(super) fn is_of_no_server(&self) -> bool {
-        matches!(self, Failure::NotListening(_) | Failure::NotInDns(_) | Failure::Placeholder(_))
+        matches!(self, Failure::NotListening(_))
     }
 
     /// Whether a server has answered.

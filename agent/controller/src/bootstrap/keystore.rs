@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Context, Result, anyhow};
-use kops_agent_pki::{Authority, PemPair, with_others};
+use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::desired::NODE_AUTHORITIES;
 use kops_agent_spec::KopsControllerServerOptions;
 use rustls::RootCertStore;
@@ -26,8 +28,6 @@ use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
-/// Where a pod finds the authorities that the API server's clients trust, which are those of nodes.
-const OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The authority that signs the certificates of kubelets.
 pub const CLIENT_AUTHORITY: &str = "kubernetes-ca";
@@ -127,13 +127,30 @@ impl Files {
         let of_authority = |name: &String| [self.certificate(name), self.key(name)];
         let mut all: Vec<PathBuf> = self.signing_cas.iter().flat_map(of_authority).collect();
         all.extend([self.folder.join(KEYPAIR_IDS), self.server_certificate.clone(), self.server_key.clone()]);
-        all.extend(self.trusted());
+        all.push(self.trusted());
         all
     }
 
-    /// Where the authorities may be that are trusted beside the one that signs.
-    fn trusted(&self) -> [PathBuf; 2] {
-        [self.folder.join(NODE_AUTHORITIES), PathBuf::from(OF_POD)]
+    /// Where the authorities are that are trusted beside the one that signs. kOps gives its own pods no such file, and what the API
+    /// server is verified by, which each pod has, says nothing of nodes.
+    fn trusted(&self) -> PathBuf {
+        self.folder.join(NODE_AUTHORITIES)
+    }
+
+    /// Those authorities; none where they cannot be read, so that nodes with certificates of the one that signs still renew them.
+    fn others_trusted(&self) -> String {
+        let file = self.trusted();
+        match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                log::warn!(
+                    "{} cannot be read, so nodes renew certificates of the {CLIENT_AUTHORITY} that signs now only: {error}",
+                    file.display()
+                );
+                String::new()
+            }
+        }
     }
 
     fn certificate(&self, name: &str) -> PathBuf {
@@ -158,11 +175,7 @@ impl Files {
             authorities.insert(name.clone(), authority);
         }
         let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
-        let vouching = vouching.map(|name| {
-            let trusted = self.trusted().into_iter().find(|file| file.exists());
-            let trusted = trusted.map_or_else(|| Ok(String::new()), |file| text(&file))?;
-            verifier(&with_others(&text(&self.certificate(name))?, &trusted))
-        });
+        let vouching = vouching.map(|name| verifier(&text(&self.certificate(name))?, &self.others_trusted()));
         // Machines can bootstrap all the same.
         let clients = vouching.and_then(|clients| {
             let warned =
@@ -202,16 +215,21 @@ fn here(path: &str) -> PathBuf {
 }
 
 fn text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Takes the certificates of clients that one of these authorities (PEM) has signed.
-fn verifier(authorities: &str) -> Result<Arc<dyn ClientCertVerifier>> {
+/// Takes the certificates of clients that an authority (PEM) has signed, or one of others.
+fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
-        let certificate =
-            certificate.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
-        roots.add(certificate).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    let authority = CertificateDer::from_pem_slice(authority.as_bytes());
+    let authority = authority.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
+    roots.add(authority).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    for other in CertificateDer::pem_slice_iter(others.as_bytes()) {
+        let added = other.map_err(|error| error.to_string());
+        let added = added.and_then(|other| roots.add(other).map_err(|error| error.to_string()));
+        added.unwrap_or_else(|error| {
+            log::warn!("a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot vouch for clients: {error}");
+        });
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)

@@ -77,7 +77,7 @@ fn warn_kept(due: &str, server: &str) {
     log::warn!(
         "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
          that is registered and ready no others; kops-agent's controller does, in the place of kOps' kops-controller; \
-         without it, replace this instance before they end"
+         without it, replace this instance before they end, and before `kops distrust keypair` where their authority is rotated"
     );
 }
 

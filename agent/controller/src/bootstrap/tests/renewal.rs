@@ -372,6 +372,13 @@ async fn one_that_is_trusted_still_vouches_for_nodes_until_it_is_distrusted() {
     world.keystore.refresh();
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 0);
+
+    // One that is no certificate keeps none from the others.
+    fs::write(&trusted, "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n").unwrap();
+    world.keystore.refresh();
+    let after = kubelet(&world, ID);
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    assert_eq!(renew(&world, Some(&after), &world.v1(&machine, &body), body).await.0, 200);
 }
 
 #[tokio::test]

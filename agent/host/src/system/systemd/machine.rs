@@ -52,7 +52,7 @@ impl Machine {
             Ok(answer) => Ok(answer),
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Lost { has_begun, why }) => {
-                note_loss(&self.is_lost, &why);
+                note_loss(&self.is_lost, bus, &why);
                 by_systemctl(has_begun)
             }
         }
@@ -108,12 +108,14 @@ impl Systemd for Machine {
     fn begin(&self, act: Act, unit: &str) -> Job {
         let Some(bus) = self.bus() else { return Systemctl.begin(act, unit) };
         let (job, unit, is_lost) = (bus.begin(act, unit), unit.to_owned(), Arc::clone(&self.is_lost));
+        // The connection lives for as long as its job.
+        let bus = Arc::clone(bus);
         Box::pin(async move {
             match job.await {
                 Ok(()) => Ok(()),
                 Err(Failure::Refused(error)) => Err(error),
                 Err(Failure::Lost { has_begun, why }) => {
-                    note_loss(&is_lost, &why);
+                    note_loss(&is_lost, &bus, &why);
                     // A start joins the restart that is under way, and waits for it.
                     let is_restarted = act == Act::Restart && has_begun;
                     Systemctl.begin(if is_restarted { Act::Start } else { act }, &unit).await
@@ -142,8 +144,11 @@ fn connection() -> Result<Arc<Bus>, String> {
     Ok(bus)
 }
 
-fn note_loss(is_lost: &AtomicBool, why: &str) {
-    CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take();
+fn note_loss(is_lost: &AtomicBool, lost: &Arc<Bus>, why: &str) {
+    let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    // There may be a newer one by now.
+    connection.take_if(|bus| Arc::ptr_eq(bus, lost));
+    drop(connection);
     if !is_lost.swap(true, Ordering::Relaxed) {
         log::debug!("systemd is asked by systemctl from here on: {why}");
     }
