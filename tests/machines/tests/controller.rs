@@ -114,6 +114,7 @@ pub fn writes_nothing(machine: &Machine) {
         "etc/kubernetes/kops-controller/kops-controller.crt",
         "etc/kubernetes/kops-controller/kops-controller.key",
         "etc/kubernetes/kops-controller/kubeconfig",
+        "etc/kubernetes/kops-controller/kubernetes-ca-trusted.crt",
         "etc/kubernetes/kops-controller/kubernetes-ca.crt",
         "etc/kubernetes/kops-controller/kubernetes-ca.key",
     ];
