@@ -25,7 +25,7 @@ struct GoValue<'de, 'u> {
 pub(crate) struct Misfit {
     /// The field, from the document down, as in `list[1].name`; empty for the document itself.
     pub(crate) field: String,
-    /// What is wrong with it. Never its value: that may be secret.
+    /// What is wrong with it.
     pub(crate) problem: String,
 }
 

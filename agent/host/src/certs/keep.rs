@@ -33,8 +33,8 @@ impl Reason {
         }
     }
 
-    /// Whether it still serves or has served its purpose, and all about it was right.
-    pub(super) fn is_age(&self) -> bool {
+    /// Whether it is to be replaced in time, or has ended, and all else about it is right.
+    pub(super) fn is_due(&self) -> bool {
         matches!(self, Reason::Expired | Reason::Renewal(_))
     }
 }
@@ -68,8 +68,9 @@ fn why_signed_anew(
     signers: &[Vec<u8>],
 ) -> Option<Reason> {
     let signs_now = |signer: &X509Certificate<'_>| signer.serial.to_string() == wanted.keypair_id;
-    let known = || signers.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
-    (!signs_now(signer) && known().any(|signer| signs_now(&signer))).then(|| {
+    let is_known =
+        || signers.iter().flat_map(|der| X509Certificate::from_der(der)).any(|(_, other)| signs_now(&other));
+    (!signs_now(signer) && is_known()).then(|| {
         Reason::Renewal(format!(
             "it is signed by a {} that is trusted still, and signs no more",
             wanted.signer

@@ -133,7 +133,7 @@ impl<'a> Certificates<'a> {
                 stuck: None,
             });
         }
-        let is_due = replace.as_ref().is_some_and(Reason::is_age);
+        let is_due = replace.as_ref().is_some_and(Reason::is_due);
         let mut replace = replace.map(Reason::text);
         if replace.is_none() && found.is_partial {
             replace = Some("its certificate or its key is missing".into());

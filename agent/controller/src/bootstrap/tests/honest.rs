@@ -109,11 +109,7 @@ async fn probes_are_answered() {
 async fn a_new_certificate_and_a_new_authority_are_taken_up() {
     let mut world = World::new().await;
     let machine = world.machine(ID);
-    let renewed = new_authority("kubernetes-ca");
-    write_authority(&renewed, &world.pki(), "kubernetes-ca");
-    write_server(&renewed, &world.pki());
-    world.keystore.refresh();
-    world.authority = renewed;
+    world.promote(new_authority("kubernetes-ca"));
     let key = KeyPair::generate().unwrap();
     let body = for_certificates(&["kubelet"], &key);
     let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;

@@ -327,6 +327,14 @@ impl World {
         self.folder.path().join("pki")
     }
 
+    /// Has another authority sign, and the server have a certificate of it.
+    fn promote(&mut self, authority: Authority) {
+        write_authority(&authority, &self.pki(), "kubernetes-ca");
+        write_server(&authority, &self.pki());
+        self.keystore.refresh();
+        self.authority = authority;
+    }
+
     /// A running instance of the cluster, with the role of nodes.
     fn machine(&self, id: &str) -> Principal {
         self.ec2.put(id, Instance::of_group(CLUSTER, "nodes"));

@@ -342,11 +342,7 @@ async fn the_authority_that_signs_now_is_the_one_that_vouches() {
     let mut world = World::new().await;
     let machine = node(&world, ID);
     let before = kubelet(&world, ID);
-    let renewed = new_authority("kubernetes-ca");
-    write_authority(&renewed, &world.pki(), "kubernetes-ca");
-    write_server(&renewed, &world.pki());
-    world.keystore.refresh();
-    world.authority = renewed;
+    world.promote(new_authority("kubernetes-ca"));
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body.clone()).await.0, 0);
     let after = kubelet(&world, ID);
@@ -361,10 +357,7 @@ async fn one_that_is_trusted_still_vouches_for_nodes_until_it_is_distrusted() {
     let promoted = new_authority("kubernetes-ca");
     let trusted = world.pki().join(kops_agent_plan::desired::NODE_AUTHORITIES);
     fs::write(&trusted, format!("{}{}", world.authority.pem, promoted.pem)).unwrap();
-    write_authority(&promoted, &world.pki(), "kubernetes-ca");
-    write_server(&promoted, &world.pki());
-    world.keystore.refresh();
-    world.authority = promoted;
+    world.promote(promoted);
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 200);
 

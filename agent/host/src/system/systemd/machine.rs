@@ -145,10 +145,8 @@ fn connection() -> Result<Arc<Bus>, String> {
 }
 
 fn note_loss(is_lost: &AtomicBool, lost: &Arc<Bus>, why: &str) {
-    let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
     // There may be a newer one by now.
-    connection.take_if(|bus| Arc::ptr_eq(bus, lost));
-    drop(connection);
+    CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take_if(|bus| Arc::ptr_eq(bus, lost));
     if !is_lost.swap(true, Ordering::Relaxed) {
         log::debug!("systemd is asked by systemctl from here on: {why}");
     }
