@@ -36,7 +36,7 @@ impl Authority {
     /// # Errors
     /// If there is no randomness to be had.
     pub fn new(name: &str) -> anyhow::Result<Authority> {
-        Authority::of_key(name, KeyPair::generate()?, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
+        Authority::lasting(name, KeyPair::generate()?)
     }
 
     /// The same with an RSA key, as kOps' authorities have: an API server verifies a client's certificate at each request, and by
@@ -45,7 +45,10 @@ impl Authority {
     /// # Errors
     /// If there is no randomness to be had.
     pub fn of_rsa(name: &str) -> anyhow::Result<Authority> {
-        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        Authority::lasting(name, KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
+    }
+
+    fn lasting(name: &str, key: KeyPair) -> anyhow::Result<Authority> {
         Authority::of_key(name, key, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
     }
 

@@ -52,6 +52,7 @@ impl Member {
 }
 
 /// What there is of a machine before it is powered on.
+#[derive(Clone, Copy)]
 pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
@@ -239,6 +240,17 @@ impl Cluster {
         let ended = self.try_kubectl(arguments);
         assert_eq!(ended.code, Some(0), "kubectl {arguments:?}: {ended:#?}");
         ended.stdout
+    }
+
+    /// Whether the API server of the control plane that is asked is ready.
+    pub fn is_ready(&self) -> Option<()> {
+        (self.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
+    }
+
+    /// What tells the members' Nodes from others of their names.
+    pub fn uids(&self) -> Vec<String> {
+        let uid = |member: &Member| self.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
+        self.members.iter().map(uid).collect()
     }
 
     /// Applies a manifest.

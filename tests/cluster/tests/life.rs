@@ -33,22 +33,28 @@ pub fn add_ons_change(cluster: &Cluster) {
     assert!(cluster.get("limitrange", "limits").is_some(), "what no rule names was pruned");
 }
 
-/// Labels of a group are changed, and its Nodes have them without being touched; one that an operator has changed is put back.
+/// Labels of a group are changed, and its Nodes have them without being touched; one that was changed by hand is put back.
 pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
     // By what kOps has written of the group they go, and not by what was edited.
     cluster.store.update(NODES);
-    let has_label = |value: &'static str| {
-        cluster.until(&format!("{} has the label {value}", node.id), "node", node.id, |node| {
-            node["metadata"]["labels"]["example.com/pool"] == value
-        });
-    };
-    has_label("web");
-    cluster.run_kubectl(&["label", "node", node.id, "example.com/pool=stolen", "--overwrite"]);
-    has_label("web");
+    has_label(cluster, node, "web");
+    a_label_is_put_back(cluster, node, "web");
     assert_eq!(boot_id(node), boot);
+}
+
+/// A label of a Node is changed by hand, and has the value of its group again.
+pub fn a_label_is_put_back(cluster: &Cluster, member: &Member, value: &str) {
+    cluster.run_kubectl(&["label", "node", member.id, "example.com/pool=stolen", "--overwrite"]);
+    has_label(cluster, member, value);
+}
+
+fn has_label(cluster: &Cluster, member: &Member, value: &str) {
+    cluster.until(&format!("{} has the label {value}", member.id), "node", member.id, |node| {
+        node["metadata"]["labels"]["example.com/pool"] == value
+    });
 }
 
 /// A setting of kubelets is changed, and a worker takes it up by converging; its pods go on.
@@ -57,8 +63,7 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let pods = workload::pods_of(cluster, node.id);
     // The bootstrap server has the new configuration, whose hash `kops update cluster` puts into the boot config of new machines.
-    node.machine.write(BOOT_CONFIG, &cluster.store.update(NODES));
-    converge(node);
+    converge_with(node, &cluster.store.update(NODES));
     cluster.until("kubelet has it", "node", node.id, |node| node["status"]["capacity"]["pods"] == "42");
     assert_eq!(
         workload::pods_of(cluster, node.id),
@@ -71,12 +76,10 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
 pub fn api_server_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubeAPIServer: {logLevel: 3}}}");
     let control_plane = cluster.of_group(CONTROL_PLANE);
-    control_plane.machine.write(BOOT_CONFIG, &cluster.store.update(CONTROL_PLANE));
-    converge(control_plane);
+    converge_with(control_plane, &cluster.store.update(CONTROL_PLANE));
     control_plane.machine.until("the API server runs with it", || {
         let runs = control_plane.machine.try_run(&["pgrep", "--full", "kube-apiserver .*--v=3"]);
-        (runs.code == Some(0) && cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok"))
-            .then_some(())
+        (runs.code == Some(0)).then(|| cluster.is_ready())?
     });
     workload::pods_reach_each_other(cluster);
 }
@@ -88,9 +91,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     cluster.world.fail("store", "503");
     // What converges at boot asks the store again and again.
     cluster.control_plane().reboot_at_work();
-    cluster.control_plane().until("the API server is back", || {
-        (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
-    });
+    cluster.control_plane().until("the API server is back", || cluster.is_ready());
     cluster.world.mend("store");
     for (worker, pods) in cluster.workers().iter().zip(pods) {
         cluster.until(&format!("{} is Ready", worker.id), "node", worker.id, |node| {
@@ -105,18 +106,19 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
 pub fn a_worker_reboots(cluster: &Cluster) {
     let worker = cluster.of_group(BATCH);
     let certificate = worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]);
-    let boot = boot_id(worker);
-    let pods = workload::pods_of(cluster, worker.id);
+    reboots(cluster, worker);
+    assert_eq!(worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]), certificate);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// A worker reboots, and is Ready again, with its workload.
+pub fn reboots(cluster: &Cluster, worker: &Member) {
+    let (boot, pods) = (boot_id(worker), workload::pods_of(cluster, worker.id));
     worker.machine.reboot();
-    worker.machine.until("its pods have been started again", || {
-        let again = workload::pods_of(cluster, worker.id);
-        (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
-    });
+    workload::is_started_again(cluster, worker, &pods);
     cluster.until("it is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
     assert_ne!(boot_id(worker), boot);
-    assert_eq!(worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]), certificate);
     workload::runs_on_all_workers(cluster);
-    workload::pods_reach_each_other(cluster);
 }
 
 /// A group is added, and a machine of it, while the store does not answer: it waits, and joins once the store does. Then it is
@@ -172,6 +174,13 @@ pub fn the_controller_is_killed_while_machines_join(cluster: &Cluster) {
     control_plane.until("it has been started again", || {
         (control_plane.show(CONTROLLER, "NRestarts") != before).then_some(())
     });
+}
+
+/// Has a machine converge to this boot config.
+#[track_caller]
+pub fn converge_with(member: &Member, boot_config: &str) {
+    member.machine.write(BOOT_CONFIG, boot_config);
+    converge(member);
 }
 
 /// Has what converges at boot run.

@@ -142,7 +142,7 @@ fn three_control_planes_outlive_the_loss_of_one() {
     workload::runs_on_all_workers(&cluster);
     workload::pods_reach_each_other(&cluster);
     step("one is lost");
-    let uids = quorum::uids(&cluster);
+    let uids = cluster.uids();
     let first = quorum::one_is_lost(&cluster);
     step("two are lost");
     let second = quorum::two_are_lost(&cluster, first);

@@ -4,22 +4,16 @@
 use std::net::Ipv4Addr;
 
 use kops_agent_machines::containers::containers;
-use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use kops_agent_tests::example_store::NODES;
 
-use crate::CONTROL_PLANE_ADDRESS;
-use crate::cluster::{AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condition};
+use crate::cluster::{self, AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condition};
 use crate::fake_nodes::FakeNode;
-use crate::life::{AT_BOOT, boot_id, converge};
-use crate::workload;
+use crate::life::{self, AT_BOOT, converge_with};
+use crate::{scene, workload};
 
 /// The machines: kOps has a group for each control plane.
 pub const MACHINES: [Plan; 4] = [
-    Plan {
-        name: "control-plane",
-        id: "i-0d3a0c0ffee000001",
-        group: CONTROL_PLANE,
-        address: CONTROL_PLANE_ADDRESS,
-    },
+    cluster::MACHINES[0],
     Plan {
         name: "control-plane-2",
         id: "i-0d3a0c0ffee000005",
@@ -32,7 +26,7 @@ pub const MACHINES: [Plan; 4] = [
         group: "control-plane-eu-west-1a-3",
         address: Ipv4Addr::new(10, 99, 0, 25),
     },
-    Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, address: Ipv4Addr::new(10, 99, 0, 21) },
+    cluster::MACHINES[1],
 ];
 const CONTROLLER: &str = "kops-agent-controller.service";
 const LEASE: &str = "kops-controller-leader";
@@ -40,11 +34,8 @@ const LEASE: &str = "kops-controller-leader";
 /// Each Node has the labels of its group.
 pub fn nodes_are_labelled(cluster: &Cluster) {
     for member in &cluster.members {
-        let role = if member.is_control_plane() { "control-plane" } else { "node" };
         cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
-            let labels = &node["metadata"]["labels"];
-            labels["kops.k8s.io/instancegroup"] == member.group
-                && labels[format!("node-role.kubernetes.io/{role}")] == ""
+            scene::has_labels_of_its_group(node, member)
         });
     }
 }
@@ -57,10 +48,10 @@ pub fn one_is_lost(cluster: &Cluster) -> &Member {
     let left = cluster.control_planes().iter().find(|member| member.id != lost.id).unwrap();
     lose(cluster, lost);
     cluster.ask(left);
-    left.machine.until("the API server goes on", || is_ready(cluster));
+    left.machine.until("the API server goes on", || cluster.is_ready());
     left.machine.until("another leads", || leader(cluster).filter(|leader| leader.id != lost.id));
     assert_eq!(workload::pods_of(cluster, worker.id), pods, "pods were restarted for a control plane");
-    labels_are_kept(cluster, worker);
+    life::a_label_is_put_back(cluster, worker, "general");
 
     let authority = left.machine.read("/srv/kubernetes/ca.crt");
     let newcomer = FakeNode::join(cluster, &authority, NODES, 1);
@@ -70,10 +61,10 @@ pub fn one_is_lost(cluster: &Cluster) -> &Member {
     cluster.world.ec2.remove(&newcomer.id);
     cluster.run_kubectl(&["delete", "node", &newcomer.id]);
 
-    a_worker_reboots(cluster, worker);
+    life::reboots(cluster, worker);
+    assert_eq!(worker.machine.show(AT_BOOT, "Result"), "success");
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
-    worker.machine.write(BOOT_CONFIG, &cluster.store.update(NODES));
-    converge(worker);
+    converge_with(worker, &cluster.store.update(NODES));
     let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
     assert!(said.contains("this node has the slot kops-agent-disruption.nodes.0"), "{said}");
     cluster.until("kubelet has the setting", "node", worker.id, |node| {
@@ -94,7 +85,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     let (pods, complained) = (containers(&worker.machine), complaints(left));
     lose(cluster, second);
     cluster.ask(left);
-    left.machine.until("no API server answers", || is_ready(cluster).is_none().then_some(()));
+    left.machine.until("no API server answers", || cluster.is_ready().is_none().then_some(()));
     left.machine
         .until("our controller knows that it has none", || (complaints(left) > complained).then_some(()));
     for member in members {
@@ -127,25 +118,19 @@ pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
     }
     for member in cluster.control_planes() {
         cluster.ask(member);
-        member.machine.until("its API server is ready", || is_ready(cluster));
+        member.machine.until("its API server is ready", || cluster.is_ready());
     }
     for member in &cluster.members {
         cluster.until(&format!("{} is Ready", member.id), "node", member.id, |node| {
             has_condition(node, "Ready")
         });
     }
-    assert_eq!(self::uids(cluster), uids, "Nodes have been removed");
+    assert_eq!(cluster.uids(), uids, "Nodes have been removed");
     cluster.control_plane().until("one leads", || leader(cluster));
-    labels_are_kept(cluster, worker);
+    life::a_label_is_put_back(cluster, worker, "general");
     assert_eq!(containers(&worker.machine), pods, "containers of the worker have ended");
     workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);
-}
-
-/// What tells Nodes from later ones of the same name.
-pub fn uids(cluster: &Cluster) -> Vec<String> {
-    let uid = |member: &Member| cluster.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
-    cluster.members.iter().map(uid).collect()
 }
 
 /// The control plane whose controller leads.
@@ -167,31 +152,6 @@ fn complaints(member: &Member) -> usize {
 fn lose(cluster: &Cluster, member: &Member) {
     cluster.network.unplug(member.machine.name());
     member.machine.power_off();
-}
-
-fn is_ready(cluster: &Cluster) -> Option<()> {
-    (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
-}
-
-/// A label that somebody has changed is put back.
-fn labels_are_kept(cluster: &Cluster, worker: &Member) {
-    cluster.run_kubectl(&["label", "node", worker.id, "example.com/pool=stolen", "--overwrite"]);
-    cluster.until("the label is put back", "node", worker.id, |node| {
-        node["metadata"]["labels"]["example.com/pool"] == "general"
-    });
-}
-
-fn a_worker_reboots(cluster: &Cluster, worker: &Member) {
-    let (boot, pods) = (boot_id(worker), workload::pods_of(cluster, worker.id));
-    worker.machine.reboot();
-    cluster.control_plane().until("its pods have been started again", || {
-        let again = workload::pods_of(cluster, worker.id);
-        (again.len() >= pods.len() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
-    });
-    cluster.until("it is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
-    assert_ne!(boot_id(worker), boot);
-    assert_eq!(worker.machine.show(AT_BOOT, "Result"), "success");
-    workload::runs_on_all_workers(cluster);
 }
 
 /// The process of kubelet.

@@ -44,10 +44,7 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
         let is_wanted = node["status"]["capacity"]["pods"] == "43";
         (is_wanted && has_condition(&node, "Ready") && node["spec"]["unschedulable"].is_null()).then_some(())
     });
-    machine.until("its pods have been started again", || {
-        let again = workload::pods_of(cluster, worker.id);
-        (!again.is_empty() && again.iter().all(|pod| !pods.contains(pod))).then_some(())
-    });
+    workload::is_started_again(cluster, worker, &pods);
     machine.until("its slot is free", || (slot_holder(cluster)?.is_empty()).then_some(()));
     workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);

@@ -117,7 +117,7 @@ fn days_left(status: &str) -> Vec<i64> {
     certificates.map(|certificate| certificate["daysLeft"].as_i64().unwrap()).collect()
 }
 
-/// kubelet shows whoever connects the certificate that is on its disk.
+/// kubelet serves with the certificate that is on its disk.
 fn serves_with_what_it_has(cluster: &Cluster, worker: &Member) {
     const SHOWN: &str = "import ssl, sys; print(ssl.get_server_certificate((sys.argv[1], 10250)).strip())";
     let address = worker.address.to_string();

@@ -11,7 +11,6 @@ use crate::fake_nodes::FakeNode;
 use crate::life::{AT_BOOT, converge};
 use crate::witness::Witness;
 use crate::workload;
-use crate::world::REGISTRY;
 
 /// How many Nodes without machines each group has.
 const FAKES: u8 = 15;
@@ -110,29 +109,10 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
 
 /// A workload on both workers of which a budget lets no pod go for now.
 fn guard(cluster: &Cluster) {
-    let labels = json!({"app": "guarded"});
-    let container = json!({
-        "name": "hello", "image": format!("{REGISTRY}/hello:1"), "args": ["serve", ":8080"],
-        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
-    });
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "guarded", "namespace": "default"},
-        "spec": {"replicas": GUARDED, "selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {
-                "containers": [container], "terminationGracePeriodSeconds": 0,
-                "nodeSelector": workload::of_workers(),
-                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
-                "topologySpreadConstraints": [{
-                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {"matchLabels": labels},
-                }],
-            },
-        }},
-    });
+    let deployment = workload::deployment("guarded", GUARDED, "ScheduleAnyway");
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guarded", "namespace": "default"},
-        "spec": {"minAvailable": GUARDED, "selector": {"matchLabels": labels}},
+        "spec": {"minAvailable": GUARDED, "selector": {"matchLabels": {"app": "guarded"}}},
     });
     cluster.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [deployment, budget]}).to_string());
     cluster.until("the budget counts its pods", "poddisruptionbudget", "guarded", |budget| {

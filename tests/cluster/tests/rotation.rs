@@ -3,9 +3,9 @@
 
 use kops_agent_machines::machine::Ended;
 
-use crate::cluster::{BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::cluster::{Cluster, Member, has_condition};
 use crate::liars::Newcomer;
-use crate::life::converge;
+use crate::life::converge_with;
 use crate::requests::Requests;
 use crate::workload;
 
@@ -60,11 +60,8 @@ fn all_converge(cluster: &Cluster, what: &str) {
     let configs: Vec<String> =
         cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
     for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
-        member.machine.write(BOOT_CONFIG, &config);
-        converge(member);
-        cluster.control_plane().until("the API server is well", || {
-            (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
-        });
+        converge_with(member, &config);
+        cluster.control_plane().until("the API server is well", || cluster.is_ready());
         let newcomer = Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee{}000{number}", hex(what)));
         cluster.control_plane().until(&format!("machines join, {what}"), || {
             (newcomer.try_join(cluster) == Some(200)).then_some(())

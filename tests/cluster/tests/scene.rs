@@ -7,7 +7,7 @@ use kops_agent_machines::step;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
-use crate::cluster::{BATCH, Cluster};
+use crate::cluster::{BATCH, Cluster, Member};
 use crate::{liars, store};
 
 /// The machines' Nodes are Ready; returns when each was first seen so, since then, in the order of the machines.
@@ -58,21 +58,23 @@ pub fn add_ons_are_applied(cluster: &Cluster) {
 
 /// Nodes have the labels and taints of their groups.
 pub fn nodes_are_labelled(cluster: &Cluster) {
-    for (group, role, pool) in [
-        (CONTROL_PLANE, "control-plane", None),
-        (NODES, "node", Some("general")),
-        (BATCH, "node", Some("batch")),
-    ] {
-        let id = cluster.of_group(group).id;
-        cluster.until(&format!("{id} has the labels of {group}"), "node", id, |node| {
-            let labels = &node["metadata"]["labels"];
-            labels["kops.k8s.io/instancegroup"] == group
-                && labels[format!("node-role.kubernetes.io/{role}")] == ""
-                && labels["example.com/pool"].as_str() == pool
+    for (group, pool) in [(CONTROL_PLANE, None), (NODES, Some("general")), (BATCH, Some("batch"))] {
+        let member = cluster.of_group(group);
+        cluster.until(&format!("{} has the labels of {group}", member.id), "node", member.id, |node| {
+            has_labels_of_its_group(node, member)
+                && node["metadata"]["labels"]["example.com/pool"].as_str() == pool
         });
     }
     let node = cluster.get("node", cluster.of_group(BATCH).id).unwrap();
     assert!(taints(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
+}
+
+/// Whether a Node has the labels that each group gives: its name and its role.
+pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let role = if member.is_control_plane() { "control-plane" } else { "node" };
+    labels["kops.k8s.io/instancegroup"] == member.group
+        && labels[format!("node-role.kubernetes.io/{role}")] == ""
 }
 
 fn taints(node: &Value) -> Vec<String> {

@@ -1,12 +1,12 @@
 //! How long it takes from power-on until Nodes are Ready, against machines that have everything on their disks already.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use kops_agent_machines::median;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, MACHINES, Member};
@@ -62,7 +62,7 @@ fn journal(member: &Member, unit: &str) -> Vec<Value> {
 /// Powers the machines off and on again, without anything of ours and with an etcd that has nothing: how long kernel, systemd,
 /// containerd, kubelet and the control plane take by themselves, with every file, package and image on the disk.
 pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
-    let before = uids(cluster);
+    let before = cluster.uids();
     for member in &cluster.members {
         member.machine.power_off();
         let files = member.machine.files();
@@ -83,14 +83,9 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
         member.machine.power_on_again();
     }
     let ready = scene::nodes_become_ready(cluster, since);
-    assert!(uids(cluster).is_disjoint(&before), "Nodes are told Ready that were so before");
+    let is_new = |uid: &String| !before.contains(uid);
+    assert!(cluster.uids().iter().all(is_new), "Nodes are told Ready that were so before");
     ready
-}
-
-/// What tells Nodes from others of their names.
-fn uids(cluster: &Cluster) -> BTreeSet<String> {
-    let uid = |member: &Member| cluster.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
-    cluster.members.iter().map(uid).collect()
 }
 
 /// The table of both, and the ratio of their ends.
@@ -143,13 +138,6 @@ fn measured_time() {
     let ratio = median(ratios);
     println!("| median | | {:.1} | {:.1} | {ratio:.2} |", median(ends), median(alone));
     assert!(ratio <= RATIO, "a cluster takes {ratio:.2} of its floor to come to be, and {RATIO} is promised");
-}
-
-/// Of an even number of values, what is half-way between the two in the middle.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 fn last(ends: impl Iterator<Item = f64>) -> f64 {

@@ -10,8 +10,8 @@ use kops_agent_plan::digest::sha256_hex;
 use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
-use crate::cluster::{BOOT_CONFIG, Cluster, Member, has_condition};
-use crate::life::{AT_BOOT, converge};
+use crate::cluster::{Cluster, Member, has_condition};
+use crate::life::{AT_BOOT, converge_with};
 use crate::requests::Requests;
 use crate::workload;
 
@@ -38,8 +38,7 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
         cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
     for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
         let slots = slots_taken(member);
-        member.machine.write(BOOT_CONFIG, &config);
-        converge(member);
+        converge_with(member, &config);
         let versions: Vec<String> = cluster
             .members
             .iter()

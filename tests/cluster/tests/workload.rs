@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, has_condition};
+use crate::cluster::{Cluster, Member, has_condition};
 use crate::world::REGISTRY;
 
 const PORT: u16 = 8080;
@@ -76,15 +76,21 @@ pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
     cluster.workers().iter().map(|worker| pods_of(cluster, worker.id)).collect()
 }
 
+/// Pods of a worker run again: as many as these, of which none is there as it was.
+pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
+    worker.machine.until("its pods have been started again", || {
+        let again = pods_of(cluster, worker.id);
+        (again.len() >= before.len() && again.iter().all(|pod| !before.contains(pod))).then_some(())
+    });
+}
+
 fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
     cluster.run_kubectl(&["exec", &from.name, "--", "/hello", "get", url]).trim().to_owned()
 }
 
 /// Those that are not over: kubelet ends pods before a shutdown, and others take their place.
 fn pods(cluster: &Cluster) -> Vec<Pod> {
-    // A machine that reboots leaves pods that have failed, beside those in their place.
-    let there_are =
-        ["get", "pods", "--selector=app=hello", "--field-selector=status.phase!=Failed", "--output=json"];
+    let there_are = ["get", "pods", "--selector=app=hello", "--output=json"];
     let list: Value = serde_json::from_str(&cluster.run_kubectl(&there_are)).unwrap();
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -108,36 +114,38 @@ fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
     of_node.into_values().collect()
 }
 
-/// What tells workers from other Nodes: a kubelet on each, which says what it runs on.
-pub fn of_workers() -> Value {
-    json!({"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"})
-}
-
-fn manifest(replicas: usize) -> Value {
-    let labels = json!({"app": "hello"});
+/// A Deployment of as many pods that answer requests, spread over the workers; what may be done with one that cannot be is
+/// `when_unsatisfiable`.
+pub fn deployment(name: &str, replicas: usize, when_unsatisfiable: &str) -> Value {
+    let labels = json!({"app": name});
     let container = json!({
         "name": "hello", "image": format!("{REGISTRY}/hello:1"), "args": ["serve", format!(":{PORT}")],
         "ports": [{"containerPort": PORT}],
         "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1},
     });
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello", "namespace": "default"},
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
         "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
             "metadata": {"labels": labels},
             "spec": {
                 "containers": [container], "terminationGracePeriodSeconds": 0,
-                "nodeSelector": of_workers(),
+                // A kubelet on each says what it runs on, which tells workers from Nodes without machines.
+                "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{
-                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": when_unsatisfiable,
                     "labelSelector": {"matchLabels": labels},
                 }],
             },
         }},
-    });
+    })
+}
+
+fn manifest(replicas: usize) -> Value {
+    let deployment = deployment("hello", replicas, "DoNotSchedule");
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
-        "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": PORT}]},
+        "spec": {"selector": {"app": "hello"}, "ports": [{"port": 80, "targetPort": PORT}]},
     });
     json!({"apiVersion": "v1", "kind": "List", "items": [deployment, service]})
 }

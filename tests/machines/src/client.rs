@@ -46,12 +46,12 @@ pub struct Request<'a> {
 pub type Answer = (u16, String);
 
 impl Client {
-    /// One at this address of the test's, who trusts an authority and shows nothing.
+    /// One at this address of the test's, which trusts an authority and shows no certificate.
     pub fn at(address: Ipv4Addr, authority: &str) -> Client {
         Client { address, config: Arc::new(trusting(authority).with_no_client_auth()) }
     }
 
-    /// One who shows this certificate.
+    /// One that shows this certificate.
     pub fn showing(address: Ipv4Addr, authority: &str, certificate: &str, key: &KeyPair) -> Client {
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -76,7 +76,7 @@ impl Client {
             body.len()
         )?;
         let mut answer = Vec::new();
-        // Some do not say goodbye in TLS.
+        // A server may close the connection without TLS' close_notify.
         if let Err(error) = stream.read_to_end(&mut answer)
             && answer.is_empty()
         {

@@ -36,3 +36,10 @@ pub fn step(what: &str) {
     let since = START.get_or_init(Instant::now).elapsed().as_secs_f32();
     eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
 }
+
+/// The median; of an even number of values, what is half-way between the two in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}

@@ -14,7 +14,7 @@ use crate::STATIC_PODS;
 use crate::cluster::{AGENT, BOOT_CONFIG, CONTROL_PLANE_NAME, Cluster};
 use kops_agent_machines::containers::static_pod_runs;
 use kops_agent_machines::machine::Machine;
-use kops_agent_machines::step;
+use kops_agent_machines::{median, step};
 
 /// How many machines are made nodes, where `KOPS_AGENT_BOOT_ROUNDS` does not say; one before these warms what the host caches.
 const ROUNDS: usize = 15;
@@ -157,13 +157,6 @@ fn units_alone(machine: &Machine, units: &[String]) -> f64 {
     let mut command = vec!["sh", "-c", script, "sh"];
     command.extend(units.iter().map(String::as_str));
     timed(machine, &command)
-}
-
-/// Of an even number of values, what is half-way between the two in the middle.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 /// Runs with nothing to do, in seconds, with more variables.
