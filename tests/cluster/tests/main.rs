@@ -26,17 +26,14 @@ mod witness;
 mod workload;
 mod world;
 
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use kops_agent_machines::network::Family;
 use kops_agent_machines::step;
 use kops_agent_tests::program::kops_agent;
 
 use cluster::Cluster;
-
-/// The address of the control plane.
-pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 20);
 
 /// Where cargo has put the programs of the tests.
 fn programs() -> PathBuf {
@@ -91,7 +88,7 @@ fn wanted() -> Vec<(&'static str, Scenario)> {
 fn blank_machines_become_a_cluster() {
     let scenarios = wanted();
     step("power on");
-    let cluster = Cluster::power_on("trixie", &cluster::MACHINES);
+    let cluster = Cluster::power_on("trixie", &cluster::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
     let timeline = timeline::of(&cluster, &ready);
@@ -131,13 +128,13 @@ fn blank_machines_become_a_cluster() {
 #[ignore = "boots machines: tests/cluster/run three-control-planes"]
 fn three_control_planes_outlive_the_loss_of_one() {
     step("power on");
-    let cluster = Cluster::power_on("trixie", &quorum::MACHINES);
+    let cluster = Cluster::power_on("trixie", &quorum::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     scene::nodes_become_ready(&cluster, cluster.since);
     step("the control planes");
     scene::the_control_plane_is_up(&cluster);
     scene::add_ons_are_applied(&cluster);
-    quorum::nodes_are_labelled(&cluster);
+    scene::nodes_have_the_labels_of_all_groups(&cluster);
     cloud_controller::initializes_nodes(&cluster);
     workload::runs_on_all_workers(&cluster);
     workload::pods_reach_each_other(&cluster);
