@@ -1,10 +1,10 @@
 //! EC2 as the agent asks it, for as long as its value lives: instances with their tags, instance types, refusals, and moods.
 //!
-//! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, and "Error codes".
+//! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, `AssignIpv6Addresses`, and "Error codes".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv6Addr, TcpListener};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -15,6 +15,7 @@ use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 /// The account whose EC2 this is.
 pub const ACCOUNT: &str = "123456789012";
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
+const ASSIGN: &str = "AssignIpv6Addresses";
 /// The tag with the name of an instance's cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
 /// The tag with the name of an instance's group.
@@ -27,8 +28,10 @@ pub struct Instance {
     pub state: String,
     /// `spot`, or empty.
     pub lifecycle: String,
-    /// Its private address.
+    /// Its private address; empty in an IPv6-only subnet.
     pub private_ip: String,
+    /// The IPv6 address of its primary network interface, if it has one.
+    pub ipv6: Option<Ipv6Addr>,
     /// The IPv6 prefixes of each of its network interfaces that are told of, the primary one first.
     pub ipv6_prefixes: Vec<Vec<String>>,
     /// Its tags.
@@ -43,6 +46,7 @@ impl Instance {
             state: "running".into(),
             lifecycle: String::new(),
             private_ip: "10.0.0.1".into(),
+            ipv6: None,
             ipv6_prefixes: Vec::new(),
             tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         }
@@ -54,11 +58,21 @@ impl Instance {
         self
     }
 
+    /// The same in an IPv6-only subnet, at this address, without a prefix.
+    pub fn in_ipv6_only_subnet(self, address: Ipv6Addr) -> Instance {
+        Instance { private_ip: String::new(), ipv6: Some(address), ipv6_prefixes: vec![Vec::new()], ..self }
+    }
+
     /// The same with these IPv6 prefixes of its primary network interface.
     pub fn with_ipv6_prefixes(mut self, prefixes: &[&str]) -> Instance {
         self.ipv6_prefixes = vec![prefixes.iter().map(|prefix| (*prefix).to_owned()).collect()];
         self
     }
+}
+
+/// The primary network interface of an instance.
+pub fn interface_of(instance: &str) -> String {
+    instance.replacen("i-", "eni-", 1)
 }
 
 /// An instance type.
@@ -94,8 +108,10 @@ struct State {
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
     calls: Vec<usize>,
-    /// Keys that may ask, besides that of [`Ec2::environment`].
-    access_keys: BTreeSet<String>,
+    /// Keys that may ask, besides that of [`Ec2::environment`], each with the one action that it may, or for all.
+    access_keys: BTreeMap<String, Option<&'static str>>,
+    /// The network interfaces for which a prefix was asked.
+    assignments: Vec<String>,
 }
 
 /// A running EC2; dropping it stops it.
@@ -121,7 +137,26 @@ impl Ec2 {
 
     /// Has the holder of this key be answered as well.
     pub fn permit(&self, access_key: &str) {
-        self.0.state().access_keys.insert(access_key.to_owned());
+        self.0.state().access_keys.insert(access_key.to_owned(), None);
+    }
+
+    /// Has the holder of this key be given IPv6 prefixes, and nothing else: what kOps lets nodes of IPv6-only clusters do.
+    pub fn permit_prefixes(&self, access_key: &str) {
+        self.0.state().access_keys.insert(access_key.to_owned(), Some(ASSIGN));
+    }
+
+    /// Tells the IPv6 prefixes that the primary network interface of an instance has at the time.
+    pub fn prefixes(&self) -> impl Fn(&str) -> Vec<String> + Send + Sync + 'static {
+        let state = self.0.shared();
+        move |id| {
+            let state = state.lock();
+            state.instances.get(id).and_then(|it| it.ipv6_prefixes.first()).cloned().unwrap_or_default()
+        }
+    }
+
+    /// The network interfaces for which a prefix was asked so far, each as often as it was.
+    pub fn assignments(&self) -> Vec<String> {
+        self.0.state().assignments.clone()
     }
 
     /// Adds an instance, or changes it.
@@ -171,29 +206,33 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     let form = form(request).await;
     let ids: Vec<&String> =
         form.iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect();
-    let (mood, is_permitted) = {
+    let action = form.get("Action").map(String::as_str);
+    let (mood, permitted) = {
         let mut state = state.lock();
         state.calls.push(ids.len());
-        (state.mood, access_key == ACCESS_KEY || state.access_keys.contains(&access_key))
+        let all = (access_key == ACCESS_KEY).then_some(None);
+        (state.mood, all.or_else(|| state.access_keys.get(&access_key).copied()))
     };
     let mood = not_hanging(mood, state).await;
     match mood {
         Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
         Mood::Down => return refusal(500, "InternalError", "An internal error has occurred"),
-        Mood::Forbidding => {
+        Mood::Good if permitted.is_none() => {
+            return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
+        }
+        Mood::Good if permitted.flatten().is_none_or(|only| Some(only) == action) => {}
+        Mood::Hanging => {}
+        Mood::Good | Mood::Forbidding => {
             return refusal(
                 403,
                 "UnauthorizedOperation",
                 "You are not authorized to perform this operation.",
             );
         }
-        Mood::Good if !is_permitted => {
-            return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
-        }
-        Mood::Good | Mood::Hanging => {}
     }
-    let state = state.lock();
-    match form.get("Action").map(String::as_str) {
+    let mut state = state.lock();
+    match action {
+        Some(ASSIGN) => return assigned(&form, &mut state),
         Some("DescribeInstances") => {}
         Some("DescribeInstanceTypes") => return instance_types(&form, &state.instance_types),
         _ => return refusal(400, "InvalidAction", "The action is not valid for this web service"),
@@ -210,6 +249,29 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
         format!(
             "<DescribeInstancesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
              <reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
+        ),
+    )
+}
+
+/// Gives a network interface a prefix of its subnet. Asked twice, EC2 gives two.
+fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<String> {
+    let interface = form.get("NetworkInterfaceId").cloned().unwrap_or_default();
+    state.assignments.push(interface.clone());
+    let number = u16::try_from(state.assignments.len()).unwrap_or(u16::MAX);
+    let of = state.instances.iter_mut().find(|(id, _)| interface_of(id) == interface);
+    let Some((_, Instance { ipv6: Some(address), ipv6_prefixes, .. })) = of else {
+        let message = format!("The networkInterface ID '{interface}' does not exist");
+        return refusal(400, "InvalidNetworkInterfaceID.NotFound", &message);
+    };
+    let [a, b, c, d, ..] = address.segments();
+    let prefix = format!("{}/80", Ipv6Addr::new(a, b, c, d, number, 0, 0, 0));
+    ipv6_prefixes[0].push(prefix.clone());
+    xml(
+        200,
+        format!(
+            "<AssignIpv6AddressesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
+             <networkInterfaceId>{interface}</networkInterfaceId><assignedIpv6Addresses/>\
+             <assignedIpv6PrefixSet><item>{prefix}</item></assignedIpv6PrefixSet></AssignIpv6AddressesResponse>"
         ),
     )
 }
@@ -263,28 +325,36 @@ fn item(id: &str, instance: &Instance) -> String {
         "" => String::new(),
         lifecycle => format!("<instanceLifecycle>{lifecycle}</instanceLifecycle>"),
     };
+    let (name, address) = match instance.private_ip.as_str() {
+        "" => (id, String::new()),
+        address => ("ip-10-0-0-1", format!("<privateIpAddress>{address}</privateIpAddress>")),
+    };
     format!(
         "<item><reservationId>r-{id}</reservationId><ownerId>{ACCOUNT}</ownerId><instancesSet><item>\
          <instanceId>{id}</instanceId><instanceState><code>16</code><name>{}</name></instanceState>\
-         <privateDnsName>ip-10-0-0-1.us-test-1.compute.internal</privateDnsName>\
-         <privateIpAddress>{}</privateIpAddress>{lifecycle}<tagSet>{tags}</tagSet>\
+         <privateDnsName>{name}.us-test-1.compute.internal</privateDnsName>\
+         {address}{lifecycle}<tagSet>{tags}</tagSet>\
          <networkInterfaceSet>{}</networkInterfaceSet></item></instancesSet></item>",
         instance.state,
-        instance.private_ip,
-        interfaces(instance)
+        interfaces(id, instance)
     )
 }
 
 /// Its network interfaces, in no order, as EC2 lists them.
-fn interfaces(instance: &Instance) -> String {
+fn interfaces(id: &str, instance: &Instance) -> String {
     let interface = |(index, prefixes): (usize, &Vec<String>)| {
         let prefixes: String =
             prefixes.iter().map(|prefix| format!("<item><ipv6Prefix>{prefix}</ipv6Prefix></item>")).collect();
-        let address = if index == 0 { instance.private_ip.as_str() } else { "" };
+        let (interface, address, ipv6) = match index {
+            0 => (interface_of(id), instance.private_ip.as_str(), instance.ipv6),
+            _ => (format!("eni-{index}"), "", None),
+        };
+        let ipv6 = ipv6.map(|address| format!("<item><ipv6Address>{address}</ipv6Address></item>"));
+        let ipv6 = ipv6.unwrap_or_default();
         format!(
-            "<item><networkInterfaceId>eni-{index}</networkInterfaceId><privateIpAddress>{address}</privateIpAddress>\
+            "<item><networkInterfaceId>{interface}</networkInterfaceId><privateIpAddress>{address}</privateIpAddress>\
              <attachment><deviceIndex>{index}</deviceIndex><status>attached</status></attachment>\
-             <ipv6AddressesSet/><ipv6PrefixSet>{prefixes}</ipv6PrefixSet></item>"
+             <ipv6AddressesSet>{ipv6}</ipv6AddressesSet><ipv6PrefixSet>{prefixes}</ipv6PrefixSet></item>"
         )
     };
     instance.ipv6_prefixes.iter().enumerate().rev().map(interface).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -21,6 +22,11 @@ pub type Instance = BTreeMap<String, String>;
 
 /// Names the user-data among what an instance is told.
 pub const USER_DATA: &str = "../user-data";
+
+/// Names what an instance is told of its network interface with this MAC address.
+pub fn item_of_interface(mac: &str, item: &str) -> String {
+    format!("network/interfaces/macs/{mac}/{item}")
+}
 
 /// The credentials of an instance's role, as that instance is told them.
 ///
@@ -45,16 +51,27 @@ pub fn credentials_of(principal: &Principal) -> Instance {
 /// # Errors
 /// If there is no thread to be had.
 pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> anyhow::Result<LoopbackServer> {
-    let service_for =
-        move |client| Metadata { instance: instances.get(&client).cloned().unwrap_or_default() };
-    LoopbackServer::start_on("metadata", socket, service_for)
+    start_telling(socket, move |client| instances.get(&client).cloned().unwrap_or_default())
 }
 
-struct Metadata {
-    instance: Instance,
+/// Serves what each instance is told at the time, by its address.
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn start_telling(
+    socket: TcpListener,
+    told: impl Fn(IpAddr) -> Instance + Send + Sync + 'static,
+) -> anyhow::Result<LoopbackServer> {
+    let told = Arc::new(told);
+    LoopbackServer::start_on("metadata", socket, move |client| Metadata { client, told: told.clone() })
 }
 
-impl Service<Request<Incoming>> for Metadata {
+struct Metadata<F> {
+    client: IpAddr,
+    told: Arc<F>,
+}
+
+impl<F: Fn(IpAddr) -> Instance> Service<Request<Incoming>> for Metadata<F> {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
@@ -72,7 +89,7 @@ impl Service<Request<Incoming>> for Metadata {
     }
 }
 
-impl Metadata {
+impl<F: Fn(IpAddr) -> Instance> Metadata<F> {
     fn answer(&self, request: &Request<Incoming>) -> (StatusCode, String) {
         let path = request.uri().path();
         if path == "/latest/api/token" {
@@ -91,8 +108,8 @@ impl Metadata {
             "/latest/user-data" => Some(USER_DATA),
             _ => path.strip_prefix("/latest/meta-data/"),
         };
-        match item.and_then(|item| self.instance.get(item)) {
-            Some(text) => (StatusCode::OK, text.clone()),
+        match item.and_then(|item| (self.told)(self.client).remove(item)) {
+            Some(text) => (StatusCode::OK, text),
             None => (StatusCode::NOT_FOUND, String::new()),
         }
     }

@@ -1,7 +1,7 @@
 //! A name server on port 53 of a network namespace, which fails for a while and then knows every name of a test.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,6 +12,8 @@ use anyhow::Context;
 /// RFC 1035, section 4.1.1.
 const HEADER: usize = 12;
 const A: u16 = 1;
+/// RFC 3596, section 2.1.
+const AAAA: u16 = 28;
 const INTERNET: u16 = 1;
 /// How often the server looks whether it is to stop.
 const POLL: Duration = Duration::from_millis(20);
@@ -50,17 +52,18 @@ impl NameServer {
             UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).context("taking port 53 of the loopback interface")?;
         NameServer::start_on(socket, move |name, count| {
             let fault = failing.get(name).filter(|most| count <= **most).map(|_| fault);
-            (fault, Ipv4Addr::LOCALHOST)
+            (fault, Ipv4Addr::LOCALHOST.into())
         })
     }
 
-    /// Answers on this socket as `answer` says for a name and how often it was asked for: with a fault, or with an address.
+    /// Answers on this socket as `answer` says for a name and how often it was asked for: with a fault, or with an address,
+    /// which a question for one of the other family does not get.
     ///
     /// # Errors
     /// If there is no thread to be had.
     pub fn start_on(
         socket: UdpSocket,
-        answer: impl Fn(&str, usize) -> (Option<NameFault>, Ipv4Addr) + Send + 'static,
+        answer: impl Fn(&str, usize) -> (Option<NameFault>, IpAddr) + Send + 'static,
     ) -> anyhow::Result<NameServer> {
         socket.set_read_timeout(Some(POLL))?;
         let (asked, stop) = (Arc::<Mutex<BTreeMap<String, usize>>>::default(), Arc::<AtomicBool>::default());
@@ -125,8 +128,12 @@ impl Question {
     }
 
     /// The answer: with this address where one was asked for, or with this code.
-    fn answer(&self, code: u8, address: Ipv4Addr) -> Vec<u8> {
-        let has_address = code == 0 && self.kind == A;
+    fn answer(&self, code: u8, address: IpAddr) -> Vec<u8> {
+        let (kind, bytes) = match address {
+            IpAddr::V4(address) => (A, address.octets().to_vec()),
+            IpAddr::V6(address) => (AAAA, address.octets().to_vec()),
+        };
+        let has_address = code == 0 && self.kind == kind;
         let mut packet = self.id.to_vec();
         // An answer, recursion asked for and available.
         packet.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
@@ -134,22 +141,17 @@ impl Question {
         if has_address {
             // The name of the question, for one second.
             packet.extend([0xc0, 0x0c]);
-            packet.extend(A.to_be_bytes());
+            packet.extend(kind.to_be_bytes());
             packet.extend(INTERNET.to_be_bytes());
-            packet.extend([0, 0, 0, 1, 0, 4]);
-            packet.extend(address.octets());
+            packet.extend([0, 0, 0, 1]);
+            packet.extend(u16::try_from(bytes.len()).unwrap_or_default().to_be_bytes());
+            packet.extend(bytes);
         }
         packet
     }
 }
 
-fn send(
-    socket: &UdpSocket,
-    to: SocketAddr,
-    question: &Question,
-    fault: Option<NameFault>,
-    address: Ipv4Addr,
-) {
+fn send(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option<NameFault>, address: IpAddr) {
     let code = match fault {
         Some(NameFault::Silent) => return,
         Some(NameFault::CannotTell) => 2,
@@ -157,7 +159,7 @@ fn send(
         Some(NameFault::Placeholder) | None => 0,
     };
     let address = match fault {
-        Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123),
+        Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123).into(),
         _ => address,
     };
     // A lost answer makes the client retry.
@@ -174,10 +176,16 @@ mod tests {
         packet.extend(b"\x05STORE\x04test\x00\x00\x01\x00\x01");
         let question = Question::read(&packet).unwrap();
         assert_eq!((question.name.as_str(), question.kind), ("store.test", A));
-        let answer = question.answer(0, Ipv4Addr::LOCALHOST);
+        let (ipv4, ipv6) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 7]));
+        let answer = question.answer(0, ipv4);
         assert_eq!(answer[..8], [7, 9, 0x81, 0x80, 0, 1, 0, 1]);
-        assert_eq!(answer[answer.len() - 4..], [127, 0, 0, 1]);
-        assert_eq!(question.answer(3, Ipv4Addr::LOCALHOST)[3..8], [0x83, 0, 1, 0, 0]);
+        assert_eq!(answer[answer.len() - 6..], [0, 4, 127, 0, 0, 1]);
+        assert_eq!(question.answer(3, ipv4)[3..8], [0x83, 0, 1, 0, 0]);
+        assert_eq!(question.answer(0, ipv6)[3..8], [0x80, 0, 1, 0, 0]);
+        let of_ipv6 = Question { kind: AAAA, ..Question::read(&packet).unwrap() };
+        let answer = of_ipv6.answer(0, ipv6);
+        assert_eq!(answer[answer.len() - 18..answer.len() - 12], [0, 16, 0x20, 1, 0xd, 0xb8]);
+        assert_eq!(of_ipv6.answer(0, ipv4)[3..8], [0x80, 0, 1, 0, 0]);
         for size in 0..packet.len() {
             assert_eq!(Question::read(&packet[..size]), None, "{size}");
         }

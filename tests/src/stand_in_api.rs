@@ -87,6 +87,11 @@ impl<S: Send + 'static> StandInApi<S> {
         self.state.lock()
     }
 
+    /// The same, for what outlives this look.
+    pub(crate) fn shared(&self) -> Shared<S> {
+        self.state.clone()
+    }
+
     /// `http://ADDRESS:PORT`.
     pub(crate) fn url(&self) -> String {
         self.server.url()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
-use kops_agent_machines::network::Network;
+use kops_agent_machines::network::{Family, Network};
 use kops_agent_machines::{path_of, script};
 use kops_agent_tests::ec2::Instance as Ec2Instance;
 use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES};
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::store::{self, Store};
 use crate::world::{World, apt_source};
-use crate::{CONTROL_PLANE_ADDRESS, agent, programs};
+use crate::{agent, programs};
 
 /// Where kOps' boot script puts the program.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
@@ -41,7 +41,7 @@ pub struct Member {
     /// The instance's id, which is the Node's name.
     pub id: &'static str,
     pub group: &'static str,
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
 }
 
 impl Member {
@@ -57,7 +57,8 @@ pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
-    pub address: Ipv4Addr,
+    /// Its address is the network's with this number.
+    pub number: u8,
 }
 
 impl Plan {
@@ -68,19 +69,13 @@ impl Plan {
 
 /// The machines of the scene.
 pub const MACHINES: [Plan; 3] = [
-    Plan {
-        name: "control-plane",
-        id: "i-0d3a0c0ffee000001",
-        group: CONTROL_PLANE,
-        address: CONTROL_PLANE_ADDRESS,
-    },
-    Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, address: Ipv4Addr::new(10, 99, 0, 21) },
-    Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, address: Ipv4Addr::new(10, 99, 0, 22) },
+    Plan { name: "control-plane", id: "i-0d3a0c0ffee000001", group: CONTROL_PLANE, number: 20 },
+    Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, number: 21 },
+    Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, number: 22 },
 ];
 
 /// A machine that is not on at first, of a group that is not in the store at first.
-pub const SPARE: Plan =
-    Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", address: Ipv4Addr::new(10, 99, 0, 23) };
+pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", number: 23 };
 
 /// A cluster; dropping it ends its machines first, and then what serves them.
 pub struct Cluster {
@@ -103,13 +98,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Powers its machines on, of which the control planes come first, and waits for nothing.
-    pub fn power_on(suite: &str, machines: &'static [Plan]) -> Cluster {
+    /// Powers its machines on, of which the control planes come first, in a network with addresses of this family, and waits for nothing.
+    pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
         let root = PathBuf::from(script("machines/root", &[suite]).trim());
         let kube = PathBuf::from(script("kube/build", &[]).trim());
         let built = built(&kube);
         let plans = || machines.iter().chain([&SPARE]);
-        let network = Network::up(&plans().map(|plan| (plan.name, plan.address)).collect::<Vec<_>>());
+        let address_of = |plan: &Plan| family.address(plan.number);
+        let network = Network::up(&plans().map(|plan| (plan.name, address_of(plan))).collect::<Vec<_>>());
         let folder = tempfile::tempdir().unwrap();
         let downloads = [built.join("downloads"), folder.path().join(LATER_DOWNLOADS)];
         fs::create_dir(&downloads[1]).unwrap();
@@ -118,9 +114,9 @@ impl Cluster {
         let control_planes: Vec<_> = machines
             .iter()
             .filter(|plan| plan.is_control_plane())
-            .map(|plan| (plan.group, plan.address))
+            .map(|plan| (plan.group, address_of(plan)))
             .collect();
-        let store = Store::write(folder.path(), &kube, downloads, &control_planes);
+        let store = Store::write(folder.path(), &kube, downloads, &control_planes, family);
         let mut world =
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
 
@@ -129,18 +125,22 @@ impl Cluster {
             let role = if plan.is_control_plane() { "masters" } else { "nodes" };
             let principal = Principal::instance(&format!("{role}.{CLUSTER}"), plan.id);
             world.sts.put(&principal);
-            if plan.is_control_plane() {
-                world.ec2.permit(&principal.access_key);
-            }
-            let instance = Ec2Instance {
-                private_ip: plan.address.to_string(),
-                ..Ec2Instance::of_group(CLUSTER, plan.group)
+            let instance = Ec2Instance::of_group(CLUSTER, plan.group);
+            let instance = match address_of(plan) {
+                IpAddr::V4(address) => Ec2Instance { private_ip: address.to_string(), ..instance },
+                IpAddr::V6(address) => instance.in_ipv6_only_subnet(address),
             };
             world.ec2.put(plan.id, instance);
+            match family {
+                _ if plan.is_control_plane() => world.ec2.permit(&principal.access_key),
+                Family::Ipv6 => world.ec2.permit_prefixes(&principal.access_key),
+                Family::Ipv4 => {}
+            }
             // Workers get no access to the store.
             let environment = if plan.is_control_plane() { world.store_environment() } else { Vec::new() };
             let user_data = user_data(&store.update(plan.group), &built.join("release"), &environment);
-            told.insert(IpAddr::from(plan.address), instance_metadata(plan, &principal, user_data));
+            let address = address_of(plan);
+            told.insert(address, instance_metadata(plan.id, address, &principal, user_data));
         }
         world.tell(&network, told);
         let late = store.take_group(SPARE.group);
@@ -290,12 +290,13 @@ impl Cluster {
 }
 
 fn power_on(plan: &'static Plan, network: &Network, root: &Path, authority: &str) -> Member {
-    let hostname = format!("--hostname={}", hostname(plan.address));
+    let address = network.family().address(plan.number);
+    let hostname = format!("--hostname={}", hostname(address, plan.id));
     let namespace = network.namespace(plan.name);
     let machine = Machine::power_on(plan.name, &namespace, root, &[&hostname], |files| {
-        install(files, plan, root, authority);
+        install(files, plan, address, root, authority);
     });
-    Member { machine, id: plan.id, group: plan.group, address: plan.address }
+    Member { machine, id: plan.id, group: plan.group, address }
 }
 
 /// Whether a condition of an object is True.
@@ -332,19 +333,19 @@ fn user_data(boot_config: &str, release: &Path, environment: &[String]) -> Strin
     String::from_utf8(printed.stdout).unwrap()
 }
 
-fn instance_metadata(plan: &Plan, principal: &Principal, user_data: String) -> Instance {
-    let mut told = instance::metadata(plan.address, plan.id);
+fn instance_metadata(id: &str, address: IpAddr, principal: &Principal, user_data: String) -> Instance {
+    let mut told = instance::metadata(address, id);
     told.insert(USER_DATA.to_owned(), user_data);
     told.extend(imds::credentials_of(principal));
     told
 }
 
 /// Lays out what an image of a cloud has besides Debian's packages: its network, what runs user-data, and what it trusts.
-fn install(files: &Path, plan: &Plan, root: &Path, authority: &str) {
+fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &str) {
     let write = |path: &str, text: &str| instance::write(files, path, text);
-    let hostname = hostname(plan.address);
-    write("/etc/hosts", &format!("127.0.0.1 localhost\n{} {hostname}\n", plan.address));
-    write("/etc/resolv.conf", "nameserver 10.99.0.1\n");
+    let hostname = hostname(address, plan.id);
+    write("/etc/hosts", &format!("127.0.0.1 localhost\n{address} {hostname}\n"));
+    write("/etc/resolv.conf", &format!("nameserver {}\n", Family::of(address).host()));
     write("/etc/apt/sources.list", &apt_source());
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));

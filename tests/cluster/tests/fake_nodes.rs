@@ -1,7 +1,7 @@
 //! Nodes without a machine, beside the real ones: each joins by an identity of its own, registers its Node as a kubelet does, and
 //! takes its turn at a change by the protocol of `docs/pacing.md`.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl FakeNode {
     /// One that has joined, and whose Node our controller has labelled.
     pub fn join(cluster: &Cluster, authority: &str, group: &'static str, number: u8) -> FakeNode {
         let id = format!("i-0d3a0c0ffee2000{number:02x}");
-        let address = Ipv4Addr::new(10, 99, 1, number);
+        let address = IpAddr::V4(Ipv4Addr::new(10, 99, 1, number));
         cluster.network.add_address(address);
         let newcomer = Newcomer::of_group(cluster, group, &id);
         let headers = format!("Authorization: {}\r\nContent-Type: application/json\r\n", newcomer.token());
@@ -109,7 +109,7 @@ impl FakeNode {
             "PATCH" => "Content-Type: application/merge-patch+json\r\n",
             _ => "Content-Type: application/json\r\n",
         };
-        let at = SocketAddrV4::new(cluster.asked().address, 443);
+        let at = SocketAddr::new(cluster.asked().address, 443);
         let server = Server { at, name: format!("api.internal.{CLUSTER}") };
         let asked = Request { method, path, headers, body: &body.to_string() };
         self.client.ask(&cluster.network, &server, &asked).unwrap()
@@ -117,5 +117,5 @@ impl FakeNode {
 }
 
 fn bootstrap_server(cluster: &Cluster) -> Server {
-    Server { at: SocketAddrV4::new(cluster.asked().address, 3988), name: server_name() }
+    Server { at: SocketAddr::new(cluster.asked().address, 3988), name: server_name() }
 }

@@ -8,7 +8,6 @@ use kops_agent_tests::example_store::{CLUSTER, NODES, REGION};
 use kops_agent_tests::sts::Principal;
 use serde_json::Value;
 
-use crate::CONTROL_PLANE_ADDRESS;
 use crate::cluster::Cluster;
 
 const STS: &str = "sts.eu-west-1.amazonaws.com";
@@ -43,14 +42,14 @@ impl Newcomer {
     /// Asks for its certificate once; the status of the answer, if there is one.
     pub fn try_join(&self, cluster: &Cluster) -> Option<u16> {
         let worker = &cluster.workers()[0].machine;
-        try_ask(worker, CONTROL_PLANE_ADDRESS, &self.token(), &self.request).map(|answer| answer.status)
+        try_ask(worker, cluster.asked().address, &self.token(), &self.request).map(|answer| answer.status)
     }
 }
 
 /// Each is refused, and learns nothing; an honest newcomer beside them is served.
 pub fn get_nothing(cluster: &Cluster) {
     let node = |id: &str| Principal::instance(&format!("nodes.{CLUSTER}"), id);
-    let (world, worker) = (&cluster.world, &cluster.workers()[0].machine);
+    let (world, worker, server) = (&cluster.world, &cluster.workers()[0].machine, cluster.asked().address);
     let Newcomer { principal: honest, request, .. } = Newcomer::of_nodes(cluster, "i-0d3a0c0ffee0000a1");
 
     let unknown = node("i-0d3a0c0ffee0000a2");
@@ -75,11 +74,11 @@ pub fn get_nothing(cluster: &Cluster) {
         ("a token for another service", honest.token_v1("example.com", REGION, request.as_bytes(), now())),
         ("a token of yesterday", honest.token_v1(STS, REGION, request.as_bytes(), now() - 86_400)),
     ] {
-        let Answer { status, body: answer, .. } = ask(worker, CONTROL_PLANE_ADDRESS, &token, &request);
+        let Answer { status, body: answer, .. } = ask(worker, server, &token, &request);
         assert!((400..500).contains(&status), "{what}: {status} {answer}");
         assert!(!answer.contains("BEGIN"), "{what}: {answer}");
     }
-    let Answer { status, body: answer, .. } = ask(worker, CONTROL_PLANE_ADDRESS, &of_honest, &request);
+    let Answer { status, body: answer, .. } = ask(worker, server, &of_honest, &request);
     assert_eq!(status, 200, "{answer}");
     let certs: Value = serde_json::from_str(&answer).unwrap();
     assert!(

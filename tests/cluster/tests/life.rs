@@ -72,6 +72,18 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
     );
 }
 
+/// The first worker of `nodes` takes up another setting of kubelet's, in a slot that our server gives it.
+pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
+    let worker = cluster.of_group(NODES);
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
+    converge_with(worker, &cluster.store.update(NODES));
+    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
+    assert!(said.contains("this node has the slot kops-agent-disruption.nodes.0"), "{said}");
+    cluster.until("kubelet has the setting", "node", worker.id, |node| {
+        node["status"]["capacity"]["pods"] == "41" && has_condition(node, "Ready")
+    });
+}
+
 /// A flag of the API server is changed, and the control plane takes it up by converging.
 pub fn api_server_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubeAPIServer: {logLevel: 3}}}");

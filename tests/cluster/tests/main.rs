@@ -8,6 +8,7 @@
 mod cloud_controller;
 mod cluster;
 mod fake_nodes;
+mod ipv6;
 mod kept;
 mod keysets;
 mod liars;
@@ -26,17 +27,14 @@ mod witness;
 mod workload;
 mod world;
 
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use kops_agent_machines::network::Family;
 use kops_agent_machines::step;
 use kops_agent_tests::program::kops_agent;
 
 use cluster::Cluster;
-
-/// The address of the control plane.
-pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 20);
 
 /// Where cargo has put the programs of the tests.
 fn programs() -> PathBuf {
@@ -91,7 +89,7 @@ fn wanted() -> Vec<(&'static str, Scenario)> {
 fn blank_machines_become_a_cluster() {
     let scenarios = wanted();
     step("power on");
-    let cluster = Cluster::power_on("trixie", &cluster::MACHINES);
+    let cluster = Cluster::power_on("trixie", &cluster::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
     step("the control plane");
@@ -130,13 +128,13 @@ fn blank_machines_become_a_cluster() {
 #[ignore = "boots machines: tests/cluster/run three-control-planes"]
 fn three_control_planes_outlive_the_loss_of_one() {
     step("power on");
-    let cluster = Cluster::power_on("trixie", &quorum::MACHINES);
+    let cluster = Cluster::power_on("trixie", &quorum::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     scene::nodes_become_ready(&cluster, cluster.since);
     step("the control planes");
     scene::the_control_plane_is_up(&cluster);
     scene::add_ons_are_applied(&cluster);
-    quorum::nodes_are_labelled(&cluster);
+    scene::nodes_have_the_labels_of_all_groups(&cluster);
     cloud_controller::initializes_nodes(&cluster);
     workload::runs_on_all_workers(&cluster);
     workload::pods_reach_each_other(&cluster);
@@ -147,5 +145,37 @@ fn three_control_planes_outlive_the_loss_of_one() {
     let second = quorum::two_are_lost(&cluster, first);
     step("all are back");
     quorum::all_are_back(&cluster, [first, second], &uids);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run ipv6-only"]
+fn machines_with_ipv6_addresses_only_become_a_cluster() {
+    step("power on");
+    let cluster = Cluster::power_on("trixie", &ipv6::MACHINES, Family::Ipv6);
+    let _kept = kept::Kept(&cluster);
+    step("addresses for pods");
+    ipv6::nodes_have_the_prefixes_that_they_asked_for(&cluster);
+    ipv6::has_pod_network(&cluster);
+    scene::nodes_become_ready(&cluster, cluster.since);
+    step("the control plane");
+    scene::the_control_plane_is_up(&cluster);
+    scene::add_ons_are_applied(&cluster);
+    scene::nodes_have_the_labels_of_all_groups(&cluster);
+    step("identities");
+    scene::workers_joined_by_their_identity(&cluster);
+    cloud_controller::initializes_nodes(&cluster);
+    step("a workload");
+    workload::runs_on_all_workers(&cluster);
+    workload::pods_reach_each_other(&cluster);
+    workload::logs_are_read(&cluster);
+    step("addresses");
+    ipv6::servers_are_known_by_their_addresses(&cluster);
+    ipv6::there_is_no_ipv4(&cluster);
+    step("a reboot");
+    ipv6::a_worker_keeps_its_prefix(&cluster);
+    step("a setting");
+    life::a_setting_is_taken_up_in_a_slot(&cluster);
+    workload::pods_reach_each_other(&cluster);
     step("the end");
 }

@@ -1,15 +1,13 @@
 //! A cluster of three control planes: it lives without one of them, stands still without two, and goes on where it was once they are
 //! back.
 
-use std::net::Ipv4Addr;
-
 use kops_agent_machines::containers::containers;
 use kops_agent_tests::example_store::NODES;
 
 use crate::cluster::{self, AGENT, BOOT_CONFIG, Cluster, Member, Plan, has_condition};
 use crate::fake_nodes::FakeNode;
-use crate::life::{self, AT_BOOT, converge_with};
-use crate::{scene, workload};
+use crate::life::{self, AT_BOOT};
+use crate::workload;
 
 /// The machines: kOps has a group for each control plane.
 pub const MACHINES: [Plan; 4] = [
@@ -18,27 +16,18 @@ pub const MACHINES: [Plan; 4] = [
         name: "control-plane-2",
         id: "i-0d3a0c0ffee000005",
         group: "control-plane-eu-west-1a-2",
-        address: Ipv4Addr::new(10, 99, 0, 24),
+        number: 24,
     },
     Plan {
         name: "control-plane-3",
         id: "i-0d3a0c0ffee000006",
         group: "control-plane-eu-west-1a-3",
-        address: Ipv4Addr::new(10, 99, 0, 25),
+        number: 25,
     },
     cluster::MACHINES[1],
 ];
 const CONTROLLER: &str = "kops-agent-controller.service";
 const LEASE: &str = "kops-controller-leader";
-
-/// Each Node has the labels of its group.
-pub fn nodes_are_labelled(cluster: &Cluster) {
-    for member in &cluster.members {
-        cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
-            scene::has_labels_of_its_group(node, member)
-        });
-    }
-}
 
 /// The control plane whose controller leads is gone at once: another leads, and nodes go on as if nothing were.
 pub fn one_is_lost(cluster: &Cluster) -> &Member {
@@ -63,13 +52,7 @@ pub fn one_is_lost(cluster: &Cluster) -> &Member {
 
     life::reboots(cluster, worker);
     assert_eq!(worker.machine.show(AT_BOOT, "Result"), "success");
-    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
-    converge_with(worker, &cluster.store.update(NODES));
-    let said = worker.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
-    assert!(said.contains("this node has the slot kops-agent-disruption.nodes.0"), "{said}");
-    cluster.until("kubelet has the setting", "node", worker.id, |node| {
-        node["status"]["capacity"]["pods"] == "41" && has_condition(node, "Ready")
-    });
+    life::a_setting_is_taken_up_in_a_slot(cluster);
     workload::pods_reach_each_other(cluster);
     lost
 }
@@ -138,7 +121,7 @@ fn leader(cluster: &Cluster) -> Option<&Member> {
     let holder =
         ["--namespace=kube-system", "get", "lease", LEASE, "--output=jsonpath={.spec.holderIdentity}"];
     let holder = cluster.kubectl(&holder)?;
-    let of = |member: &Member| kops_agent_machines::instance::hostname(member.address);
+    let of = |member: &Member| kops_agent_machines::instance::hostname(member.address, member.id);
     cluster.control_planes().iter().find(|member| holder.starts_with(&format!("{}_", of(member))))
 }
 

@@ -101,7 +101,7 @@ fn issued(
     params.extended_key_usages = vec![usage];
     if let Some(member) = serves {
         params.subject_alt_names =
-            vec![SanType::DnsName(member.id.try_into().unwrap()), SanType::IpAddress(member.address.into())];
+            vec![SanType::DnsName(member.id.try_into().unwrap()), SanType::IpAddress(member.address)];
     }
     params.not_after = OffsetDateTime::now_utc() + LEFT;
     params.not_before = params.not_after - LIFE;

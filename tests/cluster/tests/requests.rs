@@ -1,6 +1,7 @@
 //! Requests to the workload's service from a worker, one after another, by which a scenario can say that the workload went on.
 
 use crate::cluster::Cluster;
+use crate::workload;
 use kops_agent_machines::machine::Machine;
 
 const SCRIPT: &str = r#"
@@ -31,7 +32,7 @@ impl Requests<'_> {
     pub fn begin(cluster: &Cluster) -> Requests<'_> {
         let machine = &cluster.workers()[0].machine;
         let service = cluster.get("service", "hello").unwrap();
-        let url = format!("http://{}", service["spec"]["clusterIP"].as_str().unwrap());
+        let url = workload::url_of(service["spec"]["clusterIP"].as_str().unwrap(), workload::SERVICE_PORT);
         machine.run(&["rm", "--force", STOP, TOLD]);
         machine.run(&[
             "systemd-run",

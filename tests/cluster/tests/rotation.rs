@@ -112,10 +112,8 @@ for server in sys.argv[2:]:
     address, port = server.split(":")
     context.wrap_socket(socket.create_connection((address, int(port)), timeout=10)).close()
 "#;
-    let mut servers = vec![
-        format!("{}:443", crate::CONTROL_PLANE_ADDRESS),
-        format!("{}:3988", crate::CONTROL_PLANE_ADDRESS),
-    ];
+    let control_plane = cluster.asked().address;
+    let mut servers = vec![format!("{control_plane}:443"), format!("{control_plane}:3988")];
     servers.extend(cluster.members.iter().map(|member| format!("{}:10250", member.address)));
     let trusted = cluster.store.trusted_certificates("kubernetes-ca");
     for member in &cluster.members {

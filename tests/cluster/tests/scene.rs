@@ -69,8 +69,17 @@ pub fn nodes_are_labelled(cluster: &Cluster) {
     assert!(taints(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
 }
 
+/// Each Node has the labels that its group gives, of whichever groups there are.
+pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
+    for member in &cluster.members {
+        cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
+            has_labels_of_its_group(node, member)
+        });
+    }
+}
+
 /// Whether a Node has the labels that each group gives: its name and its role.
-pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
+fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };
     labels["kops.k8s.io/instancegroup"] == member.group

@@ -1,14 +1,16 @@
 //! The state store that kOps would leave for this cluster, and what each machine is told at boot.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_machines::assets::etcd_member;
+use kops_agent_machines::network::Family;
 use kops_agent_machines::path_of;
+use kops_agent_plan::bootstrap::server_url;
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 use kops_agent_tests::kops_controller::server_name;
@@ -34,22 +36,27 @@ pub struct Store {
     /// Where the mirror has its files: those of the first release, and of others.
     downloads: [PathBuf; 2],
     /// Where the control planes are.
-    control_planes: Vec<Ipv4Addr>,
+    control_planes: Vec<IpAddr>,
 }
 
 impl Store {
-    /// Writes it to `folder`, for downloads that are in others, and for control planes of these groups at these addresses.
+    /// Writes it to `folder`, for downloads that are in others, and for control planes of these groups at these addresses; that of a
+    /// cluster with IPv6 addresses only where theirs are.
     pub fn write(
         folder: &Path,
         kube: &Path,
         downloads: [PathBuf; 2],
-        control_planes: &[(&str, Ipv4Addr)],
+        control_planes: &[(&str, IpAddr)],
+        family: Family,
     ) -> Store {
         let releases = machine_store::built_releases(kube).unwrap();
-        let overlay = path_of("cluster/store");
+        let mut overlays = vec![path_of("cluster/store")];
+        if family == Family::Ipv6 {
+            overlays.push(path_of("cluster/store-ipv6"));
+        }
         let mirror = format!("http://{MIRROR}");
-        let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &[overlay]).unwrap();
-        let addresses: Vec<Ipv4Addr> = control_planes.iter().map(|(_, address)| *address).collect();
+        let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &overlays).unwrap();
+        let addresses: Vec<IpAddr> = control_planes.iter().map(|(_, address)| *address).collect();
         let store = Store { example, downloads, control_planes: addresses };
         // kOps writes the names of images as `assets.containerRegistry` has them.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
@@ -64,7 +71,7 @@ impl Store {
     }
 
     /// Makes of the one control plane's group one for each, whose etcds are members of one cluster.
-    fn put_control_planes(&self, groups: &[(&str, Ipv4Addr)]) {
+    fn put_control_planes(&self, groups: &[(&str, IpAddr)]) {
         let example = fs::read_to_string(self.path(&format!("instancegroup/{CONTROL_PLANE}"))).unwrap();
         for (number, (group, _)) in groups.iter().enumerate() {
             fs::write(self.path(&format!("instancegroup/{group}")), example.replace(CONTROL_PLANE, group))
@@ -183,11 +190,10 @@ impl Store {
         let mut config: Value = serde_yaml::from_str(&example).unwrap();
         config["InstanceGroupName"] = group.into();
         if !is_control_plane(group) {
-            let servers = self.control_planes.iter().map(|address| format!("https://{address}:3988/"));
-            let servers: Vec<String> = servers.collect();
+            let addresses: Vec<String> = self.control_planes.iter().map(IpAddr::to_string).collect();
+            let servers: Vec<String> = addresses.iter().map(|address| server_url(address)).collect();
             let patch = format!(
-                "{{APIServerIPs: {:?}, ConfigServer: {{tlsServerName: {}, servers: {servers:?}}}}}",
-                self.control_planes.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>(),
+                "{{APIServerIPs: {addresses:?}, ConfigServer: {{tlsServerName: {}, servers: {servers:?}}}}}",
                 server_name()
             );
             machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kops_agent_machines::median;
+use kops_agent_machines::network::Family;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, MACHINES, Member};
@@ -124,7 +125,7 @@ fn measured_time() {
     );
     println!("| ---: | ---: | ---: | ---: | ---: |");
     for round in 1..=rounds {
-        let cluster = Cluster::power_on("trixie", &MACHINES);
+        let cluster = Cluster::power_on("trixie", &MACHINES, Family::Ipv4);
         let ready = scene::nodes_become_ready(&cluster, cluster.since);
         let rows = of(&cluster, &ready);
         let floor = floor(&cluster);

@@ -1,6 +1,7 @@
 //! A workload on all workers: its pods reach each other and their service, and the API server reaches their kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
@@ -8,6 +9,8 @@ use crate::cluster::{Cluster, Member, has_condition};
 use crate::world::REGISTRY;
 
 const PORT: u16 = 8080;
+/// The port of its service.
+pub const SERVICE_PORT: u16 = 80;
 /// How often the service is asked: that it never chooses one of two machines is less likely than one in a million.
 const ASKED: usize = 20;
 
@@ -36,11 +39,11 @@ pub fn pods_reach_each_other(cluster: &Cluster) {
     let pods = pods(cluster);
     for from in first_on_each_node(&pods) {
         for to in &pods {
-            let url = format!("http://{}:{PORT}", to.address);
+            let url = url_of(&to.address, PORT);
             assert_eq!(get(cluster, from, &url), to.name, "from {} to {url}", from.name);
         }
         let service = cluster.get("service", "hello").unwrap();
-        let url = format!("http://{}", service["spec"]["clusterIP"].as_str().unwrap());
+        let url = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
         let answered: BTreeSet<String> = (0..ASKED).map(|_| get(cluster, from, &url)).collect();
         let nodes: BTreeSet<&str> =
             pods.iter().filter(|pod| answered.contains(&pod.name)).map(|pod| pod.node.as_str()).collect();
@@ -84,18 +87,27 @@ pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     });
 }
 
+/// Where a port of an address of either family is asked by HTTP.
+pub fn url_of(address: &str, port: u16) -> String {
+    format!("http://{}", SocketAddr::new(address.parse().unwrap(), port))
+}
+
 fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
     cluster.run_kubectl(&["exec", &from.name, "--", "/hello", "get", url]).trim().to_owned()
 }
 
-/// Those that are not over: kubelet ends pods before a shutdown, and others take their place.
+/// Whether a pod has ended for good: kubelet ends pods before a shutdown, and others take their place.
+pub fn is_over(pod: &Value) -> bool {
+    pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
+}
+
+/// Those that are not over.
 fn pods(cluster: &Cluster) -> Vec<Pod> {
     let there_are = ["get", "pods", "--selector=app=hello", "--output=json"];
     let list: Value = serde_json::from_str(&cluster.run_kubectl(&there_are)).unwrap();
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let is_over = |pod: &&Value| pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded";
     let pods = list["items"].as_array().unwrap().iter().filter(|pod| !is_over(pod));
     pods.map(|pod| Pod {
         name: text(pod, "/metadata/name"),
@@ -145,7 +157,7 @@ fn manifest(replicas: usize) -> Value {
     let deployment = deployment("hello", replicas, "DoNotSchedule");
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
-        "spec": {"selector": {"app": "hello"}, "ports": [{"port": 80, "targetPort": PORT}]},
+        "spec": {"selector": {"app": "hello"}, "ports": [{"port": SERVICE_PORT, "targetPort": PORT}]},
     });
     json!({"apiVersion": "v1", "kind": "List", "items": [deployment, service]})
 }

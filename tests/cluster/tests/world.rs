@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use kops_agent_machines::assets::assets;
-use kops_agent_machines::network::{HOST, METADATA, Network};
+use kops_agent_machines::network::{Family, Network};
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::REGION;
 use kops_agent_tests::front::{Answer, Controls, Front};
-use kops_agent_tests::imds::{self, Instance};
+use kops_agent_tests::imds::{self, Instance, item_of_interface};
 use kops_agent_tests::loopback::{Identity, LoopbackServer};
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use kops_agent_tests::registry::{self, Images};
@@ -70,7 +70,7 @@ impl World {
         let images = registry_of(assets().images.clone());
         let registry = Arc::new(Mutex::new(socket_of(&images.url())));
         for (number, (server, name)) in SERVERS.into_iter().enumerate() {
-            let address = address_of(number);
+            let address = address_of(network.family(), number);
             network.add_address(address);
             let identity = Identity::signed_by(&authority, name).unwrap().server_config().unwrap();
             let origin = match server {
@@ -103,11 +103,13 @@ impl World {
             };
             started.unwrap();
         }
-        let names: BTreeMap<&str, Ipv4Addr> =
-            SERVERS.iter().enumerate().map(|(number, (_, name))| (*name, address_of(number))).collect();
-        let names = NameServer::start_on(network.listen_for_datagrams(HOST, 53), move |name, _| {
+        let family = network.family();
+        let numbered = SERVERS.iter().enumerate();
+        let names: BTreeMap<&str, IpAddr> =
+            numbered.map(|(number, (_, name))| (*name, address_of(family, number))).collect();
+        let names = NameServer::start_on(network.listen_for_datagrams(family.host(), 53), move |name, _| {
             let known = names.get(name).copied();
-            (known.is_none().then_some(NameFault::NoSuchName), known.unwrap_or(Ipv4Addr::UNSPECIFIED))
+            (known.is_none().then_some(NameFault::NoSuchName), known.unwrap_or(family.host()))
         });
         World {
             ec2,
@@ -124,7 +126,19 @@ impl World {
 
     /// Has EC2's metadata service tell these instances about themselves, from now on.
     pub fn tell(&mut self, network: &Network, instances: BTreeMap<IpAddr, Instance>) {
-        self._others.push(imds::start(network.listen(METADATA, 80), instances).unwrap());
+        let prefixes = self.ec2.prefixes();
+        let told = move |client| {
+            let mut told = instances.get(&client).cloned().unwrap_or_default();
+            if let (Some(id), Some(mac)) = (told.get("instance-id"), told.get("mac")) {
+                let (item, prefixes) = (item_of_interface(mac, "ipv6-prefix"), prefixes(id));
+                if !prefixes.is_empty() {
+                    told.insert(item, prefixes.join("\n"));
+                }
+            }
+            told
+        };
+        let socket = network.listen(network.family().metadata(), 80);
+        self._others.push(imds::start_telling(socket, told).unwrap());
     }
 
     /// Has the registry have these images and no others, from now on.
@@ -169,8 +183,8 @@ fn socket_of(url: &str) -> SocketAddr {
     url.trim_start_matches("http://").parse().unwrap()
 }
 
-fn address_of(number: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 99, 0, u8::try_from(2 + number).unwrap())
+fn address_of(family: Family, number: usize) -> IpAddr {
+    family.address(u8::try_from(2 + number).unwrap())
 }
 
 /// The packages' place in a machine's `sources.list`.

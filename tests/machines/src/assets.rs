@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -95,7 +95,7 @@ fn iptables() -> Vec<(String, Vec<u8>)> {
 
 /// The pod of an etcd cluster of one member with the stand-in for etcd-manager of this registry.
 pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
-    etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST])
+    etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST.into()])
 }
 
 /// The pod of the member with this number of an etcd cluster, whose members are at these addresses; at these ports each has its clients
@@ -105,10 +105,10 @@ pub fn etcd_member(
     name: &str,
     [client, peer]: [u16; 2],
     number: usize,
-    addresses: &[Ipv4Addr],
+    addresses: &[IpAddr],
 ) -> String {
-    let url = |address: &Ipv4Addr| format!("https://{address}:{peer}");
-    let member = |(number, address): (usize, &Ipv4Addr)| format!("member-{number}={}", url(address));
+    let url = |address: &IpAddr| format!("https://{}", SocketAddr::new(*address, peer));
+    let member = |(number, address): (usize, &IpAddr)| format!("member-{number}={}", url(address));
     let members = addresses.iter().enumerate().map(member).collect::<Vec<_>>().join(",");
     let at = url(&addresses[number]);
     format!(

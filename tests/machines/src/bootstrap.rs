@@ -1,6 +1,6 @@
 //! Asking a bootstrap server from a machine's place in the network, as a machine that has not joined yet.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,13 +35,13 @@ pub struct Answer {
 
 /// Asks the server at this address; an empty token is none. There must be an answer.
 #[track_caller]
-pub fn ask(from: &Machine, server: Ipv4Addr, token: &str, body: &str) -> Answer {
+pub fn ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Answer {
     let (address, name) = (server.to_string(), server_name());
     read(&from.run(&["python3", "-c", ASK, &address, &name, token, body]))
 }
 
 /// The same; `None` where there is no answer.
-pub fn try_ask(from: &Machine, server: Ipv4Addr, token: &str, body: &str) -> Option<Answer> {
+pub fn try_ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Option<Answer> {
     let (address, name) = (server.to_string(), server_name());
     let asked = from.try_run(&["python3", "-c", ASK, &address, &name, token, body]);
     (asked.code == Some(0)).then(|| read(&asked.stdout))

@@ -1,7 +1,7 @@
 //! A client of what the machines serve by TLS, at an address of its own in their network.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client.
 pub struct Client {
-    address: Ipv4Addr,
+    address: IpAddr,
     config: Arc<ClientConfig>,
 }
 
 /// A server, by where it is and the name that its certificate has to bear.
 pub struct Server {
     /// Its address and port.
-    pub at: SocketAddrV4,
+    pub at: SocketAddr,
     /// Its name.
     pub name: String,
 }
@@ -47,12 +47,12 @@ pub type Answer = (u16, String);
 
 impl Client {
     /// One at this address of the test's, which trusts an authority and shows no certificate.
-    pub fn at(address: Ipv4Addr, authority: &str) -> Client {
+    pub fn at(address: IpAddr, authority: &str) -> Client {
         Client { address, config: Arc::new(trusting(authority).with_no_client_auth()) }
     }
 
     /// One that shows this certificate.
-    pub fn showing(address: Ipv4Addr, authority: &str, certificate: &str, key: &KeyPair) -> Client {
+    pub fn showing(address: IpAddr, authority: &str, certificate: &str, key: &KeyPair) -> Client {
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = trusting(authority).with_client_auth_cert(vec![certificate], key).unwrap();

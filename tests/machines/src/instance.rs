@@ -1,29 +1,37 @@
 //! What EC2 tells a machine of itself, and what an image has for the machines of tests.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
+use kops_agent_tests::ec2::interface_of;
 use kops_agent_tests::example_store::REGION;
-use kops_agent_tests::imds::Instance;
+use kops_agent_tests::imds::{Instance, item_of_interface};
 
-/// The hostname of the machine with this address.
-pub fn hostname(address: Ipv4Addr) -> String {
-    format!("ip-{}", address.to_string().replace('.', "-"))
+use crate::network::mac_of;
+
+/// The hostname of the machine with this address and id: in an IPv6-only subnet it is called by its id.
+///
+/// Source: the EC2 User Guide, "Amazon EC2 instance hostname types".
+pub fn hostname(address: IpAddr, id: &str) -> String {
+    match address {
+        IpAddr::V4(address) => format!("ip-{}", address.to_string().replace('.', "-")),
+        IpAddr::V6(_) => id.to_owned(),
+    }
 }
 
 /// What the instance is told by its metadata service.
-pub fn metadata(address: Ipv4Addr, id: &str) -> Instance {
-    let [a, b, c, d] = address.octets();
+pub fn metadata(address: IpAddr, id: &str) -> Instance {
+    let (family, mac) = (if address.is_ipv6() { "ipv6" } else { "local-ipv4" }, mac_of(address));
     let items = [
         ("instance-id", id.to_owned()),
         ("instance-type", "m6i.large".to_owned()),
         ("placement/region", REGION.to_owned()),
         ("placement/availability-zone", format!("{REGION}a")),
-        ("local-ipv4", address.to_string()),
-        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(address))),
-        // As tests/machines/net gives it.
-        ("mac", format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")),
+        (family, address.to_string()),
+        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(address, id))),
+        (&item_of_interface(&mac, "interface-id"), interface_of(id)),
+        ("mac", mac.clone()),
     ];
     items.map(|(item, answer)| (item.to_owned(), answer)).into()
 }

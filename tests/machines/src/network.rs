@@ -1,7 +1,7 @@
 //! A closed network for the machines of one test, and sockets in it for what the test serves them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::{self, Command};
 use std::sync::Once;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
 use crate::script;
 
@@ -18,25 +18,94 @@ pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// Where clouds have their metadata service.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
+/// Of which family the addresses of a network are; it has none of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// 10.99.0.0/16.
+    Ipv4,
+    /// `2001:db8:99::/64`, the IPv6-only subnet of a cloud.
+    Ipv6,
+}
+
+impl Family {
+    /// That of an address.
+    pub fn of(address: IpAddr) -> Family {
+        if address.is_ipv6() { Family::Ipv6 } else { Family::Ipv4 }
+    }
+
+    /// The address with this number, which is more than 1.
+    pub fn address(self, number: u8) -> IpAddr {
+        match self {
+            Family::Ipv4 => Ipv4Addr::new(10, 99, 0, number).into(),
+            // Addresses that EC2 chooses hardly have their first 80 bits in common.
+            Family::Ipv6 => {
+                let part = 0xff00 | u16::from(number);
+                Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, part, 0, 0, number.into()).into()
+            }
+        }
+    }
+
+    /// Where the test is in the network.
+    pub fn host(self) -> IpAddr {
+        match self {
+            Family::Ipv4 => HOST.into(),
+            Family::Ipv6 => Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 1).into(),
+        }
+    }
+
+    /// Where EC2 has its metadata service.
+    pub fn metadata(self) -> IpAddr {
+        match self {
+            Family::Ipv4 => METADATA.into(),
+            Family::Ipv6 => Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254).into(),
+        }
+    }
+
+    /// How long the part of an address is that all have.
+    fn prefix_length(self) -> u8 {
+        match self {
+            Family::Ipv4 => 16,
+            Family::Ipv6 => 64,
+        }
+    }
+}
+
+/// The MAC address of the machine at an address: it ends as that does.
+pub fn mac_of(address: IpAddr) -> String {
+    let [.., a, b, c, d] = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+    .octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
 /// A network; dropping it takes it down.
 pub struct Network {
     name: String,
+    family: Family,
 }
 
 impl Network {
-    /// A network with a namespace for each of the machines.
-    pub fn up(machines: &[(&str, Ipv4Addr)]) -> Network {
+    /// A network with a namespace for each of the machines, whose addresses are of one family.
+    pub fn up(machines: &[(&str, IpAddr)]) -> Network {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| drop(script("machines/sweep", &[])));
         static NETWORKS: AtomicU32 = AtomicU32::new(0);
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let network = Network { name: format!("ka{}-{number}", process::id()) };
-        let pairs: Vec<String> =
-            machines.iter().map(|(machine, address)| format!("{machine}={address}")).collect();
+        let family = machines.first().map_or(Family::Ipv4, |(_, address)| Family::of(*address));
+        let network = Network { name: format!("ka{}-{number}", process::id()), family };
+        let machine = |(name, address): &(&str, IpAddr)| format!("{name}={address}={}", mac_of(*address));
+        let machines: Vec<String> = machines.iter().map(machine).collect();
         let mut arguments = vec!["up", &network.name];
-        arguments.extend(pairs.iter().map(String::as_str));
+        arguments.extend(machines.iter().map(String::as_str));
         script("machines/net", &arguments);
         network
+    }
+
+    /// Of which family its addresses are.
+    pub fn family(&self) -> Family {
+        self.family
     }
 
     /// A machine's network namespace, which is also its name on this host.
@@ -53,12 +122,13 @@ impl Network {
     }
 
     /// A socket that the machines can reach; port 0 is a free one.
-    pub fn listen(&self, address: Ipv4Addr, port: u16) -> TcpListener {
+    pub fn listen(&self, address: impl Into<IpAddr>, port: u16) -> TcpListener {
+        let address = address.into();
         self.inside(move || TcpListener::bind((address, port)).unwrap())
     }
 
     /// A socket for datagrams that the machines can reach.
-    pub fn listen_for_datagrams(&self, address: Ipv4Addr, port: u16) -> UdpSocket {
+    pub fn listen_for_datagrams(&self, address: IpAddr, port: u16) -> UdpSocket {
         self.inside(move || UdpSocket::bind((address, port)).unwrap())
     }
 
@@ -66,22 +136,33 @@ impl Network {
     ///
     /// # Errors
     /// Nothing listens there, or it cannot be reached.
-    pub fn connect(&self, from: Ipv4Addr, to: SocketAddrV4) -> io::Result<TcpStream> {
+    pub fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+        let family = match Family::of(from) {
+            Family::Ipv4 => AddressFamily::Inet,
+            Family::Ipv6 => AddressFamily::Inet6,
+        };
         self.inside(move || {
-            let connection = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-            bind(connection.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
-            connect(connection.as_raw_fd(), &SockaddrIn::from(to))?;
+            let connection = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+            bind(connection.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
+            connect(connection.as_raw_fd(), &SockaddrStorage::from(to))?;
             Ok(TcpStream::from(connection))
         })
     }
 
     /// Gives the test another address in the network.
-    pub fn add_address(&self, address: Ipv4Addr) {
-        self.ip(&["address", "add", &format!("{address}/16"), "dev", "machines"]);
+    pub fn add_address(&self, address: IpAddr) {
+        let family = Family::of(address);
+        let address = format!("{address}/{}", family.prefix_length());
+        let mut add = vec!["address", "add", &address, "dev", "machines"];
+        if family == Family::Ipv6 {
+            // Nobody else has it, and it is to be there at once.
+            add.push("nodad");
+        }
+        self.ip(&add);
     }
 
     /// Has packets for a range of addresses go to this machine, as a route table of a cloud does.
-    pub fn add_route(&self, range: &str, machine: Ipv4Addr) {
+    pub fn add_route(&self, range: &str, machine: IpAddr) {
         self.ip(&["route", "replace", range, "via", &machine.to_string()]);
     }
 

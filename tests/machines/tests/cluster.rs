@@ -33,8 +33,8 @@ pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 pub const POD: &str = "/root/pod.yaml";
 
 /// The address of the control plane.
-pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 10);
-const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 11);
+pub const CONTROL_PLANE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10));
+const NODE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 11));
 /// Their names in Kubernetes, which on AWS are those of the instances.
 pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
 /// See [`CONTROL_PLANE_NAME`].
@@ -68,8 +68,7 @@ impl Cluster {
         let registry_address = registry_socket.local_addr().unwrap();
         let registry = registry::start(registry_socket, assets().images.clone()).unwrap();
         let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
-        let instances =
-            instances.map(|(address, id)| (IpAddr::from(address), instance::metadata(address, id)));
+        let instances = instances.map(|(address, id)| (address, instance::metadata(address, id)));
         let metadata = imds::start(network.listen(METADATA, 80), instances.into()).unwrap();
 
         let store = ExampleStore::write_with_keys(folder.path(), Some(&downloads.url()), keysets()).unwrap();
@@ -90,15 +89,18 @@ impl Cluster {
             ..of_control_plane
         });
 
-        let boot = |name: &'static str, group: &str, address: Ipv4Addr| {
-            let hostname = format!("--hostname={}", hostname(address));
-            Machine::boot(name, &network.namespace(name), &root.join("rootfs"), &[&hostname], |files| {
-                install(files, &store, group, address, &packages.url());
+        let boot = |name: &'static str, group: &str, address: IpAddr, id: &str| {
+            let hostname = hostname(address, id);
+            let option = format!("--hostname={hostname}");
+            Machine::boot(name, &network.namespace(name), &root.join("rootfs"), &[&option], |files| {
+                install(files, &store, group, (address, &hostname), &packages.url());
             })
         };
         let (control_plane, node) = std::thread::scope(|scope| {
-            let node = scope.spawn(|| boot("node", NODES, NODE_ADDRESS));
-            (boot("control-plane", CONTROL_PLANE, CONTROL_PLANE_ADDRESS), node.join().unwrap())
+            let node = scope.spawn(|| boot("node", NODES, NODE_ADDRESS, NODE_NAME));
+            let control_plane =
+                boot("control-plane", CONTROL_PLANE, CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME);
+            (control_plane, node.join().unwrap())
         });
         Cluster {
             control_plane,
@@ -237,7 +239,13 @@ fn adapt(store: &ExampleStore, registry: &str) {
 }
 
 /// Lays out what a machine has when it boots, besides its distribution.
-fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, packages: &str) {
+fn install(
+    files: &Path,
+    store: &ExampleStore,
+    group: &str,
+    (address, hostname): (IpAddr, &str),
+    packages: &str,
+) {
     let write = |path: &str, text: &str| instance::write(files, path, text);
     write(BOOT_CONFIG, &fs::read_to_string(store.kube_env(group)).unwrap());
     let agent = files.join(AGENT.trim_start_matches('/'));
@@ -246,7 +254,6 @@ fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, p
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
 
     // The network's part: names, packages, and what gives pods their addresses.
-    let hostname = hostname(address);
     let hosts = format!(
         "127.0.0.1 localhost\n{address} {hostname}\n{CONTROL_PLANE_ADDRESS} api.internal.{CLUSTER}\n"
     );
@@ -280,8 +287,9 @@ spec:
 }
 
 /// What an addon would write on every node: a bridge with a range of addresses of the node's own.
-fn pod_network(address: Ipv4Addr) -> String {
-    let [.., last] = address.octets();
+fn pod_network(address: IpAddr) -> String {
+    let address = address.to_string();
+    let (_, last) = address.rsplit_once('.').unwrap();
     format!(
         r#"{{"cniVersion": "0.4.0", "name": "test", "plugins": [{{"type": "bridge", "bridge": "pods", "isGateway": true,
             "ipam": {{"type": "host-local", "subnet": "100.96.{last}.0/24", "routes": [{{"dst": "0.0.0.0/0"}}]}}}}]}}"#

@@ -2,13 +2,12 @@
 //! and see the same.
 
 use std::fs;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use kops_agent_machines::machine::Machine;
-use kops_agent_machines::network::Network;
+use kops_agent_machines::network::{Family, Network};
 use kops_agent_machines::script;
 
 const DRIVERS: &str = "/root/systemd-drivers";
@@ -85,7 +84,7 @@ const SLOW: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=sh -
 
 fn boot(suite: &str) -> (Machine, Network) {
     let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
-    let network = Network::up(&[("systemd", Ipv4Addr::new(10, 99, 0, 10))]);
+    let network = Network::up(&[("systemd", Family::Ipv4.address(10))]);
     let machine = Machine::boot("systemd", &network.namespace("systemd"), &root, &[], lay_out);
     (machine, network)
 }

@@ -1,14 +1,13 @@
 //! Units that fail or block, under a real systemd: whatever they do, kubelet runs and starts at boot.
 
 use std::fs;
-use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kops_agent_machines::machine::Machine;
-use kops_agent_machines::network::Network;
+use kops_agent_machines::network::{Family, Network};
 use kops_agent_machines::script;
 
 /// Less than systemd gives a unit that is asked to stop before it kills it (`DefaultTimeoutStopSec`, 90 s).
@@ -75,7 +74,7 @@ const CTR: &str = "#!/bin/sh\ncase \"$*\" in\n*pull*hanging*) exec sleep infinit
 
 fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
-    let network = Network::up(&[("units", Ipv4Addr::new(10, 99, 0, 10))]);
+    let network = Network::up(&[("units", Family::Ipv4.address(10))]);
     let machine = Machine::boot("units", &network.namespace("units"), &root, options, lay_out);
     (machine, network)
 }

@@ -245,6 +245,6 @@ fn start_names(network: Network, controls: &Controls) -> anyhow::Result<NameServ
         };
         controls.note("names", &format!("ASK {name}"), outcome);
         let fault = wanted.or(known.is_none().then_some(NameFault::NoSuchName));
-        (fault, known.copied().unwrap_or(Ipv4Addr::UNSPECIFIED))
+        (fault, known.copied().unwrap_or(Ipv4Addr::UNSPECIFIED).into())
     })
 }
