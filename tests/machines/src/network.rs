@@ -155,7 +155,7 @@ impl Network {
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // Nobody else has it, and it is to be there at once.
+            // No other machine has it, and it is to be there at once.
             add.push("nodad");
         }
         self.ip(&add);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_way_where_nobody_listens() {
+    fn there_is_a_way_where_nothing_listens() {
         assert!(has_way_to(Ipv4Addr::LOCALHOST.into()));
     }
 }
