@@ -1,7 +1,6 @@
 //! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
 
 mod limit;
-pub mod metadata_service;
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::{Region, SharedHttpClient};
@@ -25,28 +24,9 @@ pub struct SetupError(String);
 /// # Errors
 /// As [`http_client`].
 pub async fn shared_config(region: &str, bundle: Option<&CaBundle>) -> Result<SdkConfig, SetupError> {
-    config(Some(Region::new(region.to_owned())), bundle).await
-}
-
-/// The same, for the region that every AWS tool would find, if any.
-///
-/// # Errors
-/// As [`http_client`].
-pub async fn shared_config_of_this_machine(bundle: Option<&CaBundle>) -> Result<SdkConfig, SetupError> {
-    config(None, bundle).await
-}
-
-async fn config(region: Option<Region>, bundle: Option<&CaBundle>) -> Result<SdkConfig, SetupError> {
-    let client = http_client(bundle)?;
-    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(client.clone());
-    let loader = if metadata_service::is_asked_by_ipv6(environment_variable) {
-        metadata_service::by_ipv6(loader, client, region).await
-    } else if let Some(region) = region {
-        loader.region(region)
-    } else {
-        loader
-    };
-    Ok(loader.load().await)
+    let region = Region::new(region.to_owned());
+    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client(bundle)?);
+    Ok(loader.region(region).load().await)
 }
 
 /// Refuses by name what upstream's nodeup asks EC2 and Auto Scaling with and this agent does not: another role than the

@@ -350,10 +350,16 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
+    // As an operator's image or user-data says it.
+    let mut environment = String::new();
     if plan.is_control_plane() {
-        // Control-plane mode is asked for, as an operator's image or user-data does.
-        write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
+        environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
     }
+    if address.is_ipv6() {
+        // The machine does not take the IPv4 address by which EC2 has its metadata service reached.
+        environment.push_str("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=IPv6\n");
+    }
+    write("/etc/environment", &environment);
     let script = fs::read_to_string(path_of("../vm-tests/lib/user-data")).unwrap();
     write("/usr/local/sbin/user-data", &script);
     let mode = fs::Permissions::from_mode(0o755);

@@ -92,6 +92,8 @@ fn blank_machines_become_a_cluster() {
     let cluster = Cluster::power_on("trixie", &cluster::MACHINES, Family::Ipv4);
     let _kept = kept::Kept(&cluster);
     let ready = scene::nodes_become_ready(&cluster, cluster.since);
+    let rows = timeline::of(&cluster, &ready);
+    println!("{}", timeline::table(&rows));
     step("the control plane");
     scene::the_control_plane_is_up(&cluster);
     step("add-ons");
@@ -116,9 +118,8 @@ fn blank_machines_become_a_cluster() {
     println!("| scenario | seconds |\n| --- | ---: |\n{times}");
     if let Some(file) = std::env::var_os("KOPS_AGENT_CLUSTER_PICTURE") {
         step("machines that have all on their disks");
-        let rows = timeline::of(&cluster, &ready);
         let floor = timeline::floor(&cluster);
-        println!("{}", timeline::table(&rows, &floor));
+        println!("{}", timeline::table_of_both(&rows, &floor));
         timeline::draw(&rows, &floor, Path::new(&file));
     }
     step("the end");

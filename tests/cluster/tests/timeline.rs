@@ -89,8 +89,19 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
     ready
 }
 
+/// The table of how far each machine was when.
+pub fn table(rows: &[Row]) -> String {
+    let mut table =
+        "| machine | the agent runs, s | converged, s | Ready, s |\n| --- | ---: | ---: | ---: |\n"
+            .to_owned();
+    for Row { machine, runs, converged, ready } in rows {
+        let _ = writeln!(table, "| {machine} | {runs:.1} | {converged:.1} | {ready:.1} |");
+    }
+    table
+}
+
 /// The table of both, and the ratio of their ends.
-pub fn table(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
+pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = "| machine | the agent runs, s | converged, s | Ready, s | Ready with all on its disk, s |\n| --- | ---: | ---: | ---: | ---: |\n".to_owned();
     for (row, (_, alone)) in rows.iter().zip(floor) {
         let alone = alone.as_secs_f64();

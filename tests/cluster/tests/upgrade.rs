@@ -11,7 +11,7 @@ use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Member, has_condition};
-use crate::life::{AT_BOOT, converge_with};
+use crate::life::{converge_with, slots_taken};
 use crate::requests::Requests;
 use crate::workload;
 
@@ -140,10 +140,4 @@ fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
         let image = pod["status"]["containerStatuses"][0]["image"].as_str()?;
         (image.ends_with(&format!(":v{release}")) && has_condition(&pod, "Ready")).then_some(())
     });
-}
-
-/// How many slots the machine's runs at boot have taken.
-fn slots_taken(member: &Member) -> usize {
-    let journal = member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
-    journal.matches("this node has the slot").count()
 }

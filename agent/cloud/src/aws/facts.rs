@@ -9,8 +9,6 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 
 use crate::metadata::{Failure, MetadataError, MetadataService};
-use kops_agent_net::aws_sdk::environment_variable;
-use kops_agent_net::aws_sdk::metadata_service::is_asked_by_ipv6;
 use kops_agent_net::retry::Retries;
 
 const ENDPOINT: &str = "http://169.254.169.254";
@@ -41,18 +39,15 @@ pub(super) const INTERFACE_ID: &str = "interface-id";
 /// The answers, by item; what the instance does not have is absent.
 type Answers = BTreeMap<&'static str, String>;
 
-/// Where the metadata service is: by the variables that every AWS SDK knows, and the ways that this machine has.
+/// Where the metadata service is, by the variables that every AWS SDK knows.
 ///
 /// # Errors
 /// If they forbid to ask it.
 pub(crate) fn endpoint_of_environment() -> Result<String, MetadataError> {
-    endpoint(environment_variable, || is_asked_by_ipv6(environment_variable))
+    endpoint(|name| std::env::var(name).ok())
 }
 
-fn endpoint(
-    variable: impl Fn(&str) -> Option<String>,
-    is_asked_by_ipv6: impl Fn() -> bool,
-) -> Result<String, MetadataError> {
+fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, MetadataError> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     if set("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Err(MetadataError::Disabled);
@@ -60,7 +55,9 @@ fn endpoint(
     if let Some(endpoint) = set("AWS_EC2_METADATA_SERVICE_ENDPOINT") {
         return Ok(endpoint);
     }
-    Ok(if is_asked_by_ipv6() { ENDPOINT_OF_IPV6 } else { ENDPOINT }.to_owned())
+    let mode = set("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    let ipv6 = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ipv6"));
+    Ok(if ipv6 { ENDPOINT_OF_IPV6 } else { ENDPOINT }.to_owned())
 }
 
 /// Asks the metadata service at a URL which instance this is.
@@ -307,15 +304,13 @@ mod tests {
 
     #[test]
     fn the_environment_says_where_to_ask() {
-        let decide = |variables: &[(&str, &str)], by_ipv6: bool| {
-            let variable = |name: &str| {
+        let with = |variables: &[(&str, &str)]| {
+            endpoint(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-            };
-            endpoint(variable, || by_ipv6)
+            })
         };
-        let with = |variables: &[(&str, &str)]| decide(variables, false);
         assert_eq!(with(&[]).unwrap(), ENDPOINT);
-        assert_eq!(decide(&[], true).unwrap(), ENDPOINT_OF_IPV6);
+        assert_eq!(with(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6")]).unwrap(), ENDPOINT_OF_IPV6);
         assert_eq!(
             with(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")]).unwrap(),
             "http://127.0.0.1:1"

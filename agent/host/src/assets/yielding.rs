@@ -10,18 +10,32 @@ const NICER: i32 = 10;
 /// Has a thread do work that may wait for the disk, with a lower priority. A thread that may not lower it works all the same.
 pub(super) fn spawn_yielding<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     spawn_blocking(move || {
+        let _lowered = Lowered::begin();
+        work()
+    })
+}
+
+/// This thread's priority before it was lowered, which it gets back however its work ends: it goes on to other work.
+struct Lowered(Option<i32>);
+
+impl Lowered {
+    fn begin() -> Lowered {
         // Of this thread alone: Linux keeps a priority for each (sched(7)).
         let before = getpriority_process(None).ok();
         if let Some(before) = before {
             let _ = setpriority_process(None, before + NICER);
         }
-        let done = work();
-        // The thread goes on to other work; only a user who may not raise a priority leaves it as it is.
-        if let Some(before) = before {
+        Lowered(before)
+    }
+}
+
+impl Drop for Lowered {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            // Without the right to raise a priority it stays as it is.
             let _ = setpriority_process(None, before);
         }
-        done
-    })
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ use aws_sdk_s3::config::{
 
 use super::super::error::StoreError;
 use super::settings::S3Settings;
-use kops_agent_net::aws_sdk::{
-    endpoint_of_environment, environment_variable, http_client, shared_config_of_this_machine,
-};
+use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::CaBundle;
 
 /// What a client for any region is made from, and what signs its requests.
@@ -45,7 +43,10 @@ pub(super) async fn config(
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
             // The source of the credentials may need TLS even where S3 does not.
             let bundle = CaBundle::unless_unneeded(needs_tls)?;
-            let shared = shared_config_of_this_machine(bundle.as_deref()).await?;
+            let shared = aws_config::defaults(BehaviorVersion::latest())
+                .http_client(http_client(bundle.as_deref())?)
+                .load()
+                .await;
             // S3 tells where a bucket is, wherever one asks.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
