@@ -110,7 +110,7 @@ fn not_found() -> Answer {
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     const ID: &str = "i-0d3a0c0ffee000001";
     let [a, b, c, d] = address.octets();
-    // As tests/machines/net gives it.
+    // As vm-tests/lib/case.bash gives it.
     let mac = format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
     let full_hostname = format!("{hostname}.{REGION}.compute.internal");
     let zone = format!("{REGION}a");

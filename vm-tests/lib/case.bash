@@ -115,8 +115,11 @@ until_true() {
 
 # shellcheck disable=SC2120  # most cases have no more flags
 serve() {
-    local flags variable
-    "$MACHINES/net" up "$NET" "m=$ADDRESS"
+    local flags variable mac
+    # It tells the IPv4 address, as the instance's metadata does (tests/src/machine_metadata.rs).
+    # shellcheck disable=SC2086
+    mac=$(printf '02:00:%02x:%02x:%02x:%02x' ${ADDRESS//./ })
+    "$MACHINES/net" up "$NET" "m=$ADDRESS=$mac"
     for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
     read -ra flags <<<"$(of_machine serve)"
     flags+=("$@")
