@@ -198,6 +198,8 @@ fn round() -> (Round, Size) {
         step(&control_plane.run(&[AGENT, "status", "--timeline"]));
     }
     let units_took = units_alone(control_plane, &units);
+    // apt and curl have the host to themselves, as the agent had.
+    control_plane.cut_power();
     let apt = apt_alone(bare, &packages);
     let (curl, megabytes) = curl_alone(bare, &urls);
     let size = Size { packages: packages.len(), files: urls.len(), megabytes, units: units.len() };
