@@ -82,9 +82,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
             addresses.lines().filter(|line| line.split_whitespace().nth(1) != Some("lo")).collect();
         assert!(elsewhere.is_empty(), "{}: {elsewhere:?}", member.id);
         let node = cluster.get("node", member.id).unwrap();
-        // What kubelet itself has found, before what the cloud's controller has put there.
-        let found = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
-        assert_eq!(found, &json!(member.address.to_string()), "{}", member.id);
+        // Kubelet leaves its Node's addresses to the cloud's controller, which this test stands for; it adds none of its own.
         let internal = |address: &&Value| address["type"] == "InternalIP";
         let internal: Vec<&Value> = array(&node["status"]["addresses"]).iter().filter(internal).collect();
         let own = json!({"type": "InternalIP", "address": member.address.to_string()});
