@@ -23,6 +23,16 @@ pub type Instance = BTreeMap<String, String>;
 /// Names the user-data among what an instance is told.
 pub const USER_DATA: &str = "../user-data";
 
+/// The MAC address of the machine at an address: it ends as that does.
+pub fn mac_of(address: IpAddr) -> String {
+    let [.., a, b, c, d] = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+    .octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
 /// Names what an instance is told of its network interface with this MAC address.
 pub fn item_of_interface(mac: &str, item: &str) -> String {
     format!("network/interfaces/macs/{mac}/{item}")

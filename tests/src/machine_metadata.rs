@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use crate::example_store::REGION;
 use crate::front::{Answer, Head};
+use crate::imds::mac_of;
 
 /// The token of GCE's service account.
 pub const GCE_TOKEN: &str = "the-token-of-the-service-account";
@@ -109,9 +110,8 @@ fn not_found() -> Answer {
 
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     const ID: &str = "i-0d3a0c0ffee000001";
-    let [a, b, c, d] = address.octets();
     // As vm-tests/lib/case.bash gives it.
-    let mac = format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
+    let mac = mac_of(address.into());
     let full_hostname = format!("{hostname}.{REGION}.compute.internal");
     let zone = format!("{REGION}a");
     let document = serde_json::json!({

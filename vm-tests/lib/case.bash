@@ -18,6 +18,10 @@ set -euo pipefail
 
 VM_TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly VM_TESTS MACHINES=$VM_TESTS/../tests/machines ADDRESS=10.99.0.10
+# It ends as the address does, as the instance's metadata has it (tests/src/machine_metadata.rs).
+IFS=. read -ra octets <<<"$ADDRESS"
+MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
+readonly MAC
 cd "$(dirname "$0")"
 CASE=$(basename "$PWD")
 # A generous end of waiting: only a case that fails gets there.
@@ -115,11 +119,8 @@ until_true() {
 
 # shellcheck disable=SC2120  # most cases have no more flags
 serve() {
-    local flags variable mac
-    # It tells the IPv4 address, as the instance's metadata does (tests/src/machine_metadata.rs).
-    # shellcheck disable=SC2086
-    mac=$(printf '02:00:%02x:%02x:%02x:%02x' ${ADDRESS//./ })
-    "$MACHINES/net" up "$NET" "m=$ADDRESS=$mac"
+    local flags variable
+    "$MACHINES/net" up "$NET" "m=$ADDRESS=$MAC"
     for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
     read -ra flags <<<"$(of_machine serve)"
     flags+=("$@")

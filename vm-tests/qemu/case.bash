@@ -61,10 +61,6 @@ agent() {
 console() { vm until console.log "$1" --count "${2:-1}" --within "$VM_PATIENCE"; }
 journal() { vm until journal.log "$1" --count "${2:-1}" --within "$VM_PATIENCE"; }
 
-IFS=. read -ra octets <<<"$ADDRESS"
-MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
-readonly MAC
-
 # ---------------------------------------------------------------- the end
 
 explain_machine() {

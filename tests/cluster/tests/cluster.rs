@@ -116,17 +116,18 @@ impl Cluster {
             .filter(|plan| plan.is_control_plane())
             .map(|plan| (plan.group, address_of(plan)))
             .collect();
-        let store = Store::write(folder.path(), &kube, downloads, &control_planes, family);
+        let store = Store::write(folder.path(), &kube, downloads, &control_planes);
         let mut world =
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
 
         let mut told = BTreeMap::new();
         for plan in plans() {
+            let address = address_of(plan);
             let role = if plan.is_control_plane() { "masters" } else { "nodes" };
             let principal = Principal::instance(&format!("{role}.{CLUSTER}"), plan.id);
             world.sts.put(&principal);
             let instance = Ec2Instance::of_group(CLUSTER, plan.group);
-            let instance = match address_of(plan) {
+            let instance = match address {
                 IpAddr::V4(address) => Ec2Instance { private_ip: address.to_string(), ..instance },
                 IpAddr::V6(address) => instance.in_ipv6_only_subnet(address),
             };
@@ -139,7 +140,6 @@ impl Cluster {
             // Workers get no access to the store.
             let environment = if plan.is_control_plane() { world.store_environment() } else { Vec::new() };
             let user_data = user_data(&store.update(plan.group), &built.join("release"), &environment);
-            let address = address_of(plan);
             told.insert(address, instance_metadata(plan.id, address, &principal, user_data));
         }
         world.tell(&network, told);

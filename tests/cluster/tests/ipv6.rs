@@ -1,8 +1,9 @@
 //! A cluster whose machines, pods and services have IPv6 addresses only: each Node's pods have theirs of the prefix that its machine has
 //! asked EC2 for, which our controller gives the Node.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
+use ipnet::Ipv6Net;
 use kops_agent_tests::ec2::interface_of;
 use kops_agent_tests::example_store::NODES;
 use serde_json::{Value, json};
@@ -98,8 +99,9 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
             assert_eq!(addresses, [of.address], "{name}");
         } else {
             let range = cluster.get("node", node).unwrap()["spec"]["podCIDR"].take();
+            let of_node: Ipv6Net = range.as_str().unwrap().parse().unwrap();
             assert!(
-                is_within(range.as_str().unwrap(), addresses[0]),
+                matches!(addresses[0], IpAddr::V6(address) if of_node.contains(&address)),
                 "{name}: {addresses:?}, not of {range}"
             );
         }
@@ -142,13 +144,4 @@ fn array(value: &Value) -> &[Value] {
 
 fn addresses(of: &Value, field: &str) -> Vec<IpAddr> {
     array(of).iter().map(|entry| entry[field].as_str().unwrap().parse().unwrap()).collect()
-}
-
-/// Whether an address is of a range of IPv6 addresses.
-fn is_within(range: &str, address: IpAddr) -> bool {
-    let (network, length) = range.split_once('/').unwrap();
-    let (network, length): (Ipv6Addr, u32) = (network.parse().unwrap(), length.parse().unwrap());
-    let IpAddr::V6(address) = address else { return false };
-    let differ = network.to_bits() ^ address.to_bits();
-    differ.leading_zeros() >= length
 }

@@ -76,18 +76,18 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
 pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
     let worker = cluster.of_group(NODES);
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
-    let slots = slots_taken(worker);
+    let slots = || times_said(worker, "this node has the slot kops-agent-disruption.nodes.0");
+    let before = slots();
     converge_with(worker, &cluster.store.update(NODES));
-    assert_eq!(slots_taken(worker), slots + 1, "{} was changed without a slot", worker.id);
+    assert_eq!(slots(), before + 1, "{} was changed without a slot", worker.id);
     cluster.until("kubelet has the setting", "node", worker.id, |node| {
         node["status"]["capacity"]["pods"] == "41" && has_condition(node, "Ready")
     });
 }
 
-/// How many slots the machine's runs at boot have taken.
-pub fn slots_taken(member: &Member) -> usize {
-    let journal = member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]);
-    journal.matches("this node has the slot kops-agent-disruption.").count()
+/// How often the machine's runs at boot have said this.
+pub fn times_said(member: &Member, text: &str) -> usize {
+    member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]).matches(text).count()
 }
 
 /// A flag of the API server is changed, and the control plane takes it up by converging.

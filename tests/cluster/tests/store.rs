@@ -8,7 +8,6 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_machines::assets::etcd_member;
-use kops_agent_machines::network::Family;
 use kops_agent_machines::path_of;
 use kops_agent_plan::bootstrap::server_url;
 use kops_agent_plan::digest::sha256_hex;
@@ -47,11 +46,10 @@ impl Store {
         kube: &Path,
         downloads: [PathBuf; 2],
         control_planes: &[(&str, IpAddr)],
-        family: Family,
     ) -> Store {
         let releases = machine_store::built_releases(kube).unwrap();
         let mut overlays = vec![path_of("cluster/store")];
-        if family == Family::Ipv6 {
+        if control_planes.iter().all(|(_, address)| address.is_ipv6()) {
             overlays.push(path_of("cluster/store-ipv6"));
         }
         let mirror = format!("http://{MIRROR}");

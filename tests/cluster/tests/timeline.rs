@@ -34,6 +34,13 @@ pub struct Row {
     ready: f64,
 }
 
+impl Row {
+    fn cells(&self) -> String {
+        let Row { machine, runs, converged, ready } = self;
+        format!("| {machine} | {runs:.1} | {converged:.1} | {ready:.1} |")
+    }
+}
+
 /// What the journals say of a cluster that has just come to be.
 pub fn of(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
     let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
@@ -89,27 +96,21 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
     ready
 }
 
+const HEADS: &str = "| machine | the agent runs, s | converged, s | Ready, s |";
+const RULES: &str = "| --- | ---: | ---: | ---: |";
+
 /// The table of how far each machine was when.
 pub fn table(rows: &[Row]) -> String {
-    let mut table =
-        "| machine | the agent runs, s | converged, s | Ready, s |\n| --- | ---: | ---: | ---: |\n"
-            .to_owned();
-    for Row { machine, runs, converged, ready } in rows {
-        let _ = writeln!(table, "| {machine} | {runs:.1} | {converged:.1} | {ready:.1} |");
-    }
+    let mut table = format!("{HEADS}\n{RULES}\n");
+    rows.iter().for_each(|row| table.push_str(&format!("{}\n", row.cells())));
     table
 }
 
 /// The table of both, and the ratio of their ends.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
-    let mut table = "| machine | the agent runs, s | converged, s | Ready, s | Ready with all on its disk, s |\n| --- | ---: | ---: | ---: | ---: |\n".to_owned();
+    let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {
-        let alone = alone.as_secs_f64();
-        let _ = writeln!(
-            table,
-            "| {} | {:.1} | {:.1} | {:.1} | {alone:.1} |",
-            row.machine, row.runs, row.converged, row.ready
-        );
+        let _ = writeln!(table, "{} {:.1} |", row.cells(), alone.as_secs_f64());
     }
     let (ours, alone) = (last(rows.iter().map(|row| row.ready)), last_of(floor));
     let ratio = ours / alone;

@@ -11,7 +11,7 @@ use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Member, has_condition};
-use crate::life::{converge_with, slots_taken};
+use crate::life::{converge_with, times_said};
 use crate::requests::Requests;
 use crate::workload;
 
@@ -37,7 +37,8 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let configs: Vec<String> =
         cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
     for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
-        let slots = slots_taken(member);
+        let slots = || times_said(member, "this node has the slot");
+        let before = slots();
         converge_with(member, &config);
         let versions: Vec<String> = cluster
             .members
@@ -48,7 +49,7 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
         member.machine.until(&format!("{} runs {new}, and those after it {old}", member.id), || {
             (kubelets(cluster)? == versions).then_some(())
         });
-        assert_eq!(slots_taken(member), slots + 1, "{} was changed without a slot", member.id);
+        assert_eq!(slots(), before + 1, "{} was changed without a slot", member.id);
         let version = cluster.run_kubectl(&["get", "--raw=/version"]);
         assert!(version.contains(&format!("\"v{new}\"")), "{version}");
         assert_eq!(workload::pods_of_workers(cluster), pods, "pods of workers were restarted");

@@ -6,9 +6,7 @@ use std::path::Path;
 
 use kops_agent_tests::ec2::interface_of;
 use kops_agent_tests::example_store::REGION;
-use kops_agent_tests::imds::{Instance, item_of_interface};
-
-use crate::network::mac_of;
+use kops_agent_tests::imds::{Instance, item_of_interface, mac_of};
 
 /// The hostname of the machine with this address and id: in an IPv6-only subnet it is called by its id.
 ///

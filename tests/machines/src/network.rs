@@ -8,6 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
+use kops_agent_tests::imds::mac_of;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 
@@ -68,16 +69,6 @@ impl Family {
             Family::Ipv6 => 64,
         }
     }
-}
-
-/// The MAC address of the machine at an address: it ends as that does.
-pub fn mac_of(address: IpAddr) -> String {
-    let [.., a, b, c, d] = match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
-    .octets();
-    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 /// A network; dropping it takes it down.
