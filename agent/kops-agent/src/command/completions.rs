@@ -1,6 +1,6 @@
 //! `kops-agent completions`: completions for a shell.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
@@ -11,5 +11,11 @@ use crate::output;
 pub(super) fn run(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "kops-agent", &mut script);
+    if shell == Shell::Bash {
+        let text = String::from_utf8(script).context("completions for bash")?;
+        // clap_complete (4.6.11) writes a hyphen of a program's name in one way where it looks for a verb and in another where it has the
+        // verb's flags, so that none of these would be found.
+        script = text.replace("kops__subcmd__agent", "kops__agent").into_bytes();
+    }
     output::print_bytes(&script)
 }

@@ -4,6 +4,7 @@
 
 use crate::example;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -97,6 +98,25 @@ fn shells_and_man_get_what_they_need() {
     page.with(0, &[]);
     assert!(page.stdout.contains(".TH kops-agent 1"), "{}", page.stdout);
     assert!(page.stdout.contains("converge"), "{}", page.stdout);
+}
+
+#[test]
+fn bash_finds_the_flags_of_every_verb() {
+    let script = agent(&["completions", "bash"]).stdout;
+    let between = |line: &str, before: &str, after: &str| {
+        line.trim().strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
+    };
+    // What a verb is known by once it was typed, and by which the script has its flags.
+    let typed: BTreeSet<String> = script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).collect();
+    let known: BTreeSet<String> = script
+        .lines()
+        .filter_map(|line| between(line, "kops__agent", ")"))
+        .filter(|name| !name.contains(','))
+        .map(|name| format!("kops__agent{name}"))
+        .collect();
+    assert!(typed.contains("kops__agent__subcmd__verify"), "{typed:?}");
+    let typed: BTreeSet<String> = typed.into_iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(typed, known);
 }
 
 #[test]
