@@ -64,11 +64,17 @@ pub struct Cluster {
 impl Cluster {
     /// One without Nodes, with kOps' RBAC and the groups `nodes` and `control-plane`.
     pub fn start() -> Cluster {
+        let cluster = Cluster::start_without_rights();
+        let rbac = fs::read_to_string(path_of("packaging/kubernetes/rbac.yaml")).unwrap();
+        cluster.api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
+        cluster
+    }
+
+    /// The same, whose controllers may do nothing yet.
+    pub fn start_without_rights() -> Cluster {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS")
             .expect("KUBEBUILDER_ASSETS is set by tests/controller/run");
         let api = ApiServer::start(Path::new(&assets)).unwrap();
-        let rbac = fs::read_to_string(path_of("packaging/kubernetes/rbac.yaml")).unwrap();
-        api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
         let ec2 = Ec2::start().unwrap();
         let environment = ec2.environment().into();
         let folder = tempfile::tempdir().unwrap();
@@ -207,6 +213,19 @@ impl Cluster {
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.api.kubectl(arguments, "").unwrap()
+    }
+
+    /// Runs commands as an operator types them, in a checkout and with the administrator's kubeconfig.
+    #[track_caller]
+    pub fn type_in(&self, commands: &str) {
+        let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap();
+        let path = format!("{assets}:{}", std::env::var("PATH").unwrap());
+        let mut shell = Command::new("bash");
+        shell.args(["-euo", "pipefail", "-c", commands]).current_dir(path_of("."));
+        shell.env("PATH", path).env("CLUSTER", CLUSTER);
+        shell.env("KUBECONFIG", self.api.kubeconfig("admin", &["system:masters"]).unwrap());
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Creates a Node, which says that it is this instance.

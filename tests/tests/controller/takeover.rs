@@ -1,13 +1,14 @@
 //! `controller takeover --check` against a real API server.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 use kops_agent_tests::dns_controller;
 use serde_json::{Value, json};
 
 use crate::bootstrap::{WithSts, on_aws};
-use crate::cluster::{CLUSTER, Cluster, REGION, id};
+use crate::cluster::{CLUSTER, Cluster, REGION, id, path_of};
 use crate::controller::Controller;
 
 /// A static pod as a kubelet mirrors it, or one of kops-controller's.
@@ -98,6 +99,44 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     world.configure(&on_aws(REGION), &json!({"capi": {"enabled": true}}));
     let (_, said) = cluster.check_takeover(&health);
     assert!(line(&said, "scope").contains("capi.enabled"), "{said}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn who_follows_the_page_of_the_installation_alone_has_all_rights() {
+    let cluster = Cluster::start_without_rights();
+    cluster.configure(Some(&json!({
+        "Listen": "127.0.0.1:0", "provider": on_aws(REGION), "pki": {"MaxTimeSkew": 300},
+        "serverKeyPath": "/none", "serverCertificatePath": "/none", "caBasePath": "/none",
+        "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet"]
+    })));
+    let rights = || {
+        let (_, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
+        said.lines().find(|line| line.starts_with("rights")).expect(&said).to_owned()
+    };
+    // Which of them a line says to be missing: kOps' own, those of slots, and those of machines with enrolled keys.
+    let missing =
+        |line: &str| ["patch nodes", "namespace kops-agent", "list hosts"].map(|part| line.contains(part));
+    let none = rights();
+    assert_eq!(missing(&none), [true; 3], "{none}");
+
+    let page = fs::read_to_string(path_of("docs/install/control-plane.md")).unwrap();
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let [rbac, hosts, pods] = blocks.filter(|block| block.contains("kubectl")).collect::<Vec<_>>()[..] else {
+        panic!("the page has other commands of kubectl's than the rights and the pods: {page}")
+    };
+    cluster.type_in(rbac);
+    let most = rights();
+    assert_eq!(missing(&most), [false, false, true], "{most}");
+    cluster.type_in(hosts);
+    let all = rights();
+    assert!(all.contains(" ready "), "{all}");
+
+    cluster.type_in(pods);
+    let name = "jsonpath={.spec.template.metadata.annotations}";
+    let names =
+        cluster.kubectl(&["-n", "kube-system", "get", "daemonset", "kops-agent-controller", "-o", name]);
+    assert!(names.contains(&format!("kops-controller.internal.{CLUSTER}")), "{names}");
 }
 
 #[test]
