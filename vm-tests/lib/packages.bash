@@ -7,7 +7,10 @@
 #   reads_the_store      gives a worker's boot config the store, which a control plane's has
 #   boot_config [FILE]   prints user-data that leaves the boot config and the variables of the store on the machine, these in a file
 #   apt COMMAND...       runs apt-get on the machine
-#   has_version V        fails unless the package of this version is installed, with its own program
+#   has_version V        fails unless the package of this version is installed, with its own program; `package_version` says what is, dpkg's if the
+#                        case has none of its own
+#   untouched_by_upgrades  makes a node by the package that is there, 0.0.1, and has the case's `upgrade`, `downgrade` and `reinstall` change it under a run,
+#                        under a verification, and under what runs: nothing of that may be started anew
 #   on_file PATH         writes standard input to a file of the running machine
 #   since UNIT...        which process of a unit runs, and since when; unchanged WHAT BEFORE UNIT... holds that against the present
 
@@ -87,12 +90,55 @@ unchanged() {
 }
 
 # shellcheck disable=SC2016  # dpkg's variable
+package_version() { on dpkg-query --show --showformat='${Version}' kops-agent; }
+
 has_version() {
     local package program
-    package=$(on dpkg-query --show --showformat='${Version}' kops-agent)
+    package=$(package_version)
     program=$(on tail --bytes=6 /usr/bin/kops-agent)
     [[ $package == "$1"-1 && $program == "$1" ]] || fail "the package is $package, its program $program, and $1 is wanted"
 }
 
 # runs_replaced UNIT: whether the program that a unit runs is not the one any more that has its name.
 runs_replaced() { [[ $(on readlink "/proc/$(property "$1" MainPID)/exe") == "/usr/bin/kops-agent (deleted)" ]]; }
+
+# has_verified CODE: whether a verification has come to its end with this.
+has_verified() { [[ $(property kops-agent-verify.service ActiveState) == inactive && $(property kops-agent-verify.service ExecMainStatus) == "$1" ]]; }
+
+untouched_by_upgrades() {
+    local before all=(kops-agent.service kops-agent-verify.timer kops-agent-metrics.timer)
+    # A run that downloads goes on while the package is upgraded.
+    fault mirror silent
+    on systemctl start --no-block kops-agent.service
+    until_true "the run downloads" asked_times 1 mirror held
+    before=$(since "${all[@]}")
+    upgrade
+    has_version 0.0.2
+    unchanged "an upgrade during a run" "$before" "${all[@]}"
+    runs_replaced kops-agent.service || fail "the run that is under way is not the old program's"
+    mend mirror
+    expect_only "$VM_TESTS/lib/packaged"
+
+    all+=("${RUNNING[@]}")
+    before=$(since "${all[@]}")
+    downgrade
+    has_version 0.0.1
+    upgrade
+    reinstall
+    has_version 0.0.2
+    unchanged "a downgrade, an upgrade and a reinstallation" "$before" "${all[@]}"
+
+    # So does a verification.
+    downgrade
+    fault store silent
+    on systemctl start --no-block kops-agent-verify.service
+    until_true "the verification waits for the store" asked_times 1 store held
+    all+=(kops-agent-verify.service)
+    before=$(since "${all[@]}")
+    upgrade
+    has_version 0.0.2
+    unchanged "an upgrade during a verification" "$before" "${all[@]}"
+    runs_replaced kops-agent-verify.service || fail "the verification that is under way is not the old program's"
+    mend store
+    until_true "the verification has come to its end" has_verified 0
+}
