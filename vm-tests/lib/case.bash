@@ -49,7 +49,8 @@ MACHINE=$WORK/machine WORLD=$WORK/world
 mkdir -p "$MACHINE/files" "$WORLD"
 [[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }
 readonly BUILT=$VM_TESTS_BUILT
-ROOT=$("$MACHINES/root" "$(of_machine suite)")
+read -ra IN_IMAGE <<<"$(of_machine image)"
+ROOT=$("$MACHINES/root" "$(of_machine suite)" "${IN_IMAGE[@]}")
 # What the machine's own files are laid over.
 ROOTFS=$ROOT/rootfs
 LEADER='' STAND_INS=''
@@ -212,7 +213,8 @@ has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER 
 # shellcheck disable=SC2120
 boot() {
     install_network
-    install_user_data
+    # Nothing stands in for cloud-init where it is.
+    [[ " ${IN_IMAGE[*]} " == *" cloud-init "* ]] || install_user_data
     # Without a terminal there would be no console that user-data could write to.
     "$MACHINES/machine" up "$NET-m" "$ROOTFS" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only "$@"
     until_true "the machine is on" has_leader ''
