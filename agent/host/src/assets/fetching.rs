@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::attempt::{self, Body, Opened, Trouble};
@@ -11,7 +12,6 @@ use super::error::{DownloadError, MirrorFailure, in_units};
 use super::intake::{Intake, Verdict, take_cached};
 use super::rate::Rate;
 use super::staging::Ready;
-use super::yielding::spawn_yielding;
 use crate::error::Result;
 use kops_agent_net::Location;
 
@@ -94,7 +94,7 @@ impl<'a> Fetching<'a> {
 
     async fn try_cache(&self) -> Result<Option<Vec<Ready>>> {
         let (cache, request, busy) = (self.run.cache.clone(), self.request.clone(), self.run.busy.clone());
-        let taking = spawn_yielding(move || {
+        let taking = spawn_blocking(move || {
             let taken = take_cached(&cache, &request);
             drop(busy);
             taken

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::BUFFER;
 use super::cache::{Cache, Part};
@@ -18,7 +18,6 @@ use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
 use super::unpack::unpack;
 use super::unpack_error::UnpackError;
-use super::yielding::spawn_yielding;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
@@ -82,7 +81,7 @@ impl Intake {
         stream.part = Some(part);
         let request = request.clone();
         let staging = cache.staging().clone();
-        let working = spawn_yielding(move || {
+        let working = spawn_blocking(move || {
             let verdict = stream.take_in(&request, &staging);
             drop(busy);
             verdict

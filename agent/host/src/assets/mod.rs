@@ -22,7 +22,6 @@ mod syncer;
 mod trim;
 mod unpack;
 mod unpack_error;
-mod yielding;
 
 pub(crate) use cache::Cache;
 pub(crate) use download::Request;
