@@ -1,6 +1,43 @@
-# What the benchmarks of this folder share: a mirror with programs as large as Kubernetes', and measuring.
+# What the benchmarks of this folder share: the program that they measure, a mirror with programs as large as Kubernetes', and measuring.
 # shellcheck shell=bash disable=SC2154,SC2034
-# Its users set `targets`, `work` (a folder of their own), `LOG`, and `AT`: what a measured command is run by.
+# Its users set `work` (a folder of their own), `LOG`, and `AT`: what a measured command is run by.
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+targets=${CARGO_TARGET_DIR:-$repository/target}
+
+# ---------------------------------------------------------------- what is measured
+
+# Only --agent sets it.
+unset agent
+
+# may_be_measured: `agent` is what packaging/build has built, unless --agent has named another one. Ends the benchmark if it is not there, or not of the
+# commit that is checked out; of one that was named it warns then.
+may_be_measured() {
+    local why named=${agent+yes}
+    agent=${agent-$targets/release/kops-agent}
+    [[ -x $agent ]] || {
+        echo "no $agent: build it with packaging/build" >&2
+        exit 1
+    }
+    why=$(not_of_this_commit)
+    [[ -n $why ]] || return 0
+    while read -r line; do echo "tests/bench: $line" >&2; done <<<"$why"
+    if [[ -n $named ]]; then
+        echo "tests/bench: WARNING: what follows is not of this commit: keep it as no table of it" >&2
+        return
+    fi
+    echo "tests/bench: commit, and build it with packaging/build; or name the program with --agent, to measure it all the same" >&2
+    exit 1
+}
+
+# not_of_this_commit: why `agent` is not what the checkout says, if it is not.
+not_of_this_commit() {
+    local commit said changed
+    commit=$(git -C "$repository" rev-parse --short=12 HEAD)
+    said=$("$agent" --version) || said="nothing of its version"
+    [[ $said == *"($commit)"* ]] || echo "$agent says $said, and $commit is checked out"
+    # What is not tracked is built, too.
+    changed=$("$repository/packaging/is-committed" 2>/dev/null) || echo "the checkout has changes, which the program may have or not: ${changed//$'\n'/, }"
+}
 
 # ---------------------------------------------------------------- what is downloaded
 
