@@ -102,8 +102,8 @@ has_version() {
 # runs_replaced UNIT: whether the program that a unit runs is not the one any more that has its name.
 runs_replaced() { [[ $(on readlink "/proc/$(property "$1" MainPID)/exe") == "/usr/bin/kops-agent (deleted)" ]]; }
 
-# has_verified CODE: whether a verification has come to its end with this.
-has_verified() { [[ $(property kops-agent-verify.service ActiveState) == inactive && $(property kops-agent-verify.service ExecMainStatus) == "$1" ]]; }
+# has_verified: whether a verification has come to its end, and has found the node as it should be.
+has_verified() { [[ $(property kops-agent-verify.service ActiveState) == inactive && $(property kops-agent-verify.service ExecMainStatus) == 0 ]]; }
 
 untouched_by_upgrades() {
     local before all=(kops-agent.service kops-agent-verify.timer kops-agent-metrics.timer)
@@ -140,5 +140,5 @@ untouched_by_upgrades() {
     unchanged "an upgrade during a verification" "$before" "${all[@]}"
     runs_replaced kops-agent-verify.service || fail "the verification that is under way is not the old program's"
     mend store
-    until_true "the verification has come to its end" has_verified 0
+    until_true "the verification has come to its end" has_verified
 }

@@ -107,15 +107,13 @@ fn bash_finds_the_flags_of_every_verb() {
         line.trim().strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
     };
     // What a verb is known by once it was typed, and by which the script has its flags.
-    let typed: BTreeSet<String> = script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).collect();
-    let known: BTreeSet<String> = script
-        .lines()
-        .filter_map(|line| between(line, "kops__agent", ")"))
-        .filter(|name| !name.contains(','))
-        .map(|name| format!("kops__agent{name}"))
-        .collect();
+    let typed =
+        script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).filter(|name| !name.is_empty());
+    let typed: BTreeSet<String> = typed.collect();
+    let known = script.lines().filter_map(|line| between(line, "kops__agent", ")"));
+    let known = known.filter(|name| !name.contains(',')).map(|name| format!("kops__agent{name}"));
+    let known: BTreeSet<String> = known.collect();
     assert!(typed.contains("kops__agent__subcmd__verify"), "{typed:?}");
-    let typed: BTreeSet<String> = typed.into_iter().filter(|name| !name.is_empty()).collect();
     assert_eq!(typed, known);
 }
 
