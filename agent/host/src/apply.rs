@@ -16,6 +16,7 @@ mod units;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 
 use kops_agent_plan::diff::{Kept, Plan, Stage};
 use kops_agent_plan::overlap::{self, installing};
@@ -24,7 +25,7 @@ use kops_agent_plan::timeline::Work;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 use images::changes_components;
-use packages::Installing;
+use packages::{HEAD_START, Installing};
 pub use report::Report;
 use run::Run;
 pub use scope::Scope;
@@ -95,10 +96,11 @@ impl Host {
         let mut is_unread = record.has_begun(is_read_by_systemd);
         let mut prepared = if begins_with_packages {
             is_unread |= self.note_sight(&record, desired, secrets, &preparation.certificates, scope)?;
-            let installing = Installing::begin(self, plan, desired)?;
-            installing.beside(preparation.finish(downloads, progress), progress).await?
+            let mut installing = Installing::begin(self, plan, desired)?;
+            let fetched = installing.fetched(HEAD_START);
+            installing.beside(preparation.finish(downloads, fetched, progress), progress).await?
         } else {
-            preparation.finish(downloads, progress).await?
+            preparation.finish(downloads, ready(()), progress).await?
         };
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {

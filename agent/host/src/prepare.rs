@@ -137,19 +137,23 @@ impl<'a> Preparation<'a> {
         written.collect()
     }
 
-    /// Gets the rest: certificates are issued while everything is downloaded and verified. Neither is given up because
-    /// the other fails, so that nothing is at work once this has ended.
+    /// Gets the rest: certificates are issued while everything is downloaded and verified, which begins once `may_begin`
+    /// has ended. Neither is given up because the other fails, so that nothing is at work once this has ended.
     ///
     /// # Errors
     /// Whatever cannot be had.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
+        may_begin: impl Future<Output = ()>,
         progress: &dyn Progress,
     ) -> Result<Prepared<'a>> {
         let Preparation { host, steps, requests, certificates, .. } = &mut self;
-        let (issued, fetched) =
-            tokio::join!(issue(host, steps, certificates), fetch(host, steps, requests, downloads, progress));
+        let fetching = async {
+            may_begin.await;
+            fetch(host, steps, requests, downloads, progress).await
+        };
+        let (issued, fetched) = tokio::join!(issue(host, steps, certificates), fetching);
         issued?;
         let Fetched { keys, cache, ready, undelivered } = fetched?;
         for file in self.written_files() {

@@ -84,6 +84,12 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
+/// apt says of itself that it has come to installing, before which downloads do not begin.
+fn apt_has_told_that_packages_are_fetched(machine: &Machine, unit: &str) {
+    let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
+    assert!(said.contains("the packages are fetched"), "{said}");
+}
+
 fn programs_run_from_our_units(machine: &Machine) {
     for (unit, program) in
         [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")]
@@ -224,6 +230,8 @@ fn becomes_a_cluster(suite: &str) {
     service::is_clean(control_plane, "kops-configuration.service");
     service::is_clean(node, "kops-agent.service");
     service::is_clean(node, "kops-agent-verify.service");
+    apt_has_told_that_packages_are_fetched(control_plane, "kops-configuration.service");
+    apt_has_told_that_packages_are_fetched(node, "kops-agent.service");
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         programs_run_from_our_units(machine);

@@ -4,13 +4,15 @@
 //! A package manager is never ended half-way: whatever becomes of the run meanwhile, its end is waited for.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use kops_agent_plan::diff::{Action, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_plan::timeline::Work;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use super::run::{Run, Steps};
 use crate::assets::Progress;
@@ -19,12 +21,17 @@ use crate::host::Host;
 use crate::prepare::find;
 use crate::system::packages::PackageManager;
 
+/// How long downloads wait for packages to be fetched, where that takes longer.
+pub(super) const HEAD_START: Duration = Duration::from_secs(1);
+
 /// Packages that a thread of its own installs. Dropping it waits for the end of that.
 pub(super) struct Installing<'a> {
     /// The steps that it is for.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
+    /// Answers, or ends, once they are fetched.
+    fetched: Option<oneshot::Receiver<()>>,
     /// What they waited for last.
     waiting: Option<String>,
 }
@@ -36,16 +43,27 @@ enum Said {
 }
 
 /// Passes on what is told, for the run's own thread to tell.
-struct Passing(UnboundedSender<Said>);
+struct Passing {
+    said: UnboundedSender<Said>,
+    fetched: Mutex<Option<oneshot::Sender<()>>>,
+}
 
 impl Passing {
     fn pass(&self, said: Said) {
         // A run that is asked to stop listens no longer.
-        let _ = self.0.send(said);
+        let _ = self.said.send(said);
     }
 }
 
 impl Progress for Passing {
+    fn packages_fetched(&self) {
+        if let Some(fetched) = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            log::info!("the packages are fetched, and are being installed");
+            // Downloads may have begun without it.
+            let _ = fetched.send(());
+        }
+    }
+
     fn waiting_for(&self, what: &str) {
         self.pass(Said::WaitingFor(what.to_owned()));
     }
@@ -70,11 +88,12 @@ impl<'a> Installing<'a> {
         }
         log::info!("installing {} while all else is made ready", names.join(", "));
         let (tell, said) = unbounded_channel();
+        let (tell_fetched, fetched) = oneshot::channel();
         let packages = Arc::clone(&host.packages);
         let step = host.measure(Work::Packages, Stage::Packages.name());
         let work = move || {
             // Dropped at the end, by which the run hears of it.
-            let passing = Passing(tell);
+            let passing = Passing { said: tell, fetched: Mutex::new(Some(tell_fetched)) };
             let _step = step;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             install(&*packages, &names, &passing)
@@ -85,7 +104,19 @@ impl<'a> Installing<'a> {
                 path: "a thread for installing packages".into(),
                 reason: error.to_string(),
             })?;
-        Ok(Installing { steps, thread: Some(thread), said, waiting: None })
+        Ok(Installing { steps, thread: Some(thread), said, fetched: Some(fetched), waiting: None })
+    }
+
+    /// Comes to its end when downloads may begin: once the packages are fetched, or `head_start` is over. Packages are few
+    /// bytes and take longest from there on, and downloads that fill the link would keep them waiting.
+    pub(super) fn fetched(&mut self, head_start: Duration) -> impl Future<Output = ()> + use<> {
+        let fetched = self.fetched.take();
+        async move {
+            if let Some(fetched) = fetched {
+                // Where installing has ended without a word, there is nothing to wait for either.
+                let _ = tokio::time::timeout(head_start, fetched).await;
+            }
+        }
     }
 
     /// Waits until all of them are installed, and tells meanwhile what there is to tell.
@@ -208,17 +239,20 @@ mod tests {
 
     use super::*;
 
-    /// A package manager that is at work until it is told to end, tells so first, and may fail.
+    /// A package manager that is at work until it is told to end, tells so first, and may fail. It tells that packages are
+    /// fetched where it is to.
     struct Slow {
         may_end: Mutex<Receiver<()>>,
         has_ended: AtomicBool,
         fails: bool,
+        tells_fetched: bool,
     }
 
     impl Slow {
         fn new(fails: bool) -> (Arc<Slow>, Sender<()>) {
             let (end, may_end) = channel();
-            (Arc::new(Slow { may_end: Mutex::new(may_end), has_ended: AtomicBool::new(false), fails }), end)
+            let (may_end, has_ended) = (Mutex::new(may_end), AtomicBool::new(false));
+            (Arc::new(Slow { may_end, has_ended, fails, tells_fetched: true }), end)
         }
 
         fn has_ended(&self) -> bool {
@@ -231,6 +265,9 @@ mod tests {
             Ok(packages.iter().map(|name| (*name).to_owned()).collect())
         }
         fn install(&self, _: &[&str], progress: &dyn Progress) -> Result<()> {
+            if self.tells_fetched {
+                progress.packages_fetched();
+            }
             progress.waiting_for("waiting for apt");
             self.may_end.lock().unwrap().recv().unwrap();
             self.has_ended.store(true, Ordering::SeqCst);
@@ -335,6 +372,27 @@ mod tests {
         });
         scene.begin().beside(done, &told).await.unwrap_err();
         assert_eq!(polls, 100);
+    }
+
+    #[tokio::test]
+    async fn downloads_begin_once_packages_are_fetched_or_have_had_their_head_start() {
+        const FOR_EVER: Duration = Duration::MAX;
+        let begins = async |tells_fetched, ends: bool, head_start| {
+            let (slow, end) = Slow::new(false);
+            let mut slow = Arc::into_inner(slow).unwrap();
+            slow.tells_fetched = tells_fetched;
+            let scene = Scene::new(Arc::new(slow));
+            let mut installing = scene.begin();
+            let fetched = installing.fetched(head_start);
+            if ends {
+                end.send(()).unwrap();
+            }
+            fetched.await;
+            let _ = end.send(());
+        };
+        begins(true, false, FOR_EVER).await;
+        begins(false, true, FOR_EVER).await;
+        begins(false, false, Duration::ZERO).await;
     }
 
     #[test]

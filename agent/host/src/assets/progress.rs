@@ -35,6 +35,9 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
+    /// The package manager has fetched what it installs, and begins to install it. One that does not tell says nothing.
+    fn packages_fetched(&self) {}
+
     /// Another process is waited for.
     fn waiting_for(&self, what: &str) {
         let _ = what;

@@ -1,7 +1,9 @@
 //! Programs.
 
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 
 use super::sysctls;
 use crate::assets::Progress;
@@ -109,6 +111,39 @@ pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
     })
 }
 
+/// As [`ask`], and passes each line that the program prints to `status` as it comes; those that this takes are not kept.
+pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> bool) -> Result<Outcome> {
+    let not_run =
+        |error: io::Error| failed(command, format!("cannot be run: {}", crate::error::explain(&error)));
+    let mut child = prepare(command)?
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(not_run)?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let read = thread::scope(|scope| {
+        let stderr = scope.spawn(|| {
+            let mut bytes = Vec::new();
+            stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut bytes)).map(|_| bytes)
+        });
+        let mut kept = String::new();
+        for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            if !status(&line) {
+                kept.extend([&line, "\n"]);
+            }
+        }
+        // A panic there is one here.
+        let stderr = stderr.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok((kept, String::from_utf8_lossy(&stderr).into_owned()))
+    });
+    let status = child.wait().map_err(not_run)?;
+    let (stdout, stderr) = read.map_err(not_run)?;
+    Ok(Outcome { status, stdout, stderr })
+}
+
 /// Runs a program that must succeed, and returns what it printed.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
     let outcome = ask(command)?;
@@ -162,6 +197,26 @@ mod tests {
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));
+    }
+
+    #[test]
+    fn lines_of_status_are_passed_on_as_they_come_and_not_kept() {
+        // The program goes on only once its first line was taken.
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        let script =
+            "echo status:1; until test -e \"$0\"; do sleep 0.01; done; echo out; echo err >&2; exit 3";
+        let command = ["sh", "-c", script, taken.to_str().unwrap()];
+        let outcome = ask_with_status(&command, |line| {
+            let is_status = line.starts_with("status:");
+            if is_status {
+                std::fs::write(&taken, "").unwrap();
+            }
+            is_status
+        });
+        let Outcome { status, stdout, stderr } = outcome.unwrap();
+        assert_eq!((status.code(), stdout.as_str(), stderr.as_str()), (Some(3), "out\n", "err\n"));
+        assert!(ask_with_status(&["/no/such/program"], |_| false).is_err());
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting, held};
+use crate::assets::Progress;
 use crate::error::{Error, Result};
-use crate::system::commands::{Outcome, ask, refused};
+use crate::system::commands::{Outcome, ask, ask_with_status, refused};
 
 /// Of dpkg, of apt's lists and of its archives.
 const LOCKS: [LockFile<'static>; 4] = [
@@ -20,6 +21,11 @@ const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
 /// apt before 2.3 does not try again by itself.
 const RETRIES: &str = "Acquire::Retries=3";
+/// Has apt print how far it is among what it says (progress-reporting.md of apt): `dlstatus:` while it fetches, and
+/// `pmstatus:` once it installs.
+const STATUS: &str = "APT::Status-Fd=1";
+const FETCHES: &str = "dlstatus:";
+const INSTALLS: &str = "pmstatus:";
 /// What an administrator has changed stays.
 const KEEP_CONFIGURATION: &str = "--force-confold";
 
@@ -122,7 +128,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
     let updated = unlocked(waiting, &update)?;
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
-    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];
+    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "-o", STATUS, "--yes"];
     // A version that is named is wanted, be it older than what is there.
     let is_pinned = packages.iter().any(|package| Wanted::parse(package).version.is_some());
     let downgrades: &[&str] = if is_pinned { &["--allow-downgrades"] } else { &[] };
@@ -204,7 +210,7 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
         waiting.for_locks(&LOCKS)?;
-        let outcome = ask(command)?;
+        let outcome = ask_with_status(command, |line| is_status(line, waiting.progress))?;
         races += 1;
         if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
             return Ok(outcome);
@@ -213,9 +219,41 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     }
 }
 
+/// Whether a line is of apt's status. That it has come to installing is told.
+fn is_status(line: &str, progress: &dyn Progress) -> bool {
+    let installs = line.starts_with(INSTALLS);
+    if installs {
+        progress.packages_fetched();
+    }
+    installs || line.starts_with(FETCHES)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Counts how often it is told that packages are fetched.
+    #[derive(Default)]
+    struct Told(AtomicUsize);
+
+    impl Progress for Told {
+        fn packages_fetched(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn packages_are_fetched_once_apt_installs() {
+        let told = Told::default();
+        let is = |line| is_status(line, &told);
+        assert!(is("dlstatus:1:20.0:Retrieving file 1 of 4"));
+        assert!(!is("Fetched 5,120 kB in 0s (51.2 MB/s)"));
+        assert_eq!(told.0.load(Ordering::Relaxed), 0);
+        assert!(is("pmstatus:dpkg-exec:0.0000:Running dpkg"));
+        assert_eq!(told.0.load(Ordering::Relaxed), 1);
+    }
 
     const LISTED: &str = "chrony\tamd64\tii \t4.3-2\tntp, time-daemon (= 4.3)\n\
                           logrotate\tamd64\tiU \t3.21\t\n\
