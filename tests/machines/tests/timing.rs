@@ -1,9 +1,9 @@
 //! How long a machine takes to become a node, against what it cannot do without; and a run that has nothing to do on a node that works, with
 //! systemd asked in either way. Measured by `tests/bench/run boot`.
 //!
-//! In each round, two machines that have just booted: on one the agent converges, on the other apt alone installs the same
-//! packages and curl alone fetches the same bytes over the same link. What the agent's units take to start is measured
-//! by starting them again, all files in place.
+//! In each round, the machines of a cluster boot twice. The first time the agent converges on the control plane; the second time apt
+//! alone installs the same packages there, as soon after the boot, and curl alone fetches the same bytes over the same link. What
+//! the agent's units take to start is measured by starting them again, all files in place.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -106,12 +106,12 @@ fn apt_alone(machine: &Machine, packages: &[String]) -> f64 {
     timed(machine, &command)
 }
 
-/// The downloads that a run has asked for, but for their hashes.
+/// The paths of the downloads that a run has asked for, but for their hashes.
 fn downloaded(cluster: &Cluster) -> Vec<String> {
     let requests = cluster.downloads.requests();
     let paths = requests.iter().filter_map(|request| request.strip_prefix("GET ")?.split(' ').next());
     let paths: BTreeSet<&str> = paths.filter(|path| !path.ends_with(".sha256")).collect();
-    paths.into_iter().map(|path| format!("{}{path}", cluster.downloads.url())).collect()
+    paths.into_iter().map(str::to_owned).collect()
 }
 
 /// This host's curl, from a machine's place in the network onto the machine's disk; and how many megabytes that were.
@@ -181,11 +181,8 @@ fn settles(machine: &Machine) {
 }
 
 fn round() -> (Round, Size) {
-    let cluster = Cluster::boot("bookworm");
-    cluster.limit_links(LINK);
-    let (control_plane, bare) = (&cluster.control_plane, &cluster.node);
-    let packages = missing_packages(&cluster, control_plane);
-    assert!(!packages.is_empty());
+    let (cluster, packages) = just_booted();
+    let control_plane = &cluster.control_plane;
     let environment = cluster.environment();
     let converge = timed(control_plane, &agent(&environment, &["RUST_BACKTRACE=0"]));
     let (units, packages_took, downloads_took) = timeline(control_plane);
@@ -198,10 +195,8 @@ fn round() -> (Round, Size) {
         step(&control_plane.run(&[AGENT, "status", "--timeline"]));
     }
     let units_took = units_alone(control_plane, &units);
-    // apt and curl have the host to themselves, as the agent had.
-    control_plane.cut_power();
-    let apt = apt_alone(bare, &packages);
-    let (curl, megabytes) = curl_alone(bare, &urls);
+    drop(cluster);
+    let (apt, (curl, megabytes)) = apt_and_curl_alone(&packages, &urls);
     let size = Size { packages: packages.len(), files: urls.len(), megabytes, units: units.len() };
     let round = Round {
         apt,
@@ -215,6 +210,25 @@ fn round() -> (Round, Size) {
         by_systemctl,
     };
     (round, size)
+}
+
+/// Machines that have just booted, and the packages that the control plane is to get.
+fn just_booted() -> (Cluster, Vec<String>) {
+    let cluster = Cluster::boot("bookworm");
+    cluster.limit_links(LINK);
+    let packages = missing_packages(&cluster, &cluster.control_plane);
+    assert!(!packages.is_empty());
+    (cluster, packages)
+}
+
+/// What apt and curl take alone on machines that have just booted, as those had on which the agent converged: while a machine
+/// boots its own units, and those of the machine beside it, hold both up alike.
+fn apt_and_curl_alone(packages: &[String], urls: &[String]) -> (f64, (f64, u64)) {
+    let (cluster, its) = just_booted();
+    assert_eq!(its, packages, "the same control plane is to get the same packages");
+    let apt = apt_alone(&cluster.control_plane, packages);
+    let urls: Vec<String> = urls.iter().map(|path| format!("{}{path}", cluster.downloads.url())).collect();
+    (apt, curl_alone(&cluster.control_plane, &urls))
 }
 
 /// A row for each round; its ratio is of its own two machines.
