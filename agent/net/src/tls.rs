@@ -1,5 +1,7 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
+mod host_verifier;
+
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,8 @@ use rustls::{
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
 use time::OffsetDateTime;
+
+use host_verifier::HostVerifier;
 
 /// The host has no CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -128,16 +132,14 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
     Ok(())
 }
 
-/// How to be a TLS client that trusts the host's CA bundle. Where there is none, every server is
-/// refused, with that as the reason: plain HTTP needs none.
+/// How to be a TLS client that trusts the host's CA bundle, which is read once a server is to be judged. Where there is
+/// none, every server is refused, with that as the reason: plain HTTP needs none.
 ///
 /// # Errors
 /// If the provider can do no version of TLS that rustls deems safe.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
-    match CaBundle::of_this_host() {
-        Ok(bundle) => Ok(client()?.with_root_certificates(bundle.roots.clone()).with_no_client_auth()),
-        Err(reason) => refusing_every_server(reason.to_string()),
-    }
+    let verifier = HostVerifier::reading(CaBundle::of_this_host, provider());
+    Ok(client_judging_by(verifier)?.with_no_client_auth())
 }
 
 /// How to be a TLS client that trusts the authorities in this PEM text, and no others.
@@ -249,14 +251,19 @@ fn client() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error>
 }
 
 fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
-    let verifier = WithoutRoots { rule, provider: provider() };
+    client_judging_by(WithoutRoots { rule, provider: provider() })
+}
+
+fn client_judging_by(
+    verifier: impl ServerCertVerifier + 'static,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
     Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
 /// What is trusted where no authority is.
 #[derive(Debug)]
 enum Rule {
-    /// Nothing, for this reason. rustls' own answer without roots is "unknown issuer", which leads astray.
+    /// Nothing, for this reason.
     Nothing(String),
     /// One certificate, whatever has signed it: it comes from a source that is trusted.
     Only(CertificateDer<'static>),
@@ -380,16 +387,6 @@ mod tests {
     #[test]
     fn nothing_that_is_fetched_without_tls_needs_a_bundle() {
         assert_eq!(require_ca_bundle_for(["http://127.0.0.1/a", "file:///b", "s3://c/d"]), Ok(()));
-    }
-
-    #[test]
-    fn without_a_bundle_a_server_is_refused_for_that_reason() {
-        let reason = NoCaBundle { details: String::new() }.to_string();
-        let verifier = WithoutRoots { rule: Rule::Nothing(reason), provider: provider() };
-        let name = ServerName::try_from("example.com").unwrap();
-        let refusal =
-            verifier.verify_server_cert(&CertificateDer::from(vec![]), &[], &name, &[], UnixTime::now());
-        assert!(refusal.unwrap_err().to_string().contains("install ca-certificates"));
     }
 
     #[test]
