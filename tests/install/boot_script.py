@@ -1,0 +1,258 @@
+"""The boot script that packaging/cloud-init/user-data makes, on machines of every kind."""
+
+import lzma
+import os
+import shutil
+import time
+
+from scenes import CONF, endless, KOPS, Machine, Mirror, of, PROGRAM, programs_without, scene, silent, slow, user_data
+
+
+def a_machine_becomes_a_node_and_downloads_once():
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        for shell in ["dash", "bash"]:
+            machine = Machine(folder / shell)
+            script = of(folder, mirror.url, more=["--env", "S3_ENDPOINT=https://it's $HERE"])
+            output = machine.boots(script, shell)
+            assert machine.called == (
+                "/opt/kops/bin/kops-agent --install-systemd-unit --conf=/opt/kops/conf/kube_env.yaml --v=2\n"
+                "endpoint=https://it's $HERE\n"
+            ), machine.called
+            assert machine.read("opt/kops/conf/kube_env.yaml") == CONF + "\n"
+            assert (machine.folder / "opt/kops/conf/kube_env.yaml").stat().st_mode & 0o777 == 0o600
+            assert mirror.asked == [f"/binaries/kops/{KOPS}/linux/amd64/nodeup.xz"], mirror.asked
+            assert len(output.splitlines()) == 4, output
+            mirror.asked.clear()
+            again = machine.boots(script, shell)
+            assert mirror.asked == [] and "is here already" in again, again
+            assert sorted(os.listdir(machine.folder / "opt/kops/bin")) == ["kops-agent"]
+
+
+def a_machine_that_has_its_program_does_not_look_elsewhere():
+    """Container-Optimized OS is told by its name: a folder of that name comes to Flatcar, too, long after the first boot."""
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        script = of(folder, mirror.url)
+        for name, release, install in [
+            ("flatcar", "ID=flatcar\nID_LIKE=coreos\n", "opt/kops"),
+            ("cos", 'NAME="Container-Optimized OS"\nID=cos\n', "var/lib/toolbox/kops"),
+            ("cos-quoted", 'ID="cos"\n', "var/lib/toolbox/kops"),
+        ]:
+            machine = Machine(folder / name)
+            (machine.folder / "etc/os-release").unlink()
+            (machine.folder / "etc/os-release").write_text(release)
+            machine.boots(script, "dash", toolbox=False)
+            machine.boots(script, "dash", toolbox=True)
+            assert machine.called.count(f"/{install}/bin/kops-agent --install-systemd-unit --conf=/{install}/conf/kube_env.yaml") == 2, (name, machine.called)
+            assert len(mirror.asked) == (1 if install == "opt/kops" else 2), (name, mirror.asked)
+            mirror.asked.clear()
+
+
+def what_cannot_be_kept_is_told():
+    """A file system that is full or read-only ends the script, and the console has why."""
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        programs = programs_without(folder / "programs", "systemctl", "mkdir")
+        # For a folder, all of /etc being writable otherwise.
+        (programs / "mkdir").write_text('#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
+        (programs / "mkdir").chmod(0o755)
+        script = of(folder, mirror.url, more=["--env", "https_proxy=http://secret@p:1"])
+        for shell in ["dash", "bash"]:
+            machine = Machine(folder / shell, programs)
+            for etc in ["ro", "size=8k"]:
+                (machine.folder / "etc/environment").write_text("LANG=C\n" * 600)
+                output = machine.boots(script, shell, ends=False, timeout=10, etc=etc)
+                assert output.endswith("kops-agent: https_proxy cannot be kept in /etc/environment, where containerd finds it: is /etc read-only, or its disk full?\n"), output
+                assert machine.read("etc/environment") == "LANG=C\n" * 600
+            (machine.folder / "opt/forbidden").touch()
+            output = machine.boots(script, shell, ends=False, timeout=10)
+            assert "kops-agent: proxies cannot be written to /etc/systemd/system.conf.d, where units find them" in output, output
+            assert "secret" not in output and machine.called == "" and mirror.asked == []
+
+
+def a_program_that_may_not_be_run_is_run_and_a_folder_is_refused():
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        script = of(folder, mirror.url)
+        for shell in ["dash", "bash"]:
+            machine = Machine(folder / shell)
+            program = machine.folder / "opt/kops/bin/kops-agent"
+            program.parent.mkdir(parents=True)
+            program.write_text(PROGRAM)
+            program.chmod(0o644)
+            assert "is here already" in machine.boots(script, shell)
+            assert "--install-systemd-unit" in machine.called and mirror.asked == []
+            for name in ["bin/kops-agent", "conf/kube_env.yaml"]:
+                machine = Machine(folder / f"{shell}-{name.replace('/', '-')}")
+                (machine.folder / "opt/kops" / name).mkdir(parents=True)
+                output = machine.boots(script, shell, ends=False, timeout=10)
+                assert output.endswith(f"kops-agent: /opt/kops/{name} is a folder: use an image without it\n"), output
+                assert machine.called == "" and mirror.asked == []
+                assert os.listdir(machine.folder / "opt/kops" / name) == []
+
+
+def a_mirror_that_is_dead_or_lies_is_passed_over():
+    with scene() as folder:
+        dead = Mirror(folder / "release")
+        dead.server_close()
+        dead.shutdown()
+        lying = Mirror(folder / "release", lambda path, content: content[:-1] + b"x")
+        empty = Mirror(folder)
+        honest = Mirror(folder / "release")
+        machine = Machine(folder / "machine")
+        output = machine.boots(of(folder, dead.url, lying.url, empty.url, honest.url))
+        assert "--install-systemd-unit" in machine.called
+        assert f"what {lying.url}/binaries/kops/{KOPS}/linux/amd64/nodeup serves does not have the SHA-256 sum" in output, output
+        assert (machine.folder / "opt/kops/bin/kops-agent").read_text() == PROGRAM
+
+
+def nothing_that_is_wrong_is_run():
+    with scene() as folder:
+        wrong = b"#!/bin/sh\ntouch /opt/called\n"
+        lying = Mirror(folder / "release", lambda path, _: lzma.compress(wrong) if path.endswith(".xz") else wrong)
+        machine = Machine(folder / "machine")
+        output = machine.boots(of(folder, lying.url), ends=False, timeout=4)
+        assert "no mirror has delivered kops-agent; trying again in 2 s" in output, output
+        assert machine.called == "" and os.listdir(machine.folder / "opt/kops/bin") == []
+
+
+def a_mirror_that_is_silent_slow_or_endless_is_passed_over():
+    with scene() as folder:
+        honest = Mirror(folder / "release")
+        for missing in [(), ("curl",)]:
+            programs = programs_without(folder / f"without-{'-'.join(missing)}", *missing)
+            for wrong in [silent, slow, endless]:
+                machine = Machine(folder / f"{wrong.__name__}-{'-'.join(missing)}", programs)
+                # An endless one is to be stopped by its size, not by the time it takes.
+                longest = 60 if wrong is endless else 4
+                bounds = {"silence=60 ": "silence=2 ", "longest=900 ": f"longest={longest} ", "largest=64\n": "largest=1\n"}
+                script = of(folder, Mirror(folder, instead=wrong).url, honest.url)
+                for line, shorter in bounds.items():
+                    script = script.replace(line, shorter)
+                started = time.monotonic()
+                machine.boots(script, "dash")
+                assert time.monotonic() - started < 30, (missing, wrong)
+                assert "--install-systemd-unit" in machine.called
+                assert os.listdir(machine.folder / "opt/kops/bin") == ["kops-agent"]
+
+
+def nothing_is_unpacked_whose_sum_is_not_known():
+    with scene() as folder:
+        programs = programs_without(folder / "programs", "xz")
+        (programs / "xz").write_text('#!/bin/sh\ntouch /opt/unpacked\nexec /usr/bin/xz "$@"\n')
+        (programs / "xz").chmod(0o755)
+        lying = Mirror(folder / "release", lambda path, content: lzma.compress(content) if path.endswith(".xz") else content)
+        machine = Machine(folder / "machine", programs)
+        output = machine.boots(of(folder, lying.url))
+        assert f"what {lying.url}/binaries/kops/{KOPS}/linux/amd64/nodeup.xz serves does not have the SHA-256 sum" in output, output
+        assert "--install-systemd-unit" in machine.called and not (machine.folder / "opt/unpacked").exists()
+        honest = Machine(folder / "honest", programs)
+        honest.boots(of(folder, Mirror(folder / "release").url))
+        assert "--install-systemd-unit" in honest.called and (honest.folder / "opt/unpacked").exists()
+
+
+def what_has_been_published_will_do():
+    """A release as it is published has no layout of a mirror; so has one of --kops-version none."""
+    with scene() as folder:
+        published = folder / "published"
+        published.mkdir()
+        for file in (folder / f"release/binaries/kops/{KOPS}/linux/amd64").iterdir():
+            shutil.copy(file, published / file.name.replace("nodeup", "kops-agent-linux-amd64"))
+        mirror = Mirror(published)
+        sums = {name: (published / f"kops-agent-linux-amd64{name}.sha256").read_text().strip() for name in ["", ".xz"]}
+        by_sums = ["--sha256-amd64", sums[""], "--xz-sha256-amd64", sums[".xz"]]
+        for number, arguments in enumerate([["--release", published], by_sums]):
+            machine = Machine(folder / f"machine-{number}")
+            machine.boots(user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, *arguments))
+            assert "--install-systemd-unit" in machine.called
+            assert mirror.asked == ["/kops-agent-linux-amd64.xz"], mirror.asked
+            mirror.asked.clear()
+        # Without the programs their sums are enough.
+        (published / "kops-agent-linux-amd64").unlink()
+        assert sums[""] in user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, "--release", published)
+
+
+def a_machine_with_wget_only_or_without_xz_will_do():
+    with scene() as folder:
+        for missing in [("curl",), ("xz",), ("curl", "xz")]:
+            mirror = Mirror(folder / "release")
+            name = "-".join(missing)
+            machine = Machine(folder / name, programs_without(folder / f"without-{name}", *missing))
+            machine.boots(of(folder, mirror.url))
+            assert "--install-systemd-unit" in machine.called, missing
+            suffix = "" if "xz" in missing else ".xz"
+            assert mirror.asked == [f"/binaries/kops/{KOPS}/linux/amd64/nodeup{suffix}"], mirror.asked
+
+
+def proxies_are_kept_for_later_boots():
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        # This machine's own systemd is not to hear of it.
+        machine = Machine(folder / "machine", programs_without(folder / "programs", "systemctl"))
+        environment = machine.folder / "etc/environment"
+        environment.write_text("LANG=C\nhttps_proxy=http://old:1\n")
+        environment.chmod(0o640)
+        # What it was stays whole until what it is has been written.
+        (machine.folder / "was").hardlink_to(environment)
+        proxies = ["--env", "https_proxy=http://it's:3128", "--env", "no_proxy=127.0.0.1,10.0.0.0/8"]
+        for _ in range(2):
+            machine.boots(of(folder, mirror.url, more=proxies), "dash")
+            kept = machine.read("etc/environment")
+            assert kept == "LANG=C\nhttps_proxy=http://it's:3128\nno_proxy=127.0.0.1,10.0.0.0/8\n", kept
+        drop_in = "[Manager]\nDefaultEnvironment=\"https_proxy=http://it's:3128\"\nDefaultEnvironment=\"no_proxy=127.0.0.1,10.0.0.0/8\"\n"
+        assert machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf") == drop_in
+        assert os.listdir(machine.folder / "etc/systemd/system.conf.d") == ["kops-agent-proxy.conf"]
+        assert machine.read("was") == "LANG=C\nhttps_proxy=http://old:1\n"
+        assert environment.stat().st_mode & 0o777 == 0o640, oct(environment.stat().st_mode)
+        assert not list(environment.parent.glob("environment.kops*"))
+
+
+# What an image may have, and what pam_env 1.5.2 makes of it (`su root -c env`); but for blanks at the end, which it kept.
+IMAGE_ENVIRONMENT = """# https_proxy=http://comment:1
+http_proxy="http://quoted:1"
+  export HTTP_PROXY='http://exported:1'  # why
+no_proxy="a,b",\\
+'c' "d" # e
+FTP_PROXY="http://other:1"
+ALL='https_proxy=http://in-a-value:1'
+NO_PROXY="x\\y'
+"""
+IMAGE_PROXIES = [
+    r"http_proxy=http://quoted:1",
+    r"HTTP_PROXY=http://exported:1",
+    r"""no_proxy=a,b\",'c' \"d""",
+    r"NO_PROXY=x\\y",
+    r"https_proxy=http://ours:1",
+]
+
+
+def proxies_of_the_image_reach_units_without_their_quotes():
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        programs = programs_without(folder / "programs", "systemctl")
+        for shell in ["dash", "bash"]:
+            machine = Machine(folder / shell, programs)
+            (machine.folder / "etc/environment").write_text(IMAGE_ENVIRONMENT)
+            machine.boots(of(folder, mirror.url, more=["--env", "https_proxy=http://ours:1"]), shell)
+            # What is in the file stays as it is.
+            assert machine.read("etc/environment") == f"{IMAGE_ENVIRONMENT}https_proxy=http://ours:1\n"
+            expected = "".join(f'DefaultEnvironment="{proxy}"\n' for proxy in IMAGE_PROXIES)
+            drop_in = machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf")
+            assert drop_in == f"[Manager]\n{expected}", drop_in
+
+
+TESTS = [
+    a_machine_becomes_a_node_and_downloads_once,
+    a_machine_that_has_its_program_does_not_look_elsewhere,
+    what_cannot_be_kept_is_told,
+    a_program_that_may_not_be_run_is_run_and_a_folder_is_refused,
+    a_mirror_that_is_dead_or_lies_is_passed_over,
+    a_mirror_that_is_silent_slow_or_endless_is_passed_over,
+    nothing_that_is_wrong_is_run,
+    nothing_is_unpacked_whose_sum_is_not_known,
+    what_has_been_published_will_do,
+    a_machine_with_wget_only_or_without_xz_will_do,
+    proxies_are_kept_for_later_boots,
+    proxies_of_the_image_reach_units_without_their_quotes,
+]

@@ -1,0 +1,287 @@
+"""What is made of a commit and of a program: releases as mirrors serve them, units, images."""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+
+import yaml
+
+from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, programs_without, ran, RELEASE
+
+
+def a_release_is_built_by_the_rust_that_is_named():
+    """What installs Rust is run if it has the known sum only, and no other Rust is taken than the commit names."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        programs = programs_without(folder / "programs", "cargo", "curl", "rustc", "rustup")
+        scripts = {
+            "curl": f"while [ $1 != --output ]; do shift; done; printf '#!/bin/sh\\ntouch {folder}/run\\n' >$2; echo $3 >{folder}/asked",
+            "rustup": "case $* in 'run stable rustc --version') echo rustc 1.999.0;; *) exit 1;; esac",
+        }
+        for name, script in scripts.items():
+            (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+            (programs / name).chmod(0o755)
+        environment = {"PATH": str(programs), "HOME": str(folder), "KOPS_AGENT_CACHE": str(folder / "cache"), "RUSTUP_HOME": str(folder), "RUSTUP_AUTO_INSTALL": "0"}
+
+        def got(command, **more):
+            ended = subprocess.run(["bash", "-euc", f". packaging/needs.bash; {command}"], cwd=CHECKOUT, env=environment | more, capture_output=True, text=True)
+            return ended.returncode, ended.stdout + ended.stderr
+
+        code, said = got("get_rustup 1.2.3")
+        assert code == 3 and "does not have the sum that is known of it" in said, said
+        assert "/rustup/archive/" in (folder / "asked").read_text() and not (folder / "run").exists()
+        assert sorted((folder / "cache/rust").iterdir()) == []
+        code, said = got("get_rust")
+        assert code == 0 and "1.999.0 is, and is used" in said, said
+        code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
+        assert code == 3 and "Rust is missing" in said, said
+
+
+def a_release_is_built_of_nothing_but_its_commit():
+    """What git does not track is refused before anything is built, and also where git ignores it and cargo reads it."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        checkout = pathlib.Path(folder) / "above/checkout"
+        ran("git", "clone", "--quiet", CHECKOUT, checkout)
+        ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / ".gitignore", checkout)
+        git = ["git", "-C", checkout, "-c", "user.name=test", "-c", "user.email=test@example.invalid"]
+        ran(*git, "add", "--all")
+        ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
+        (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\n")
+        release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
+        for name in ["agent/x.rs", ".cargo/config.toml", ".cargo/config", "agent/kops-agent/.cargo/config.toml", "Cargo.toml"]:
+            file = checkout / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            before = file.read_text() if file.exists() else None
+            file.write_text(f"{before or ''}# more\n")
+            said = ran(*release, f"{folder}/out", fails=1)
+            assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
+            provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
+            assert "that no commit has" in ran(*provenance, fails=1)
+            if before is None:
+                file.unlink()
+            else:
+                file.write_text(before)
+        # These are no change: what is ignored, what was built, and what stands above, which is told.
+        for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            (checkout / name).write_text("")
+        ended = subprocess.run([checkout / "packaging/is-committed"], capture_output=True, text=True)
+        assert (ended.returncode, ended.stdout) == (0, ""), ended
+        assert f"cargo reads {folder}/above/.cargo/config.toml, " in ended.stderr, ended
+        assert "is within the checkout" in ran(*release, checkout / "docs/out", fails=1)
+
+
+def a_program_is_built_by_no_wrapper():
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        programs = programs_without(folder / "programs", "cargo", "rustc", "rustup")
+        host = f"{os.uname().machine}-unknown-linux-gnu"
+        (folder / f"lib/rustlib/{host}/lib").mkdir(parents=True)
+        scripts = {
+            "cargo": f"env >{folder}/environment\nexit 9",
+            "rustc": f"case $1 in --version) echo rustc 1.999.0;; --print) echo {folder};; -vV) printf 'host: {host}\\ncommit-hash: x\\n';; *) exit 1;; esac",
+        }
+        for name, script in scripts.items():
+            (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+            (programs / name).chmod(0o755)
+        compilers = ["RUSTC", "CARGO_BUILD_RUSTC"]
+        wrappers = ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_RUSTC_WRAPPER", "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER"]
+        environment = {"PATH": str(programs), "HOME": str(folder), "CARGO_TARGET_DIR": f"{folder}/target"} | {name: "/evil" for name in compilers + wrappers}
+        ended = subprocess.run([CHECKOUT / "packaging/build"], env=environment, capture_output=True, text=True)
+        assert ended.returncode == 9, ended
+        seen = dict(line.split("=", 1) for line in (folder / "environment").read_text().splitlines() if "=" in line)
+        assert "/evil" not in seen.values() and not [name for name in compilers if name in seen], seen
+        # An empty one takes out what a configuration says; one that is not there does not.
+        assert [seen.get(name) for name in wrappers] == ["", "", None, None], seen
+
+
+def a_release_is_read_back_by_kops_rules(agent):
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        for name in ["one", "two"]:
+            ran(RELEASE, "--out", folder / name, "--kops-version", KOPS, "--kops-version", "v1.37.0-alpha.1", "--program", f"amd64={agent}")
+        # The same program makes the same bytes.
+        ran("diff", "-r", folder / "one", folder / "two")
+        # A web server of another user reads it, whatever the umask of who makes it.
+        ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", "--kops-version", KOPS, "--program", f"amd64={agent}")
+        for file in (folder / "umask").rglob("*"):
+            assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file
+        ran(RELEASE, "copy", folder / "one", folder / "served")
+        mirror = Mirror(folder / "served")
+        for version in [KOPS, "1.37.0-alpha.1"]:
+            # kOps joins the path of assets.fileRepository and that of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256; the boot script
+            # downloads .xz and checks what is in it (pkg/model/resources/nodeup.go).
+            at = f"{mirror.url}/binaries/kops/{version}/linux/amd64/nodeup"
+            sha256 = ran("curl", "-sf", f"{at}.sha256").split()[0]
+            packed = subprocess.run(["curl", "-sf", f"{at}.xz"], capture_output=True, check=True).stdout
+            program = subprocess.run(["xz", "-dc"], input=packed, capture_output=True, check=True).stdout
+            assert hashlib.sha256(program).hexdigest() == sha256 == hashlib.sha256(agent.read_bytes()).hexdigest()
+            assert hashlib.sha256(packed).hexdigest() == ran("curl", "-sf", f"{at}.xz.sha256").split()[0]
+        ran(RELEASE, "check", folder / "one")
+        listed = {line.split("  ")[1] for line in (folder / "one/SHA256SUMS").read_text().splitlines()}
+        assert {"kops-agent-linux-amd64.sha256", f"binaries/kops/{KOPS}/linux/amd64/nodeup.xz.sha256"} <= listed
+        for name, spoil, message in [
+            ("changed", lambda one: (one / "kops-agent-linux-amd64.sha256").write_text("0" * 64 + "\n"), "is not what its SHA256SUMS says"),
+            ("missing", lambda one: (one / "kops-agent-linux-amd64.xz").unlink(), "is not what its SHA256SUMS says"),
+            ("more", lambda one: (one / "evil.deb").write_text("x"), "has files that its SHA256SUMS does not name, or names twice: evil.deb"),
+            ("link", lambda one: (one / "binaries/link").symlink_to("kops"), "binaries/link"),
+            ("led", lambda one: (one / "kops-agent-linux-amd64.sha256").replace(folder / "aside") and (one / "kops-agent-linux-amd64.sha256").symlink_to(folder / "aside"), "is neither a file nor a folder"),
+        ]:
+            shutil.copytree(folder / "two", folder / name)
+            spoil(folder / name)
+            for verb in [["check", folder / name], ["copy", folder / name, folder / "elsewhere"]]:
+                assert message in ran(RELEASE, *verb, fails=1), (name, verb)
+            assert not (folder / "elsewhere").exists()
+        a_release_is_copied_to_buckets(folder)
+        ran(RELEASE, "--out", folder / "flat", "--kops-version", "none", "--program", f"amd64={agent}")
+        assert "has no binaries/kops" in ran("sh", "-c", f"'{RELEASE}' copy {folder}/flat {folder}/flat-served 2>&1")
+        ran("diff", "-r", folder / "flat", folder / "flat-served")
+        for arguments, code, message in [
+            (["--out", folder / "one", "--kops-version", KOPS, "--program", f"amd64={agent}"], 1, "is there already"),
+            (["--out", folder / "x", "--kops-version", KOPS, "--program", f"arm64={agent}"], 1, "no program for arm64"),
+            (["--out", folder / "x", "--kops-version", "../..", "--program", f"amd64={agent}"], 2, "a version as"),
+            (["--out", folder / "x", "--program", f"amd64={agent}"], 2, "--kops-version is missing"),
+            (["copy", folder / "x", "s3://b"], 1, "no folder of packaging/release"),
+            (["copy", folder / "one", "s3://b", "--acl"], 2, "options behind --"),
+            (["copy", folder / "one", folder / "x", "--", "--acl"], 2, "takes no options"),
+            (["copy", folder / "one", "b"], 2, "no absolute folder"),
+            (["--out", folder / "x", "--kops-version", KOPS, "--program", f"amd64={agent}", "--sign", "k"], 2, "it takes --packages"),
+            # At once, and not after a quarter of an hour.
+            (["--out", folder / "x", "--kops-version", KOPS, "--architecture", OTHER, "--packages"], 1, "this machine's architecture"),
+        ]:
+            assert message in ran(RELEASE, *arguments, fails=code)
+        assert not (folder / "x").exists()
+
+
+def a_release_is_copied_to_buckets(folder):
+    """By the clouds' own command lines, which stand-ins write down, a word a line; options reach them."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ["aws", "gcloud"]:
+        (programs / name).write_text(f"#!/bin/sh\nprintf '%s\\n' {name} \"$@\" >{folder}/asked\n[ ! -e {folder}/forbidden ]\n")
+        (programs / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    one = folder / "one"
+    for to, options, asked in [
+        ("s3://b/kops/", [], ["aws", "s3", "cp", "--recursive", "--only-show-errors", one, "s3://b/kops"]),
+        ("s3://b", ["--", "--sse", "aws:kms"], ["aws", "s3", "cp", "--recursive", "--only-show-errors", "--sse", "aws:kms", one, "s3://b"]),
+        ("gs://b/p", ["--", "--x=a b"], ["gcloud", "storage", "cp", "--recursive", "--no-user-output-enabled", "--x=a b", f"{one}/*", "gs://b/p"]),
+    ]:
+        said = ran(RELEASE, "copy", one, to, *options, env=environment)
+        assert (folder / "asked").read_text().splitlines() == [str(word) for word in asked], (folder / "asked").read_text()
+        assert f"is at {to.rstrip('/')}" in said
+    (folder / "forbidden").touch()
+    assert "is at" not in ran(RELEASE, "copy", one, "s3://b", env=environment, fails=1)
+    none = os.environ | {"PATH": str(programs_without(folder / "without", "aws", "gcloud"))}
+    assert "(aws) is not in PATH" in ran(RELEASE, "copy", one, "s3://b", env=none, fails=1)
+
+
+def units_are_made_by_the_commands_of_the_page():
+    """Those of a timer on nodes that have no package: with the program and the boot config of wherever they are there."""
+    page = (CHECKOUT / "docs/install/mirror.md").read_text()
+    (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "made=$(mktemp -d)" in block]
+    (other_folder,) = re.findall(r"Container-Optimized OS: (kops=\S+)$", commands, re.MULTILINE)
+    (other_program,) = re.findall(r"by packaging/cloud-init: (program=\S+)$", commands, re.MULTILINE)
+    # Where the boot script puts them on Container-Optimized OS.
+    assert f"install={other_folder.removeprefix('kops=')}\n" in (CHECKOUT / "packaging/cloud-init/kops-agent.sh").read_text().replace("; fi", "\n")
+    for lines, folder, program in [
+        ({}, "/opt/kops", "nodeup"),
+        ({"kops=/opt/kops": other_folder}, "/var/lib/toolbox/kops", "nodeup"),
+        ({"kops=/opt/kops": other_folder, "program=nodeup": other_program}, "/var/lib/toolbox/kops", "kops-agent"),
+    ]:
+        with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as temporary:
+            said = commands
+            for line, other in lines.items():
+                assert said.count(f"{line} ") == 1, line
+                said = said.replace(f"{line} ", f"{other} ")
+            environment = os.environ | {"TMPDIR": temporary}
+            made = [pathlib.Path(ran("bash", "-euc", said, cwd=CHECKOUT, env=environment).strip()) for _ in range(2)]
+            # No name that another user could have taken, and no file of one run in the folder of another.
+            assert len(set(made)) == 2 and sorted(map(str, made)) == sorted(f"{temporary}/{name}" for name in os.listdir(temporary))
+            units = made[1]
+            assert units.stat().st_mode & 0o777 == 0o700, units
+            for name in ["kops-agent-verify", "kops-agent-metrics"]:
+                assert (units / f"{name}.timer").read_bytes() == (CHECKOUT / f"units/{name}.timer").read_bytes()
+                text = (units / f"{name}.service").read_text()
+                assert f"ExecStart={folder}/bin/{program} " in text and "/usr/bin/kops-agent" not in text, text
+                assert folder == "/opt/kops" or "/opt/kops" not in text, text
+            verify = (units / "kops-agent-verify.service").read_text()
+            conf = f"{folder}/conf/kube_env.yaml"
+            assert f"ConditionPathExists={conf}\n" in verify and f" --conf {conf} " in verify, verify
+            assert len(os.listdir(units)) == 4
+
+
+def an_image_is_what_its_digests_say(agent):
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
+        arguments = ["--program", f"amd64={agent}", "--ca-bundle", folder / "bundle", "--version", "1.2.3"]
+        for name in ["one.tar", "two.tar"]:
+            ran(IMAGE, "--out", folder / name, *arguments)
+        assert (folder / "one.tar").read_bytes() == (folder / "two.tar").read_bytes()
+        with tarfile.open(folder / "one.tar") as layout:
+            files = {member.name: layout.extractfile(member).read() for member in layout}
+
+        def blob(descriptor):
+            content = files["blobs/sha256/" + descriptor["digest"].removeprefix("sha256:")]
+            assert f"sha256:{hashlib.sha256(content).hexdigest()}" == descriptor["digest"] and len(content) == descriptor["size"]
+            return content
+
+        (index,) = json.loads(files["index.json"])["manifests"]
+        (image,) = json.loads(blob(index))["manifests"]
+        assert image["platform"] == {"architecture": "amd64", "os": "linux"}
+        manifest = json.loads(blob(image))
+        config = json.loads(blob(manifest["config"]))
+        (layer,) = manifest["layers"]
+        unpacked = gzip.decompress(blob(layer))
+        assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(unpacked).hexdigest()}"]
+        with tarfile.open(fileobj=io.BytesIO(unpacked)) as content:
+            assert content.extractfile("usr/bin/kops-agent").read() == agent.read_bytes()
+            assert content.getmember("usr/bin/kops-agent").mode == 0o755
+            files = {f"/{member.name}" for member in content if member.isfile()}
+            assert files == {"/etc/ssl/certs/ca-certificates.crt", "/usr/bin/kops-agent"}, files
+        assert config["config"]["Entrypoint"] == ["/usr/bin/kops-agent"] and config["config"]["User"] == "10011:10011"
+        a_pod_with_the_image_has_its_program(files)
+        for arguments, message in [
+            (["--program", f"arm64={agent}"], "no program for arm64"),
+            (["--program", f"amd64={agent}", "--ca-bundle", "/etc/passwd"], "has no certificate"),
+            (["--program", f"amd64={folder}/none"], "cannot be read"),
+        ]:
+            assert message in ran(IMAGE, "--out", folder / "x", *arguments, fails=1)
+
+
+def a_pod_with_the_image_has_its_program(files):
+    """By the command of the manifest's own comment, which the page has, too: nothing is mounted over what the image has."""
+    manifest = CHECKOUT / "packaging/kubernetes/controller.yaml"
+    (command,) = re.findall(r"^#   (sed .*) controller\.yaml$", manifest.read_text(), re.MULTILINE)
+    assert command in (CHECKOUT / "docs/install/control-plane.md").read_text()
+    for text, ours in [(manifest.read_text(), False), (ran("sh", "-c", f"{command} {manifest}"), True)]:
+        (pod,) = [document["spec"]["template"]["spec"] for document in yaml.safe_load_all(text) if document["kind"] == "DaemonSet"]
+        (container,) = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+        (program,) = container["command"]
+        assert (program in files) and (program in mounts.values()) != ours, (program, mounts)
+        covered = [file for file in files for place in mounts.values() if file == place or file.startswith(f"{place}/")]
+        assert (covered == []) == ours, covered
+        assert (container["image"] == "localhost/kops-agent:0.1.0") == ours, container["image"]
+        assert {"config", "pki"} <= set(mounts)
+
+
+TESTS = [
+    a_release_is_built_by_the_rust_that_is_named,
+    a_release_is_built_of_nothing_but_its_commit,
+    a_program_is_built_by_no_wrapper,
+    units_are_made_by_the_commands_of_the_page,
+]
+# Those that take the program.
+TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, an_image_is_what_its_digests_say]

@@ -1,0 +1,167 @@
+"""What the ways in are tried on: machines with folders of their own, mirrors, and what a release of a stand-in of the agent is.
+
+The stand-in tells how it was called, which is all that a boot script decides.
+"""
+
+import contextlib
+import hashlib
+import http.server
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent.parent
+RELEASE = CHECKOUT / "packaging/release"
+IMAGE = CHECKOUT / "packaging/image"
+USER_DATA = CHECKOUT / "packaging/cloud-init/user-data"
+KOPS = "1.36.0"
+# The architecture that this machine has not.
+OTHER = "amd64" if os.uname().machine == "aarch64" else "arm64"
+# What a shell would make something else of, and what stands in the script for other things.
+CONF = "CloudProvider: aws\nInstanceGroupName: nodes\nConfigBase: s3://state/c.example.com\nWeird: \"it's $HOME `id` \\\\ $(id) @CONF@ @URLS_AMD64@\""
+# Tells how it was called, and with which environment.
+PROGRAM = """#!/bin/sh
+{ echo "$0 $*"; echo "endpoint=${S3_ENDPOINT-unset}"; } >>/opt/called
+"""
+
+
+class Mirror(http.server.ThreadingHTTPServer):
+    """Serves a folder on loopback, and remembers what it was asked for."""
+
+    daemon_threads = True
+
+    def __init__(self, folder, spoil=lambda path, content: content, instead=None):
+        self.folder, self.spoil, self.instead, self.asked = folder, spoil, instead, []
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        if self.server.instead:
+            with contextlib.suppress(OSError):
+                self.server.instead(self.wfile)
+            return
+        file = self.server.folder / urllib.parse.unquote(self.path).lstrip("/")
+        if not file.is_file():
+            self.send_error(404)
+            return
+        content = self.server.spoil(self.path, file.read_bytes())
+        self.send_response(200)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def silent(_):
+    """Takes the question, and never answers."""
+    threading.Event().wait(300)
+
+
+def slow(answer):
+    """Sends for ever, and a little more than curl takes for a dead line."""
+    answer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while True:
+        answer.write(b"x" * 400)
+        threading.Event().wait(0.2)
+
+
+def endless(answer):
+    """Sends for ever, as fast as it can."""
+    answer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while True:
+        answer.write(b"\0" * 65536)
+
+
+def ran(*command, fails=None, **kwargs):
+    """What a command prints; `fails` is the exit code it must end with, instead of 0."""
+    ended = subprocess.run([str(part) for part in command], capture_output=True, **kwargs)
+    if ended.returncode != (fails or 0):
+        sys.exit(f"{command}: exit code {ended.returncode}\n{ended.stdout.decode()}{ended.stderr.decode()}")
+    return (ended.stderr if fails else ended.stdout).decode()
+
+
+class Machine:
+    """This machine with folders of its own at /opt and /var/lib, and with these programs only, if they are named."""
+
+    def __init__(self, folder, programs=None):
+        self.folder, self.programs = folder, programs
+        (folder / "opt").mkdir(parents=True)
+        ran("cp", "-a", "/etc", folder / "etc")
+        (folder / "etc/environment").unlink(missing_ok=True)
+
+    def boots(self, script, shell="sh", ends=True, timeout=60, toolbox=False, etc=None):
+        """Runs a boot script, and says what it printed; /etc may be read-only (`ro`), or have no more than its `size=`."""
+        file = self.folder / "script"
+        file.write_text(script)
+        path = self.programs or os.environ["PATH"]
+        bind = f"mount --bind {self.folder}/opt /opt && mount --bind {self.folder}/etc /etc"
+        # What a full disk still has there is what the script looks at.
+        limits = {
+            None: "true",
+            "ro": "mount -o remount,ro,bind /etc",
+        }
+        small = f"mkdir -p {self.folder}/small && mount -t tmpfs -o {etc} none {self.folder}/small && cp {self.folder}/etc/environment {self.folder}/small/ && mount --bind {self.folder}/small /etc"
+        inside = f"{bind} && {limits.get(etc, small)} && mount -t tmpfs none /var/lib && {'mkdir /var/lib/toolbox' if toolbox else 'true'} && exec env PATH={path} {shell} {file}"
+        command = ["unshare", "--mount", "sh", "-c", inside]
+        if not ends:
+            command = ["timeout", str(timeout), *command]
+        ended = subprocess.run(command, capture_output=True, timeout=timeout + 30)
+        output = ended.stdout.decode() + ended.stderr.decode()
+        if ends and ended.returncode != 0:
+            sys.exit(f"the boot script ended with {ended.returncode}:\n{output}")
+        return output
+
+    @property
+    def called(self):
+        file = self.folder / "opt/called"
+        return file.read_text() if file.exists() else ""
+
+    def read(self, path):
+        return (self.folder / path).read_text()
+
+
+def programs_without(folder, *missing):
+    """A folder with links to all programs of this machine but some."""
+    folder.mkdir()
+    for place in ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]:
+        for program in pathlib.Path(place).iterdir():
+            link = folder / program.name
+            if program.name not in missing and not link.is_symlink():
+                link.symlink_to(program)
+    return folder
+
+
+def user_data(*arguments, **kwargs):
+    return ran(USER_DATA, *arguments, **kwargs)
+
+
+@contextlib.contextmanager
+def scene():
+    """A folder with a boot config and what a release of the stand-in is, which kOps' layout has for this machine's architecture."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "kube_env.yaml").write_text(CONF)
+        program = folder / "release/binaries/kops" / KOPS / "linux/amd64/nodeup"
+        program.parent.mkdir(parents=True)
+        program.write_text(PROGRAM)
+        program.with_suffix(".xz").write_bytes(subprocess.run(["xz", "-c"], input=PROGRAM.encode(), stdout=subprocess.PIPE, check=True).stdout)
+        for file in [program, program.with_suffix(".xz")]:
+            (file.parent / f"{file.name}.sha256").write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
+        yield folder
+
+
+def of(folder, *mirrors, more=()):
+    return user_data("--conf", folder / "kube_env.yaml", "--release", folder / "release", *(word for url in mirrors for word in ("--mirror", url)), *more)
