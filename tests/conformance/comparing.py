@@ -1,0 +1,86 @@
+"""What was observed of a machine beside what was said of it, and what can be said falsely."""
+
+import copy
+
+
+def missing(said, observed, at=""):
+    """Where what was observed is not what was said, one line each. What was not said does not count."""
+    if isinstance(said, dict):
+        for key, value in said.items():
+            there = observed.get(key) if isinstance(observed, dict) else None
+            yield from missing(value, there, f"{at}.{key}" if at else key)
+    elif at == "interfaces":
+        by_name = {interface["name"]: interface for interface in observed or []}
+        for interface in said:
+            yield from missing(interface, by_name.get(interface["name"]), f"{at}.{interface['name']}")
+    elif isinstance(said, bool) or isinstance(observed, bool):
+        if (said or False) is not (observed or False) or (observed is None and at.startswith("cloud.")):
+            yield f"{at} is {said}, observed was {observed}"
+    elif isinstance(said, list) and said and isinstance(said[0], dict):
+        for index, value in enumerate(said):
+            there = observed[index] if isinstance(observed, list) and index < len(observed) else None
+            yield from missing(value, there, f"{at}.{index}")
+    elif isinstance(said, list):
+        if said != observed:
+            yield f"{at} is {said}, observed was {observed}"
+    elif str(said) != str(observed if observed is not None else ""):
+        yield f"{at} is {said!r}, observed was {observed!r}"
+
+
+def leaves(facts, at=()):
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            yield from leaves(value, at + (key,))
+        elif isinstance(value, list):
+            yield from leaves_of_list(value, at + (key,))
+        else:
+            yield at + (key,), value
+
+
+def leaves_of_list(values, at):
+    for index, value in enumerate(values):
+        if isinstance(value, dict):
+            yield from leaves(value, at + (str(index),))
+        elif isinstance(value, list):
+            yield from leaves_of_list(value, at + (str(index),))
+        else:
+            yield at + (str(index),), value
+
+
+def falsified(facts, path):
+    """The same facts but for one."""
+    facts = copy.deepcopy(facts)
+    *parents, last = path.split(".")
+    holder = facts
+    for parent in parents:
+        holder = holder[int(parent) if isinstance(holder, list) else parent]
+    last = int(last) if isinstance(holder, list) else last
+    value = holder[last]
+    if isinstance(value, bool):
+        holder[last] = not value
+    elif isinstance(value, int):
+        holder[last] = value + 1
+    elif parents and parents[0] == "interfaces" and last == "name":
+        # No other interface has it.
+        holder[last] = value + "x"
+    else:
+        # A last digit or letter is another one, so that an address stays an address.
+        holder[last] = value[:-1] + ("1" if value[-1] == "0" else "0")
+    return facts
+
+
+def lies_about(facts):
+    """What can be told falsely of a machine: all but its processor, what it does not have, and the name of its loopback."""
+    for path, value in leaves(facts):
+        if path != ("arch",) and value not in ("", "lo"):
+            yield ".".join(path)
+
+
+def is_noticed(path, facts, said):
+    """Whether a mismatch is told of a fact, by the list that it is in."""
+    at = path.split(".")
+    if at[0] == "interfaces":
+        interface = facts["interfaces"][int(at[1])]
+        return f"interfaces.{interface['name']}.{at[2]} is " in said
+    # A list of texts is compared as a whole.
+    return f"{'.'.join(at[:-1] if at[-1].isdigit() else at)} is " in said
