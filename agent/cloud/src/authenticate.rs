@@ -4,8 +4,8 @@ use futures_util::future::BoxFuture;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
-use crate::gce::authenticate::TpmFailure;
 use crate::metadata::MetadataError;
+use crate::tpm::TpmFailure;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 

@@ -12,11 +12,10 @@ use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::gce_token::{self, Claim};
 use kops_agent_spec::facts::GceFacts;
 use reqwest::header::HeaderValue;
-use thiserror::Error;
 use tokio::sync::{Mutex, oneshot};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
-use crate::tpm::{OpenTpm, Tpm, TpmProblem};
+use crate::tpm::{OpenTpm, Tpm, TpmFailure};
 
 /// Where the template of the instance's RSA key is (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
@@ -24,30 +23,6 @@ const KEY_TEMPLATE: u32 = 0x01c1_0001;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// So much later it has at least said why not, unless it says nothing at all.
 const MARGIN: Duration = Duration::from_secs(3);
-
-/// Why the TPM of an instance of GCE does not sign.
-#[derive(Debug, Error)]
-pub enum TpmFailure {
-    /// It says why, or there is none.
-    #[error("{problem}{advice}", advice = advice(.problem))]
-    Problem {
-        /// What is wrong.
-        #[from]
-        problem: TpmProblem,
-    },
-    /// It says nothing.
-    #[error("the TPM says nothing for {seconds} seconds; restart this instance")]
-    Silent {
-        /// For how long it was waited.
-        seconds: u64,
-    },
-    /// It has not finished what it was last asked.
-    #[error("the TPM has said nothing since it was last asked; restart this instance")]
-    StillSilent,
-    /// It cannot be asked.
-    #[error("the TPM cannot be asked: {0}")]
-    NoThread(std::io::Error),
-}
 
 /// Signs with a TPM.
 #[derive(Debug)]
@@ -122,21 +97,6 @@ impl Authenticator for GceAuthenticator {
     }
 }
 
-/// What to do on GCE; begins with punctuation.
-fn advice(problem: &TpmProblem) -> &'static str {
-    match problem {
-        TpmProblem::Absent { .. } => {
-            "; turn on vTPM in the instance template of its group (Shielded VM; the image must be one that UEFI boots) and \
-             replace this instance"
-        }
-        TpmProblem::NoTemplate { .. } | TpmProblem::Template { .. } => {
-            "; is it the vTPM that Google gives an instance? Turn on vTPM in the instance template of its group and replace \
-             this instance"
-        }
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -144,7 +104,7 @@ mod tests {
     use std::sync::Mutex as Lock;
     use std::sync::mpsc;
 
-    use crate::tpm::{KernelTpm, TpmDevice};
+    use crate::tpm::{KernelTpm, TpmDevice, TpmProblem};
 
     use super::*;
 

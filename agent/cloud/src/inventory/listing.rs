@@ -12,7 +12,7 @@ use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
 use super::door::{Access, Door};
-use super::questions::Questions;
+use super::questions::{Listing, Questions};
 use super::{ListApi, Listed, Login, Scope, Session, selection};
 use crate::api::ApiError;
 use crate::calls::CloudCalls;
@@ -46,8 +46,6 @@ pub struct Inventory<M> {
     pub(super) fresh_for: Duration,
     pub(super) last: Mutex<Last<M>>,
 }
-
-pub(super) type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 
 /// What was last asked for.
 #[derive(Debug)]

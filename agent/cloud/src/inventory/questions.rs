@@ -18,7 +18,6 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::door::{Access, Door};
-use super::listing::Listing;
 use super::{Listed, PageAt, PagedBy, Scope, selection};
 use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
@@ -40,6 +39,9 @@ const RETRIES: Retries = Retries {
     first_pause: Duration::from_millis(250),
     longest_pause: Duration::from_secs(2),
 };
+
+/// The machines of a cluster, by their ids.
+pub(super) type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 
 /// What asks for machines.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use tpm2_protocol::frame::{
 use tpm2_protocol::{TpmUnmarshal as _, TpmWriter};
 
 pub use devices::{KernelTpm, OpenTpm, TpmDevice};
-pub use problem::{ResponseCode, TpmProblem};
+pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
 /// Of its memory a TPM gives so many bytes at a time, if not more: the least that TPMs of PCs must give is 512.
 const BLOCK: u16 = 512;

@@ -93,6 +93,45 @@ pub enum TpmProblem {
     },
 }
 
+/// Why the TPM of an instance of GCE does not sign.
+#[derive(Debug, Error)]
+pub enum TpmFailure {
+    /// It says why, or there is none.
+    #[error("{problem}{advice}", advice = advice_on_gce(.problem))]
+    Problem {
+        /// What is wrong.
+        #[from]
+        problem: TpmProblem,
+    },
+    /// It says nothing.
+    #[error("the TPM says nothing for {seconds} seconds; restart this instance")]
+    Silent {
+        /// For how long it was waited.
+        seconds: u64,
+    },
+    /// It has not finished what it was last asked.
+    #[error("the TPM has said nothing since it was last asked; restart this instance")]
+    StillSilent,
+    /// It cannot be asked.
+    #[error("the TPM cannot be asked: {0}")]
+    NoThread(std::io::Error),
+}
+
+/// What to do on GCE; begins with punctuation.
+fn advice_on_gce(problem: &TpmProblem) -> &'static str {
+    match problem {
+        TpmProblem::Absent { .. } => {
+            "; turn on vTPM in the instance template of its group (Shielded VM; the image must be one that UEFI boots) and \
+             replace this instance"
+        }
+        TpmProblem::NoTemplate { .. } | TpmProblem::Template { .. } => {
+            "; is it the vTPM that Google gives an instance? Turn on vTPM in the instance template of its group and replace \
+             this instance"
+        }
+        _ => "",
+    }
+}
+
 /// What an answer begins with (TPM 2.0 Library Specification, part 2, "TPM_RC"). Its `Display` is the name, and what to do
 /// where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

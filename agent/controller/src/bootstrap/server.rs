@@ -310,7 +310,10 @@ async fn answered(
             let asked = Asked { token: &token, body: &body, door };
             bootstrap.answer(record, &asked, limits.answer_within).await
         }
-        Asks::Slot(certificate) => bootstrap.slot(record, certificate, &body, limits.answer_within).await,
+        Asks::Slot(certificate) => {
+            let origin = bootstrap.machines.origin(record.remote.ip());
+            bootstrap.slots.give(record, origin, certificate, &body, limits.answer_within).await
+        }
     }
 }
 

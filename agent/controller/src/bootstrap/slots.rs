@@ -21,12 +21,11 @@ use tokio::time::{Instant, timeout};
 
 use super::super::lease::{Seen, holder};
 use super::super::node_api::Nodes;
-use super::answer::Bootstrap;
 use super::audit::Record;
 use super::rate::{Allowance, Allowances};
 use super::renewal::Renewal;
 use crate::list_pages;
-use kops_agent_cloud::verify::{Answer, Refusal};
+use kops_agent_cloud::verify::{Answer, Origin, Refusal};
 use kops_agent_process::output::{error_text, one_line};
 
 /// How long the API server may take to answer.
@@ -198,33 +197,32 @@ impl Slots {
     }
 }
 
-impl Bootstrap {
+impl Slots {
     /// What a node is answered that asks for a slot: JSON, or why not.
     ///
     /// # Errors
     /// Why it is refused.
-    pub async fn slot(
+    pub async fn give(
         &self,
         mut record: Record<'_>,
+        origin: Origin,
         certificate: Option<&[u8]>,
         body: &[u8],
         within: Duration,
     ) -> Result<String, Refusal> {
-        let origin = self.machines.origin(record.remote.ip());
-        let asked =
-            self.slots.askers.holder(certificate, origin, Instant::now(), &mut record).and_then(|holder| {
-                let request = SlotRequest::parse(body).map_err(|problem| Refusal {
-                    answer: Answer::BadRequest,
-                    reason: "RequestMalformed",
-                    message: format!("failed to decode: {problem}"),
-                })?;
-                Ok((holder.node_name, request))
-            });
+        let asked = self.askers.holder(certificate, origin, Instant::now(), &mut record).and_then(|holder| {
+            let request = SlotRequest::parse(body).map_err(|problem| Refusal {
+                answer: Answer::BadRequest,
+                reason: "RequestMalformed",
+                message: format!("failed to decode: {problem}"),
+            })?;
+            Ok((holder.node_name, request))
+        });
         let (node, request) = match asked {
             Ok(asked) => asked,
             Err(refusal) => return record.answered(Err(refusal)),
         };
-        let answered = timeout(within, self.slots.answer(&node, request))
+        let answered = timeout(within, self.answer(&node, request))
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
         let answer = match answered {
@@ -288,15 +286,15 @@ async fn in_time<T>(
 }
 
 fn slot(lease: &Lease, number: u32, has_expired: bool) -> Slot {
-    let seconds = |time: Option<&MicroTime>| time.map_or(0, |time| time.0.as_second());
+    let second = |time: Option<&MicroTime>| time.map_or(0, |time| time.0.as_second());
     let noted = |name: &str| lease.metadata.annotations.as_ref().and_then(|all| all.get(name));
     let spec = lease.spec.as_ref();
     Slot {
         number,
         holder: holder(lease).to_owned(),
         last_holder: noted(LAST_HOLDER).cloned().unwrap_or_default(),
-        acquired: seconds(spec.and_then(|spec| spec.acquire_time.as_ref())),
-        renewed: seconds(spec.and_then(|spec| spec.renew_time.as_ref())),
+        acquired: second(spec.and_then(|spec| spec.acquire_time.as_ref())),
+        renewed: second(spec.and_then(|spec| spec.renew_time.as_ref())),
         held_before: noted(HELD_BEFORE)
             .and_then(|seconds| seconds.parse::<i64>().ok())
             .unwrap_or_default()

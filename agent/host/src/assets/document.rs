@@ -8,8 +8,8 @@ use reqwest::Url;
 use tokio::time::sleep;
 
 use super::attempt::{Trouble, open};
-use super::download::Downloads;
 use super::error::{DownloadError, MirrorFailure};
+use super::options::Downloads;
 use super::progress::Progress;
 use crate::error::Result;
 use kops_agent_net::Location;

@@ -7,10 +7,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::attempt::{self, Body, Opened, Trouble};
-use super::download::{Known, Request, Run};
 use super::error::{DownloadError, MirrorFailure, in_units};
 use super::intake::{Intake, Verdict, take_cached};
 use super::rate::Rate;
+use super::request::Request;
+use super::run::{Known, Run};
 use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;

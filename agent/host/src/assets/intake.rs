@@ -12,8 +12,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::BUFFER;
 use super::cache::{Cache, Part};
-use super::download::Request;
 use super::error::{DownloadError, in_units};
+use super::request::Request;
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
 use super::unpack::unpack;

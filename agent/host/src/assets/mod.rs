@@ -13,8 +13,11 @@ mod entries;
 mod error;
 mod fetching;
 mod intake;
+mod options;
 mod progress;
 mod rate;
+mod request;
+mod run;
 mod servers;
 mod space;
 mod staging;
@@ -24,10 +27,10 @@ mod unpack;
 mod unpack_error;
 
 pub(crate) use cache::Cache;
-pub(crate) use download::Request;
-pub use download::{DownloadTimeouts, Downloads};
 pub use error::{DownloadError, MirrorFailure};
+pub use options::{DownloadTimeouts, Downloads};
 pub use progress::{Progress, Silent};
+pub(crate) use request::Request;
 pub(crate) use staging::{Ready, Want};
 pub(crate) use unpack::member_digests;
 

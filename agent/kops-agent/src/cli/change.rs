@@ -8,7 +8,7 @@ use kops_agent_host::health::Pace;
 use kops_agent_plan::pacing::message::MOST_SLOTS;
 use kops_agent_process::exit::WrongConfiguration;
 
-use crate::node::pacing::Pacing;
+use crate::node::options::Pacing;
 
 /// The default of `--health-patience`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_host::Stopwatch;
 
-use crate::node::options::RunOptions;
-use crate::node::pacing::Pacing;
+use crate::node::options::{Pacing, RunOptions};
 use crate::started;
 
 /// The default of `--download-patience`, in seconds.

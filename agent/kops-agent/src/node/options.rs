@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use kops_agent_host::Stopwatch;
 
-use super::pacing::Pacing;
 use crate::source::{SourceOptions, StoreOptions};
 
 /// What decides a node.
@@ -45,11 +44,23 @@ impl RunOptions {
     pub fn without_drain(self) -> RunOptions {
         RunOptions { pacing: Pacing { drain: None, ..self.pacing }, ..self }
     }
-}
 
-impl RunOptions {
     /// The folder of downloads, as this process sees it.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
     }
+}
+
+/// How a run takes its turn among the nodes of its group.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    /// How many nodes of a group may be disrupted at a time; with 0 no slot is taken.
+    pub max_unavailable: u32,
+    /// For how long a run waits for a slot.
+    pub slot_timeout: Duration,
+    /// For how long pods may take to leave, where the node is to be drained.
+    pub drain: Option<Duration>,
+    /// Whether it was asked for by a flag or a variable. Then a run that cannot know whether other nodes are restarted is refused;
+    /// else it goes on as it did before there were slots.
+    pub is_asked_for: bool,
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::node_config::is_dns_name;
-use crate::identity::machine::name_one_machine;
+use crate::identity::provider_ids::name_one_machine;
 use crate::identity::{aws, host};
 
 /// Where a server is asked for it, beside `/bootstrap`.

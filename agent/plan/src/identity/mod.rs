@@ -15,6 +15,7 @@ pub mod host;
 pub mod linode;
 pub mod machine;
 pub mod openstack;
+pub mod provider_ids;
 pub mod scaleway;
 mod tags;
 

@@ -9,7 +9,6 @@ mod drain;
 mod slot;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_controller::fleet::OwnNode;
@@ -24,20 +23,6 @@ use super::machine;
 use super::options::RunOptions;
 use drain::Drained;
 use slot::Slot;
-
-/// What is asked for on the command line.
-#[derive(Clone, Copy, Debug)]
-pub struct Pacing {
-    /// How many nodes of a group may be disrupted at a time; with 0 no slot is taken.
-    pub max_unavailable: u32,
-    /// For how long a run waits for a slot.
-    pub slot_timeout: Duration,
-    /// For how long pods may take to leave, where the node is to be drained.
-    pub drain: Option<Duration>,
-    /// Whether it was asked for by a flag or a variable. Then a run that cannot know whether other nodes are restarted is refused;
-    /// else it goes on as it did before there were slots.
-    pub is_asked_for: bool,
-}
 
 /// Why a change was not begun. Nothing has been changed then, and the node works as it did.
 #[derive(Debug, Error)]

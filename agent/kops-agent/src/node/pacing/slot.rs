@@ -15,7 +15,8 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::{NotPaced, Pacing};
+use super::super::options::Pacing;
+use super::NotPaced;
 
 /// Between two questions for a slot, with jitter up to twice as long.
 const RETRIES: Retries = Retries {

@@ -1,0 +1,31 @@
+//! Something to download, and what is made of it.
+
+use super::space::unpacked;
+use super::staging::Want;
+
+/// Something to download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Lower-case hexadecimal SHA-256.
+    pub(crate) sha256: String,
+    /// From where: the first, and if that does not have it, the next.
+    pub(crate) urls: Vec<String>,
+    /// What is made of it at once. It stays in the cache besides.
+    pub(crate) wants: Vec<Want>,
+}
+
+impl Request {
+    /// Its name in the cache and in messages.
+    pub(crate) fn name(&self) -> &str {
+        self.urls.first().map_or("", String::as_str)
+    }
+
+    pub(super) fn is_unpacked(&self) -> bool {
+        self.wants.iter().any(|want| want.member.is_some())
+    }
+
+    pub(super) fn unpacked(&self, size: u64) -> u64 {
+        let wholes = self.wants.iter().filter(|want| want.member.is_none()).count();
+        unpacked(size, wholes, self.is_unpacked())
+    }
+}

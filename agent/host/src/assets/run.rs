@@ -1,0 +1,120 @@
+//! What all downloads of a run have in common: where they are asked for, how large they are, and whether there is room.
+
+use std::time::Instant;
+
+use reqwest::Url;
+use tokio::sync::mpsc;
+
+use super::attempt::{self, Trouble};
+use super::cache::Cache;
+use super::options::Downloads;
+use super::progress::Progress;
+use super::request::Request;
+use super::servers::Servers;
+use super::space::{Space, nearest};
+use crate::error::Result;
+use crate::root::Root;
+use kops_agent_net::Location;
+
+/// All downloads of one run.
+pub(super) struct Run<'a> {
+    pub(super) downloads: &'a Downloads,
+    pub(super) root: &'a Root,
+    pub(super) cache: &'a Cache,
+    pub(super) servers: &'a Servers,
+    pub(super) progress: &'a dyn Progress,
+    /// Held by every writer.
+    pub(super) busy: mpsc::Sender<()>,
+}
+
+/// What is known of a download before it is asked for.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) size: Option<u64>,
+    /// By which URL that was learnt, how to ask there, and since when that is known.
+    pub(super) location: Option<(String, Location, Instant)>,
+}
+
+impl Run<'_> {
+    /// Asks how large a download is, of the first of its servers that answers.
+    pub(super) async fn ask(&self, request: &Request) -> Result<Known> {
+        if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
+            return Ok(Known { size: Some(size), location: None });
+        }
+        let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
+        for url in self.servers.to_try(&urls) {
+            // What is wrong with it shows when it is downloaded.
+            let Ok(location) = self.locate(url).await else { continue };
+            match attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after)
+                .await
+            {
+                // A size above the limit fails later; another mirror may have a smaller file.
+                Ok(size) => {
+                    let size = size.filter(|size| *size <= self.downloads.largest);
+                    return Ok(Known { size, location: Some((url.to_owned(), location, Instant::now())) });
+                }
+                Err(Trouble::Unreachable(_)) => self.servers.dead(url),
+                Err(_) => {}
+            }
+        }
+        Ok(Known::default())
+    }
+
+    /// Asks the other mirrors of a download for its size, too, and believes the one that says the least: what is wrong
+    /// with that shows when it is downloaded.
+    pub(super) async fn ask_others(&self, request: &Request, known: &mut Known) {
+        let asked = known.location.as_ref().map(|(url, ..)| url.clone());
+        for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
+            let Ok(location) = self.locate(url).await else { continue };
+            let client = &self.downloads.client;
+            let size = attempt::size(client, &location, self.downloads.timeouts.stalled_after).await;
+            if let (Ok(Some(size)), Some(least)) = (size, known.size)
+                && size < least
+            {
+                *known = Known { size: Some(size), location: Some((url.clone(), location, Instant::now())) };
+            }
+        }
+    }
+
+    /// How to ask for what is at a URL.
+    pub(super) async fn locate(&self, url: &str) -> Result<Location, Trouble> {
+        let parsed =
+            Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
+        match (parsed.scheme(), &self.downloads.buckets) {
+            ("http" | "https" | "file", _) => Ok(Location::of(parsed)),
+            (_, Some(buckets)) if buckets.locates(url) => {
+                buckets.locate(url).await.map_err(|not| match not.may_pass {
+                    true => Trouble::Passing(not.reason),
+                    false => Trouble::Lasting(not.reason),
+                })
+            }
+            (other, _) => Err(Trouble::Lasting(format!("{other}:// is not supported for downloads yet"))),
+        }
+    }
+
+    /// # Errors
+    /// There is no room for what is missing of these, and for what is made of them.
+    pub(super) fn check_space(&self, sizes: &[(Request, u64)]) -> Result<()> {
+        let mut space = Space::default();
+        let cache = &self.cache.dir;
+        for (request, size) in sizes {
+            let size = *size;
+            let is_there = self.cache.get(&request.sha256, request.name())?.is_some();
+            let present =
+                if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };
+            let unpacked = request.unpacked(size);
+            space.add(cache, size.saturating_sub(present).saturating_add(unpacked))?;
+            // What is made moves to its place, but onto another file system it has to be copied.
+            let mut devices = vec![cache.free_space()?.0];
+            for want in &request.wants {
+                let Some(dir) = nearest(self.root, &want.path)? else { continue };
+                let (device, _) = dir.free_space()?;
+                if !devices.contains(&device) {
+                    devices.push(device);
+                    space.add(&dir, unpacked)?;
+                }
+            }
+        }
+        Ok(space.check()?)
+    }
+}
