@@ -18,16 +18,16 @@ use std::future::ready;
 use std::time::Duration;
 
 use kops_agent_net::Location;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
-use super::{LARGEST_FILE, StoreError, common, distinct};
+use super::failure::{Failure, body, store_error};
+use super::names::{common, directly_below, escaped, prefix};
+use super::{LARGEST_FILE, StoreError};
 use kops_agent_cloud::azure::tokens::{STORAGE, Tokens};
-use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
-use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
@@ -110,20 +110,14 @@ impl Backend for AzureBlob {
 
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
         Box::pin(async move {
-            let below = match folder.key.trim_end_matches('/') {
-                "" => String::new(),
-                folder => format!("{folder}/"),
-            };
+            let below = prefix(folder);
             let mut names = Vec::new();
             self.pages(folder, &below, &[("delimiter", "/")], |page| {
-                let all = page.blobs.into_iter().map(|blob| blob.name).chain(page.prefixes);
-                names.extend(
-                    all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
-                );
+                names.extend(page.blobs.into_iter().map(|blob| blob.name).chain(page.prefixes));
                 true
             })
             .await?;
-            Ok(distinct(names))
+            Ok(directly_below(&below, names))
         })
     }
 
@@ -136,10 +130,9 @@ impl Backend for AzureBlob {
         last: &'a str,
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
-            let below = format!("{}/", folder.key.trim_end_matches('/'));
-            let prefix = format!("{below}{}", common(first, last));
+            let below = prefix(folder);
             let mut versions = BTreeMap::new();
-            self.pages(folder, &prefix, &[], |page| {
+            self.pages(folder, &format!("{below}{}", common(first, last)), &[], |page| {
                 let mut goes_on = true;
                 for blob in page.blobs {
                     let Some(name) = blob.name.strip_prefix(&below) else { continue };
@@ -158,15 +151,13 @@ impl Backend for AzureBlob {
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         Box::pin(async move {
             let address = self.address(file)?;
-            let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| store_error(file, once(failure)))?;
+            let answer = asked.map_err(|failure| failure.at_once(file))?;
             // Of an answer without a body the client knows no length. Without it the download goes as well.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-            let token =
-                self.tokens.header().await.map_err(|error| no_token(&file.url, &error.to_string()))?;
+            let token = self.token().await.map_err(|failure| failure.at_once(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
-            let url = Url::parse(&address).map_err(|_| bad_url(file, "it names no blob"))?;
+            let url = Url::parse(&address).map_err(|_| file.bad_url("it names no blob"))?;
             Ok(Location::of(url).with_headers(headers).of_size(size))
         })
     }
@@ -204,13 +195,13 @@ impl AzureBlob {
                 .extend_pairs((!marker.is_empty()).then_some(("marker", marker.as_str())))
                 .finish();
             let bytes = self.get(folder, &format!("{container}?{query}"), LONGEST_PAGE).await?;
-            let mut page = listing::parse(&bytes).map_err(|problem| no_list(folder, &problem))?;
+            let mut page = listing::parse(&bytes).map_err(|problem| folder.no_list(problem))?;
             marker = std::mem::take(&mut page.next_marker);
             if !take(page) || marker.is_empty() {
                 return Ok(());
             }
         }
-        Err(no_list(folder, "its pages have no end"))
+        Err(folder.no_end())
     }
 
     /// The URL of a place's container.
@@ -218,7 +209,7 @@ impl AzureBlob {
         let account = self.account.as_deref().unwrap_or_default();
         let (account, container) = place.bucket.split_once('/').unwrap_or((account, &place.bucket));
         if !is_account(account) {
-            return Err(bad_url(place, "AZURE_STORAGE_ACCOUNT is not the name of a storage account"));
+            return Err(place.bad_url("AZURE_STORAGE_ACCOUNT is not the name of a storage account"));
         }
         let service = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
@@ -233,37 +224,32 @@ impl AzureBlob {
 
     /// What is at an address, asked for again where that helps.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
-        let deadline = |failure: &Failure| match failure {
-            Failure::Passing(_) => Duration::MAX,
-            Failure::NoToken(_) | Failure::Status(..) | Failure::TooLarge => Duration::ZERO,
-        };
         let attempt =
-            || async { read(self.send(Method::GET, address, self.retries.attempt).await?, largest).await };
-        let asked = self.retries.run(&what.url, attempt, deadline).await;
+            || async { body(self.send(Method::GET, address, self.retries.attempt).await?, largest).await };
+        let asked = self.retries.run(&what.url, attempt, Failure::retried_for).await;
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
+    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
     async fn send(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
-        let mut code = String::new();
-        for is_last in [false, true] {
-            let token = self.tokens.header().await.map_err(|error| Failure::NoToken(error.to_string()))?;
-            let request = self.client.request(method.clone(), address).header(AUTHORIZATION, token);
-            let request = request.header(version_header(), VERSION).timeout(limit);
-            let answer = request.send().await.map_err(of_transport)?;
-            code = error_code(&answer);
-            match answer.status() {
-                StatusCode::OK => return Ok(answer),
-                // A token may be revoked before its end.
-                StatusCode::UNAUTHORIZED if !is_last => self.tokens.forget().await,
-                status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                    return Err(Failure::Passing(
-                        format!("it answers {status} {code}").trim_end().to_owned(),
-                    ));
-                }
-                status => return Err(Failure::Status(status, code)),
-            }
+        let answer = self.send_once(method.clone(), address, limit).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return granted(answer);
         }
-        Err(Failure::Status(StatusCode::UNAUTHORIZED, code))
+        self.tokens.forget().await;
+        granted(self.send_once(method, address, limit).await?)
+    }
+
+    async fn send_once(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
+        let request = self.client.request(method, address).header(AUTHORIZATION, self.token().await?);
+        let request = request.header(version_header(), VERSION).timeout(limit);
+        request.send().await.map_err(Failure::of_transport)
+    }
+
+    async fn token(&self) -> Result<HeaderValue, Failure> {
+        self.tokens.header().await.map_err(|error| {
+            Failure::Credentials(format!("there is no token of the machine's managed identity: {error}"))
+        })
     }
 }
 
@@ -282,83 +268,23 @@ fn error_code(answer: &Response) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }
 
-/// What went wrong in one attempt.
-#[derive(Debug)]
-enum Failure {
-    /// It may work later.
-    Passing(String),
-    /// There is no token of the machine's managed identity.
-    NoToken(String),
-    /// Azure answers with this status, and this name of the error.
-    Status(StatusCode, String),
-    TooLarge,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Passing(problem) | Failure::NoToken(problem) => f.write_str(problem),
-            Failure::Status(status, code) => write!(f, "it answers {status} {code}"),
-            Failure::TooLarge => f.write_str("it is too large"),
+/// An answer, if it has what was asked for. Only what Azure says is not there is absent: a 404 without its name may be of
+/// something between.
+fn granted(answer: Response) -> Result<Response, Failure> {
+    let (status, code) = (answer.status(), error_code(&answer));
+    Err(match (status.as_u16(), code.as_str()) {
+        (200, _) => return Ok(answer),
+        (404, "BlobNotFound") => Failure::Absent,
+        (404, "ContainerNotFound") => Failure::NoBucket,
+        (401, _) | (403, "AuthenticationFailed") => Failure::Credentials(format!(
+            "{} {code}; is this machine's identity one of the account's tenant?",
+            status.as_u16()
+        )),
+        (403, _) => Failure::Forbidden,
+        (409, _) => {
+            let message = "the container or the blob is in a state in which it is not given";
+            Failure::of_status(status, code, message)
         }
-    }
-}
-
-fn of_transport(error: reqwest::Error) -> Failure {
-    Failure::Passing(in_one_line(&error.without_url()))
-}
-
-async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
-    let largest = usize::try_from(largest).unwrap_or(usize::MAX);
-    http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
-}
-
-/// What to tell the operator. Only what Azure says is not there is absent: a 404 without its name may be of something between.
-fn store_error(blob: &Place, gave_up: GaveUp<Failure>) -> StoreError {
-    let GaveUp { error, attempts, waited } = gave_up;
-    let url = blob.url.clone();
-    match error {
-        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
-        Failure::NoToken(problem) => no_token(url, &problem),
-        Failure::TooLarge => StoreError::TooLarge { url },
-        Failure::Status(status, code) => match (status.as_u16(), code.as_str()) {
-            (404, "BlobNotFound") => StoreError::NotFound { url, place: String::new() },
-            (404, "ContainerNotFound") => StoreError::WrongBucket { url, bucket: blob.bucket.clone() },
-            (401, _) | (403, "AuthenticationFailed") => {
-                let problem = format!(
-                    "{} {code}; is this machine's identity one of the account's tenant?",
-                    status.as_u16()
-                );
-                StoreError::Credentials { url, problem }
-            }
-            (403, _) => StoreError::Forbidden { url, rights: blob.rights.clone() },
-            (409, _) => {
-                let message = "the container or the blob is in a state in which it is not given".into();
-                StoreError::Refused { url, status: 409, code, message }
-            }
-            (status, _) => {
-                StoreError::Refused { url, status, code, message: "is this the name of a blob?".into() }
-            }
-        },
-    }
-}
-
-fn no_token(url: impl Into<String>, problem: &str) -> StoreError {
-    let problem = format!("there is no token of the machine's managed identity: {problem}");
-    StoreError::Credentials { url: url.into(), problem }
-}
-
-fn no_list(folder: &Place, problem: &str) -> StoreError {
-    let message = format!("what is no list of blobs: {problem}");
-    StoreError::Refused { url: folder.url.clone(), status: 200, code: String::new(), message }
-}
-
-fn bad_url(place: &Place, problem: &str) -> StoreError {
-    StoreError::BadUrl { url: place.url.clone(), problem: problem.to_owned() }
-}
-
-/// A name as one segment of a path (RFC 3986, section 2.3).
-fn escaped(name: &str) -> PercentEncode<'_> {
-    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(name, RESERVED)
+        _ => Failure::of_status(status, code, "is this the name of a blob?"),
+    })
 }

@@ -23,6 +23,32 @@ pub(crate) struct Place {
     pub(crate) rights: String,
 }
 
+impl Place {
+    /// Its URL means nothing.
+    pub(crate) fn bad_url(&self, problem: &str) -> StoreError {
+        StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
+    }
+
+    /// There is no such bucket.
+    pub(crate) fn wrong_bucket(&self) -> StoreError {
+        StoreError::WrongBucket { url: self.url.clone(), bucket: self.bucket.clone() }
+    }
+
+    /// What came is no list of what is in this folder.
+    pub(crate) fn no_list(&self, problem: impl fmt::Display) -> StoreError {
+        self.unusable(format!("what is no list of objects: {problem}"))
+    }
+
+    /// The list of what is in this folder goes on and on.
+    pub(crate) fn no_end(&self) -> StoreError {
+        self.unusable("a list whose pages have no end; is this the folder of a cluster?".to_owned())
+    }
+
+    fn unusable(&self, message: String) -> StoreError {
+        StoreError::Refused { url: self.url.clone(), status: 200, code: String::new(), message }
+    }
+}
+
 /// What comes after `://`: a bucket, and a key in it.
 pub(crate) struct Split<'a> {
     /// Empty where a store has no buckets.

@@ -13,18 +13,18 @@ use std::future::ready;
 use std::time::Duration;
 
 use kops_agent_net::Location;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::backend::{Asked, Backend, Opening, Place, Setup};
-use super::{LARGEST_FILE, StoreError, distinct};
+use super::failure::{Failure, body, store_error};
+use super::names::{directly_below, escaped, prefix};
+use super::{LARGEST_FILE, StoreError};
 use kops_agent_cloud::gce::service_account::READ_STORAGE;
 use kops_agent_cloud::gce::tokens::Tokens;
-use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
-use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
@@ -85,19 +85,12 @@ impl Backend for Gs {
 
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
         Box::pin(async move {
-            let below = match folder.key.trim_end_matches('/') {
-                "" => String::new(),
-                folder => format!("{folder}/"),
-            };
+            let below = prefix(folder);
             let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
-            let mut names: Vec<String> = Vec::new();
-            for page in self.pages(folder, &below, &parameters).await? {
-                let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
-                names.extend(
-                    all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
-                );
-            }
-            Ok(distinct(names))
+            let pages = self.pages(folder, &below, &parameters).await?.into_iter();
+            let names =
+                pages.flat_map(|page| page.items.into_iter().map(|item| item.name).chain(page.prefixes));
+            Ok(directly_below(&below, names.collect()))
         })
     }
 
@@ -109,7 +102,7 @@ impl Backend for Gs {
         last: &'a str,
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
-            let below = format!("{}/", folder.key.trim_end_matches('/'));
+            let below = prefix(folder);
             // The end that Google takes is behind the last name; no name that it leaves out sorts before that one.
             let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
             let parameters = [
@@ -137,20 +130,15 @@ impl Backend for Gs {
         Box::pin(async move {
             let address = self.address(file);
             let mut headers = HeaderMap::new();
-            let token = self.tokens.header().await;
-            headers
-                .insert(AUTHORIZATION, token.map_err(|error| self.no_token(&file.url, &error.to_string()))?);
-            let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
+            headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.at_once(file))?);
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| self.store_error(file, once(failure)))?;
+            let answer = asked.map_err(|failure| failure.at_once(file))?;
             // Without it the download goes as well.
-            let told = read(answer, LARGEST_METADATA).await.ok();
+            let told = body(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
             let size = metadata.and_then(|metadata| metadata.size.parse().ok());
-            let address = Url::parse(&format!("{address}?alt=media")).map_err(|_| StoreError::BadUrl {
-                url: file.url.clone(),
-                problem: "it names no object".to_owned(),
-            })?;
+            let address = Url::parse(&format!("{address}?alt=media"));
+            let address = address.map_err(|_| file.bad_url("it names no object"))?;
             Ok(Location::of(address).with_headers(headers).of_size(size))
         })
     }
@@ -189,29 +177,17 @@ impl Gs {
             let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
             let bytes = match self.get(folder, &address, LONGEST_LIST).await {
                 // Of a prefix there may be nothing; so it is the bucket that is not there.
-                Err(StoreError::NotFound { url, .. }) => {
-                    return Err(StoreError::WrongBucket { url, bucket: folder.bucket.clone() });
-                }
+                Err(StoreError::NotFound { .. }) => return Err(folder.wrong_bucket()),
                 answer => answer?,
             };
-            let mut page: Page = serde_json::from_slice(&bytes).map_err(|error| StoreError::Refused {
-                url: folder.url.clone(),
-                status: 200,
-                code: String::new(),
-                message: format!("what is no list of objects: {error}"),
-            })?;
+            let mut page: Page = serde_json::from_slice(&bytes).map_err(|error| folder.no_list(error))?;
             token = std::mem::take(&mut page.next_page_token);
             pages.push(page);
             if token.is_empty() {
                 return Ok(pages);
             }
         }
-        Err(StoreError::Refused {
-            url: folder.url.clone(),
-            status: 200,
-            code: String::new(),
-            message: "a list whose pages have no end; is this the folder of a cluster?".to_owned(),
-        })
+        Err(folder.no_end())
     }
 
     fn address(&self, object: &Place) -> String {
@@ -220,96 +196,43 @@ impl Gs {
 
     /// What is at an address, asked for again where that helps.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
-        let deadline = |failure: &Failure| match failure {
-            Failure::Passing(_) => Duration::MAX,
-            Failure::NoToken(_) | Failure::Status(_) | Failure::TooLarge => Duration::ZERO,
-        };
-        let attempt = || async { read(self.send(address, self.retries.attempt).await?, largest).await };
-        let asked = self.retries.run(&what.url, attempt, deadline).await;
-        asked.map_err(|gave_up| self.store_error(what, gave_up))
+        let attempt = || async { body(self.send(address, self.retries.attempt).await?, largest).await };
+        let asked = self.retries.run(&what.url, attempt, Failure::retried_for).await;
+        asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// What to tell the operator.
-    fn store_error(&self, object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
-        let GaveUp { error, attempts, waited } = gave_up;
-        let url = object.url.clone();
-        match error {
-            Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
-            Failure::NoToken(problem) => self.no_token(url, &problem),
-            Failure::Status(StatusCode::NOT_FOUND) => StoreError::NotFound { url, place: String::new() },
-            Failure::Status(StatusCode::FORBIDDEN) => {
-                StoreError::Forbidden { url, rights: object.rights.clone() }
-            }
-            Failure::Status(status @ StatusCode::UNAUTHORIZED) => {
-                let whose = self.tokens.whose();
-                let problem = format!("{status}; does {whose} exist, and is it enabled?");
-                StoreError::Credentials { url, problem }
-            }
-            Failure::Status(status) => {
-                let (code, message) = (String::new(), "is this the name of an object?".into());
-                StoreError::Refused { url, status: status.as_u16(), code, message }
-            }
-            Failure::TooLarge => StoreError::TooLarge { url },
-        }
-    }
-
-    fn no_token(&self, url: impl Into<String>, problem: &str) -> StoreError {
-        let problem = format!("there is no token of {}: {problem}", self.tokens.whose());
-        StoreError::Credentials { url: url.into(), problem }
-    }
-
+    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
-        for is_last in [false, true] {
-            let token = self.tokens.header().await.map_err(|error| Failure::NoToken(error.to_string()))?;
-            let request = self.client.get(address).header(AUTHORIZATION, token).timeout(limit);
-            let answer = request.send().await.map_err(of_transport)?;
-            match answer.status() {
-                StatusCode::OK => return Ok(answer),
-                // A token may be revoked before its end.
-                StatusCode::UNAUTHORIZED if !is_last => self.tokens.forget().await,
-                status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                    return Err(Failure::Passing(format!("it answers {status}")));
-                }
-                status => return Err(Failure::Status(status)),
+        let answer = self.send_once(address, limit).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return self.granted(answer);
+        }
+        self.tokens.forget().await;
+        self.granted(self.send_once(address, limit).await?)
+    }
+
+    async fn send_once(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
+        let request = self.client.get(address).header(AUTHORIZATION, self.token().await?).timeout(limit);
+        request.send().await.map_err(Failure::of_transport)
+    }
+
+    async fn token(&self) -> Result<HeaderValue, Failure> {
+        self.tokens.header().await.map_err(|error| {
+            Failure::Credentials(format!("there is no token of {}: {error}", self.tokens.whose()))
+        })
+    }
+
+    /// An answer, if it has what was asked for.
+    fn granted(&self, answer: Response) -> Result<Response, Failure> {
+        Err(match answer.status() {
+            StatusCode::OK => return Ok(answer),
+            StatusCode::NOT_FOUND => Failure::Absent,
+            StatusCode::FORBIDDEN => Failure::Forbidden,
+            status @ StatusCode::UNAUTHORIZED => {
+                let whose = self.tokens.whose();
+                Failure::Credentials(format!("{status}; does {whose} exist, and is it enabled?"))
             }
-        }
-        Err(Failure::Status(StatusCode::UNAUTHORIZED))
+            status => Failure::of_status(status, String::new(), "is this the name of an object?"),
+        })
     }
-}
-
-/// What went wrong in one attempt.
-#[derive(Debug)]
-enum Failure {
-    /// It may work later.
-    Passing(String),
-    /// There is no token.
-    NoToken(String),
-    /// Google answers with this.
-    Status(StatusCode),
-    TooLarge,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Passing(problem) | Failure::NoToken(problem) => f.write_str(problem),
-            Failure::Status(status) => write!(f, "it answers {status}"),
-            Failure::TooLarge => f.write_str("it is too large"),
-        }
-    }
-}
-
-fn of_transport(error: reqwest::Error) -> Failure {
-    Failure::Passing(in_one_line(&error.without_url()))
-}
-
-async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
-    let largest = usize::try_from(largest).unwrap_or(usize::MAX);
-    http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
-}
-
-/// A name as one segment of a path (RFC 3986, section 2.3).
-fn escaped(name: &str) -> PercentEncode<'_> {
-    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(name, RESERVED)
 }

@@ -8,20 +8,19 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::ready;
-use std::time::Duration;
 
 use kops_agent_net::Location;
-use kops_agent_net::causes::{in_one_line, innermost};
+use kops_agent_net::causes::innermost;
 use kops_agent_net::http;
-use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
-use reqwest::{Client, StatusCode, Url};
+use reqwest::{Client, Response, StatusCode, Url};
 
 use super::LARGEST_FILE;
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
+use super::failure::{Failure, body, store_error};
 
 /// How much of an error is told, in characters.
 const LONGEST_MESSAGE: usize = 300;
@@ -95,81 +94,36 @@ impl Https {
 
     async fn get(&self, url: Url) -> Result<Vec<u8>, Failure> {
         let answer = self.client.get(url).timeout(self.retries.attempt).send().await.map_err(of_transport)?;
-        let largest = usize::try_from(LARGEST_FILE).unwrap_or(usize::MAX);
-        match answer.status() {
-            StatusCode::OK => {
-                http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
-            }
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Passing(format!("it answers {status}")))
-            }
-            status => Err(Failure::Status(status, http::said(answer, LONGEST_MESSAGE).await)),
-        }
-    }
-}
-
-/// What went wrong in one attempt.
-#[derive(Debug)]
-enum Failure {
-    /// It may work later.
-    Passing(String),
-    /// It leads where it is not followed.
-    Redirected(String),
-    /// The server answers with this, and says this of it.
-    Status(StatusCode, String),
-    TooLarge,
-}
-
-impl Failure {
-    fn retried_for(&self) -> Duration {
-        match self {
-            Failure::Passing(_) => Duration::MAX,
-            Failure::Redirected(_) | Failure::Status(..) | Failure::TooLarge => Duration::ZERO,
-        }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Passing(problem) | Failure::Redirected(problem) => f.write_str(problem),
-            Failure::Status(status, _) => write!(f, "it answers {status}"),
-            Failure::TooLarge => f.write_str("it is too large"),
-        }
+        body(granted(answer).await?, LARGEST_FILE).await
     }
 }
 
 fn of_transport(error: reqwest::Error) -> Failure {
-    let error = error.without_url();
     match error.is_redirect() {
-        true => Failure::Redirected(innermost(&error).to_string()),
-        false => Failure::Passing(in_one_line(&error)),
+        true => Failure::Redirected(innermost(&error.without_url()).to_string()),
+        false => Failure::of_transport(error),
     }
+}
+
+/// An answer, if it has what was asked for.
+async fn granted(answer: Response) -> Result<Response, Failure> {
+    Err(match answer.status() {
+        StatusCode::OK => return Ok(answer),
+        StatusCode::NOT_FOUND => Failure::Absent,
+        StatusCode::FORBIDDEN => Failure::Forbidden,
+        status @ StatusCode::UNAUTHORIZED => {
+            Failure::Credentials(format!("{status}; it wants a login, and is asked without any"))
+        }
+        status => match Failure::of_status(status, String::new(), "") {
+            Failure::Refused { status, code, .. } => {
+                Failure::Refused { status, code, message: http::said(answer, LONGEST_MESSAGE).await }
+            }
+            passing => passing,
+        },
+    })
 }
 
 fn address(file: &Place) -> Result<Url, StoreError> {
     let url = file.url.clone();
     Url::parse(&url).map_err(|error| StoreError::BadUrl { url, problem: error.to_string() })
-}
-
-/// What to tell the operator.
-fn store_error(file: &Place, gave_up: GaveUp<Failure>) -> StoreError {
-    let GaveUp { error, attempts, waited } = gave_up;
-    let url = file.url.clone();
-    match error {
-        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
-        Failure::Redirected(problem) => StoreError::BadUrl { url, problem },
-        Failure::Status(StatusCode::NOT_FOUND, _) => StoreError::NotFound { url, place: String::new() },
-        Failure::Status(StatusCode::FORBIDDEN, _) => {
-            StoreError::Forbidden { url, rights: file.rights.clone() }
-        }
-        Failure::Status(status @ StatusCode::UNAUTHORIZED, _) => {
-            let problem = format!("{status}; it wants a login, and is asked without any");
-            StoreError::Credentials { url, problem }
-        }
-        Failure::Status(status, message) => {
-            StoreError::Refused { url, status: status.as_u16(), code: String::new(), message }
-        }
-        Failure::TooLarge => StoreError::TooLarge { url },
-    }
 }

@@ -7,10 +7,12 @@ mod assets;
 mod azureblob;
 mod backend;
 mod error;
+mod failure;
 mod folder;
 mod gs;
 mod https;
 mod mirror;
+mod names;
 mod s3;
 mod s3_like;
 mod schemes;
@@ -185,22 +187,6 @@ impl Store {
     fn mirror_of(&self, url: &str) -> Option<&StoreMirror> {
         self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len())
     }
-}
-
-/// The names in a folder of a bucket, each once. A "folder" that some tool has made is an object of the prefix's own name,
-/// which leaves none.
-fn distinct(mut names: Vec<String>) -> Vec<String> {
-    names.retain(|name| !name.is_empty());
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// What two names both begin with.
-fn common<'a>(first: &'a str, last: &str) -> &'a str {
-    let differs = first.char_indices().zip(last.chars()).find(|((_, a), b)| a != b);
-    let end = differs.map_or(first.len().min(last.len()), |((at, _), _)| at);
-    first.get(..end).unwrap_or_default()
 }
 
 #[cfg(test)]

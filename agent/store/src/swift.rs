@@ -11,19 +11,20 @@ use std::future::ready;
 use std::time::Duration;
 
 use kops_agent_net::Location;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::backend::{Asked, Backend, Opening, Place, Setup};
-use super::{LARGEST_FILE, StoreError, common, distinct};
+use super::failure::{Failure, body, store_error};
+use super::names::{RESERVED, common, directly_below, prefix};
+use super::{LARGEST_FILE, StoreError};
 use kops_agent_cloud::api::ApiError;
 use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_cloud::inventory::Session;
 use kops_agent_cloud::openstack::keystone::{AUTH_TOKEN, Keystone};
 use kops_agent_cloud::openstack::settings::Settings;
-use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
@@ -92,7 +93,7 @@ impl Backend for Swift {
                     Err(Failure::Absent)
                 )
             {
-                return Err(wrong_bucket(file));
+                return Err(file.wrong_bucket());
             }
             Err(store_error(file, failed))
         })
@@ -100,18 +101,14 @@ impl Backend for Swift {
 
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
         Box::pin(async move {
-            let below = match folder.key.trim_end_matches('/') {
-                "" => String::new(),
-                folder => format!("{folder}/"),
-            };
+            let below = prefix(folder);
             let mut names = Vec::new();
             self.pages(folder, &below, &[("delimiter", "/")], |entry| {
-                let name = entry.name().strip_prefix(&below).unwrap_or_default();
-                names.push(name.trim_end_matches('/').to_owned());
+                names.push(entry.name().to_owned());
                 true
             })
             .await?;
-            Ok(distinct(names))
+            Ok(directly_below(&below, names))
         })
     }
 
@@ -124,10 +121,9 @@ impl Backend for Swift {
         last: &'a str,
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
-            let below = format!("{}/", folder.key.trim_end_matches('/'));
-            let prefix = format!("{below}{}", common(first, last));
+            let below = prefix(folder);
             let mut versions = BTreeMap::new();
-            self.pages(folder, &prefix, &[], |entry| {
+            self.pages(folder, &format!("{below}{}", common(first, last)), &[], |entry| {
                 let Some(name) = entry.name.strip_prefix(&below) else { return true };
                 if (first..=last).contains(&name) {
                     versions.insert(name.to_owned(), entry.hash.clone());
@@ -142,11 +138,11 @@ impl Backend for Swift {
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         Box::pin(async move {
             let path = object(file)?;
-            let once = |error| store_error(file, GaveUp { error, attempts: 1, waited: Duration::ZERO });
-            let (session, answer) = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await.map_err(once)?;
+            let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
+            let (session, answer) = asked.map_err(|failure| failure.at_once(file))?;
             // Of an answer without a body the client knows no length. Without it the download goes as well.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
-            let url = Url::parse(&at(&session, &path)).map_err(|_| bad_url(file, "it names no object"))?;
+            let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
             Ok(Location::of(url).with_headers(headers).of_size(size))
         })
@@ -195,25 +191,25 @@ impl Swift {
             let list = format!("{container}?{query}");
             let (status, bytes) =
                 self.get(folder, &list, LONGEST_PAGE).await.map_err(|failed| match failed.error {
-                    Failure::Absent => wrong_bucket(folder),
+                    Failure::Absent => folder.wrong_bucket(),
                     _ => store_error(folder, failed),
                 })?;
             if status == StatusCode::NO_CONTENT {
                 return Ok(());
             }
             let page: Vec<Entry> =
-                serde_json::from_slice(&bytes).map_err(|_| no_list(folder, "it is none of entries"))?;
+                serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is none of entries"))?;
             // A page may be shorter than was asked for, and another come after it.
             let Some(last) = page.last() else { return Ok(()) };
             if last.name() == marker || last.name().is_empty() {
-                return Err(no_list(folder, "its pages have no end"));
+                return Err(folder.no_end());
             }
             if !page.iter().all(&mut take) {
                 return Ok(());
             }
             marker = last.name().to_owned();
         }
-        Err(no_list(folder, "its pages have no end"))
+        Err(folder.no_end())
     }
 
     /// What is at a path below the object storage's endpoint, asked for again where that helps.
@@ -223,130 +219,68 @@ impl Swift {
         path: &str,
         largest: u64,
     ) -> Result<(StatusCode, Vec<u8>), GaveUp<Failure>> {
-        let deadline = |failure: &Failure| match failure {
-            Failure::Passing(_) => Duration::MAX,
-            _ => Duration::ZERO,
-        };
         let attempt = || async {
             let (_, answer) = self.send(Method::GET, path, self.retries.attempt).await?;
-            let status = answer.status();
-            let largest = usize::try_from(largest).unwrap_or(usize::MAX);
-            let bytes = http::body(answer, largest).await.map_err(of_transport)?;
-            Ok((status, bytes.ok_or(Failure::TooLarge)?))
+            Ok((answer.status(), body(answer, largest).await?))
         };
-        self.retries.run(&what.url, attempt, deadline).await
+        self.retries.run(&what.url, attempt, Failure::retried_for).await
     }
 
-    /// Asks once, and again with another token where one is refused.
+    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
     async fn send(
         &self,
         method: Method,
         path: &str,
         limit: Duration,
     ) -> Result<(Session, Response), Failure> {
-        for is_last in [false, true] {
-            let session = self.keystone.session().await.map_err(Failure::of_login)?;
-            let request = self.client.request(method.clone(), at(&session, path));
-            let request = request.header(AUTH_TOKEN, session.token.clone()).timeout(limit);
-            let answer = request.send().await.map_err(of_transport)?;
-            let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
-            match answer.status() {
-                StatusCode::OK | StatusCode::NO_CONTENT => return Ok((session, answer)),
-                // A token may be revoked before its end.
-                StatusCode::UNAUTHORIZED if !is_last => self.keystone.forget(&session.token).await,
-                StatusCode::NOT_FOUND if is_swifts => return Err(Failure::Absent),
-                // 498 is that of a limit of Swift's on requests.
-                status if status.is_server_error() || matches!(status.as_u16(), 429 | 498) => {
-                    return Err(Failure::Passing(format!("it answers {status}")));
-                }
-                status => return Err(Failure::Status(status)),
-            }
+        let (session, answer) = self.send_once(method.clone(), path, limit).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok((session, granted(answer)?));
         }
-        Err(Failure::Status(StatusCode::UNAUTHORIZED))
+        self.keystone.forget(&session.token).await;
+        let (session, answer) = self.send_once(method, path, limit).await?;
+        Ok((session, granted(answer)?))
+    }
+
+    async fn send_once(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> Result<(Session, Response), Failure> {
+        let session = self.keystone.session().await.map_err(no_login)?;
+        let request = self.client.request(method, at(&session, path));
+        let request = request.header(AUTH_TOKEN, session.token.clone()).timeout(limit);
+        Ok((session, request.send().await.map_err(Failure::of_transport)?))
     }
 }
 
-/// What went wrong in one attempt.
-#[derive(Debug)]
-enum Failure {
-    /// It may work later.
-    Passing(String),
-    /// There is no token.
-    NoToken(String),
-    /// The environment or the cloud has to change.
-    Settings(String),
-    /// Swift says that there is no such object or container.
-    Absent,
-    /// It answers with this status.
-    Status(StatusCode),
-    TooLarge,
-}
-
-impl Failure {
-    fn of_login(error: ApiError) -> Failure {
-        let problem = error.to_string();
-        match error {
-            error if error.is_configuration() => Failure::Settings(problem),
-            error if error.may_pass() => Failure::Passing(problem),
-            _ => Failure::NoToken(problem),
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Passing(problem) | Failure::NoToken(problem) | Failure::Settings(problem) => {
-                f.write_str(problem)
-            }
-            Failure::Absent => f.write_str("it answers 404"),
-            Failure::Status(status) => write!(f, "it answers {status}"),
-            Failure::TooLarge => f.write_str("it is too large"),
-        }
-    }
-}
-
-fn of_transport(error: reqwest::Error) -> Failure {
-    Failure::Passing(in_one_line(&error.without_url()))
-}
-
-/// What to tell the operator. Only what Swift says is not there is absent: a 404 of something between says nothing of that.
-fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
-    let GaveUp { error, attempts, waited } = gave_up;
-    let url = object.url.clone();
+fn no_login(error: ApiError) -> Failure {
+    let problem = error.to_string();
     match error {
-        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
-        Failure::NoToken(problem) => StoreError::Credentials { url, problem },
-        Failure::Settings(problem) => StoreError::BadSettings(problem),
-        Failure::TooLarge => StoreError::TooLarge { url },
-        Failure::Absent => StoreError::NotFound { url, place: String::new() },
-        Failure::Status(status) => {
-            match status.as_u16() {
-                401 => {
-                    let problem = "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into();
-                    StoreError::Credentials { url, problem }
-                }
-                403 => StoreError::Forbidden { url, rights: object.rights.clone() },
-                status => {
-                    let message = "is this the object storage of Keystone's catalog?".into();
-                    StoreError::Refused { url, status, code: String::new(), message }
-                }
-            }
-        }
+        error if error.is_configuration() => Failure::Settings(problem),
+        error if error.may_pass() => Failure::Passing(problem),
+        _ => Failure::Credentials(problem),
     }
 }
 
-fn wrong_bucket(place: &Place) -> StoreError {
-    StoreError::WrongBucket { url: place.url.clone(), bucket: place.bucket.clone() }
-}
-
-fn no_list(folder: &Place, problem: &str) -> StoreError {
-    let message = format!("what is no list of objects: {problem}");
-    StoreError::Refused { url: folder.url.clone(), status: 200, code: String::new(), message }
-}
-
-fn bad_url(place: &Place, problem: &str) -> StoreError {
-    StoreError::BadUrl { url: place.url.clone(), problem: problem.to_owned() }
+/// An answer, if it has what was asked for. Only what Swift says is not there is absent: a 404 of something between says nothing
+/// of that.
+fn granted(answer: Response) -> Result<Response, Failure> {
+    let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
+    Err(match (answer.status(), answer.status().as_u16()) {
+        (StatusCode::OK | StatusCode::NO_CONTENT, _) => return Ok(answer),
+        (StatusCode::NOT_FOUND, _) if is_swifts => Failure::Absent,
+        (StatusCode::UNAUTHORIZED, _) => Failure::Credentials(
+            "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into(),
+        ),
+        (StatusCode::FORBIDDEN, _) => Failure::Forbidden,
+        // That of a limit of Swift's on requests.
+        (status, 498) => Failure::Passing(format!("it answers {status}")),
+        (status, _) => {
+            Failure::of_status(status, String::new(), "is this the object storage of Keystone's catalog?")
+        }
+    })
 }
 
 /// A path below the endpoint.
@@ -361,7 +295,7 @@ fn at(session: &Session, path: &str) -> String {
 fn container(place: &Place) -> Result<String, StoreError> {
     let parts = place.key.split('/').chain([place.bucket.as_str()]);
     match parts.into_iter().any(|part| matches!(part, "." | "..")) {
-        true => Err(bad_url(place, "a part of it is \".\" or \"..\"")),
+        true => Err(place.bad_url("a part of it is \".\" or \"..\"")),
         false => Ok(format!("/{}", escaped(&place.bucket))),
     }
 }
@@ -374,9 +308,8 @@ fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }
 
-/// A name in a path (RFC 3986, section 2.3); a slash stays, for what stands before Swift may not take it otherwise.
+/// A name in a path; a slash stays, for what stands before Swift may not take it otherwise.
 fn escaped(name: &str) -> String {
-    const RESERVED: &AsciiSet =
-        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-    utf8_percent_encode(name, RESERVED).to_string()
+    const ALL_BUT_SLASHES: &AsciiSet = &RESERVED.remove(b'/');
+    utf8_percent_encode(name, ALL_BUT_SLASHES).to_string()
 }

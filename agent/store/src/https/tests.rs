@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use kops_agent_net::retry::FAST;
 use kops_agent_tests::test_server::{TestServer, text};

@@ -19,7 +19,7 @@ const LONGEST_WORDS: usize = 300;
 
 /// What went wrong in one attempt.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum S3Failure {
     /// It may work later.
     Passing { cause: String },
     /// It was not even sent, for a reason that the SDK keeps to itself.
@@ -42,39 +42,39 @@ pub(super) struct Answer {
     message: String,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for S3Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Passing { cause } | Failure::NotSent { cause } => f.write_str(cause),
-            Failure::NoCredentials { cause } => write!(f, "no credentials: {cause}"),
-            Failure::OtherRegion { answer, .. } | Failure::Answered(answer) => {
+            S3Failure::Passing { cause } | S3Failure::NotSent { cause } => f.write_str(cause),
+            S3Failure::NoCredentials { cause } => write!(f, "no credentials: {cause}"),
+            S3Failure::OtherRegion { answer, .. } | S3Failure::Answered(answer) => {
                 f.write_str(&answer.in_words())
             }
-            Failure::TooLarge => f.write_str("it is too large"),
+            S3Failure::TooLarge => f.write_str("it is too large"),
         }
     }
 }
 
-impl Failure {
-    pub(super) fn passing(cause: String) -> Failure {
-        Failure::Passing { cause }
+impl S3Failure {
+    pub(super) fn passing(cause: String) -> S3Failure {
+        S3Failure::Passing { cause }
     }
 
     /// The answer began, but did not end well: its end is missing, or its checksum is wrong.
-    pub(super) fn of_body(error: impl Error) -> Failure {
-        Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
+    pub(super) fn of_body(error: impl Error) -> S3Failure {
+        S3Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
     }
 
-    fn of_connector(error: &ConnectorError) -> Failure {
+    fn of_connector(error: &ConnectorError) -> S3Failure {
         let cause = in_one_line(error);
         if error.is_io() || error.is_timeout() || error.as_other().is_some() {
-            Failure::Passing { cause }
+            S3Failure::Passing { cause }
         } else {
-            Failure::NotSent { cause }
+            S3Failure::NotSent { cause }
         }
     }
 
-    fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Failure {
+    fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> S3Failure {
         let status = response.status().as_u16();
         let answer = Answer {
             status,
@@ -86,12 +86,12 @@ impl Failure {
         match (status, answer.code.as_str()) {
             (301 | 307, _)
             | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
-                Failure::OtherRegion { region: region(), answer }
+                S3Failure::OtherRegion { region: region(), answer }
             }
             (429 | 500.., _) | (_, "SlowDown" | "RequestTimeout" | "Throttling" | "ThrottlingException") => {
-                Failure::passing(format!("it answers {}", answer.in_words()))
+                S3Failure::passing(format!("it answers {}", answer.in_words()))
             }
-            _ => Failure::Answered(answer),
+            _ => S3Failure::Answered(answer),
         }
     }
 }
@@ -107,46 +107,46 @@ impl Answer {
     }
 }
 
-impl<E> From<SdkError<E, HttpResponse>> for Failure
+impl<E> From<SdkError<E, HttpResponse>> for S3Failure
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    fn from(error: SdkError<E, HttpResponse>) -> Failure {
+    fn from(error: SdkError<E, HttpResponse>) -> S3Failure {
         match error {
             SdkError::ServiceError(error) => {
-                Failure::of_answer(error.raw(), error.err().code(), error.err().message())
+                S3Failure::of_answer(error.raw(), error.err().code(), error.err().message())
             }
             SdkError::DispatchFailure(error) => match error.as_connector_error() {
-                Some(error) => Failure::of_connector(error),
-                None => Failure::NotSent { cause: "the request could not be sent".into() },
+                Some(error) => S3Failure::of_connector(error),
+                None => S3Failure::NotSent { cause: "the request could not be sent".into() },
             },
-            SdkError::TimeoutError(_) => Failure::passing("it took too long".into()),
+            SdkError::TimeoutError(_) => S3Failure::passing("it took too long".into()),
             // An answer that is none: cut off, or another server's.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
-                Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
+                S3Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
             }
-            other => Failure::NotSent { cause: in_one_line(&other) },
+            other => S3Failure::NotSent { cause: in_one_line(&other) },
         }
     }
 }
 
 /// What to tell the operator.
-pub(super) fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
+pub(super) fn store_error(object: &Place, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
-        Failure::Passing { cause } | Failure::NotSent { cause } => {
+        S3Failure::Passing { cause } | S3Failure::NotSent { cause } => {
             StoreError::Unreachable { url, cause, attempts: gave_up.attempts, waited: gave_up.waited }
         }
-        Failure::NoCredentials { cause } => StoreError::Credentials {
+        S3Failure::NoCredentials { cause } => StoreError::Credentials {
             url,
             problem: format!(
                 "none were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and \
                  AWS_SECRET_ACCESS_KEY, or S3_ENDPOINT for another S3 server"
             ),
         },
-        Failure::TooLarge => StoreError::TooLarge { url },
-        Failure::OtherRegion { answer, .. } | Failure::Answered(answer) => of_answer(object, url, answer),
+        S3Failure::TooLarge => StoreError::TooLarge { url },
+        S3Failure::OtherRegion { answer, .. } | S3Failure::Answered(answer) => of_answer(object, url, answer),
     }
 }
 

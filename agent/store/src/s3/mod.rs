@@ -2,14 +2,6 @@
 //!
 //! The SDK signs and sends; retries, deadlines, regions and the meaning of errors are decided here.
 
-/// What changes with an object's content: its ETag, or its time and size, where a store that is not Amazon's lists none.
-fn version(object: &Object) -> String {
-    match object.e_tag() {
-        Some(etag) if !etag.is_empty() => etag.to_owned(),
-        _ => format!("{:?} {:?}", object.last_modified(), object.size()),
-    }
-}
-
 #[cfg(test)]
 mod adversary_tests;
 mod client;
@@ -38,10 +30,11 @@ use tokio::time::timeout;
 
 pub use settings::S3Settings;
 
+use super::LARGEST_FILE;
 use super::backend::{Asked, Backend, Opening, Place, Setup};
 use super::error::StoreError;
-use super::{LARGEST_FILE, distinct};
-use failure::Failure;
+use super::names::{directly_below, prefix};
+use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
@@ -92,9 +85,9 @@ impl Backend for S3 {
             let mut body = answer.body;
             let mut bytes = Vec::new();
             while let Some(chunk) = body.next().await {
-                bytes.extend_from_slice(&chunk.map_err(Failure::of_body)?);
+                bytes.extend_from_slice(&chunk.map_err(S3Failure::of_body)?);
                 if bytes.len() as u64 > LARGEST_FILE {
-                    return Err(Failure::TooLarge);
+                    return Err(S3Failure::TooLarge);
                 }
             }
             Ok(bytes)
@@ -103,7 +96,6 @@ impl Backend for S3 {
 
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
         Box::pin(async move {
-            let key_prefix = key_prefix(folder);
             let mut names: Vec<String> = Vec::new();
             let mut next_page: Option<String> = None;
             for _ in 0..MOST_PAGES {
@@ -112,18 +104,17 @@ impl Backend for S3 {
                     .await?;
                 let files = page.contents().iter().filter_map(|object| object.key());
                 let folders = page.common_prefixes().iter().filter_map(|below| below.prefix());
-                let below = files.chain(folders).filter_map(|key| key.strip_prefix(&key_prefix));
-                names.extend(below.map(|name| name.trim_end_matches('/').to_owned()));
+                names.extend(files.chain(folders).map(str::to_owned));
                 let next = page.next_continuation_token().map(str::to_owned);
                 if next.is_none() {
-                    return Ok(distinct(names));
+                    return Ok(directly_below(&prefix(folder), names));
                 }
                 if next == next_page || names.len() > MOST_NAMES {
                     break;
                 }
                 next_page = next;
             }
-            Err(no_end(folder))
+            Err(folder.no_end())
         })
     }
 
@@ -135,23 +126,23 @@ impl Backend for S3 {
         last: &'a str,
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
-            let key_prefix = key_prefix(folder);
+            let below = prefix(folder);
             // The name before the first one: listing starts after it.
-            let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
+            let mut start_after = format!("{below}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
             for _ in 0..MOST_PAGES {
                 let before = start_after.clone();
                 let page = self.page(folder, |request| request.start_after(&start_after)).await?;
                 let mut is_beyond = false;
                 for object in page.contents() {
-                    let Some(name) = object.key().and_then(|key| key.strip_prefix(&key_prefix)) else {
+                    let Some(name) = object.key().and_then(|key| key.strip_prefix(&below)) else {
                         continue;
                     };
                     is_beyond |= name > last;
                     if (first..=last).contains(&name) {
                         versions.insert(name.to_owned(), version(object));
                     }
-                    start_after = format!("{key_prefix}{name}");
+                    start_after = format!("{below}{name}");
                 }
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
@@ -161,7 +152,7 @@ impl Backend for S3 {
                     break;
                 }
             }
-            Err(no_end(folder))
+            Err(folder.no_end())
         })
     }
 
@@ -171,10 +162,10 @@ impl Backend for S3 {
             // Says whether it may be read, and in which region to ask; a URL alone would say neither.
             let head = client.head_object().bucket(&file.bucket).key(&file.key).send().await?;
             let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
-                .map_err(|error| Failure::passing(in_one_line(&error)))?;
+                .map_err(|error| S3Failure::passing(in_one_line(&error)))?;
             let get = client.get_object().bucket(&file.bucket).key(&file.key);
             let signed = get.presigned(lifetime).await?;
-            let url = Url::parse(signed.uri()).map_err(|error| Failure::passing(in_one_line(&error)))?;
+            let url = Url::parse(signed.uri()).map_err(|error| S3Failure::passing(in_one_line(&error)))?;
             let size = head.content_length().and_then(|size| size.try_into().ok());
             Ok(Location::of(url).of_size(size))
         }))
@@ -193,14 +184,14 @@ impl S3 {
         Ok(S3 { config, credentials, retries, clients: Mutex::default() })
     }
 
-    /// A page of what there is below the prefix.
+    /// A page of what there is below a folder.
     async fn page(
         &self,
-        prefix: &Place,
+        folder: &Place,
         narrowed: impl Fn(ListObjectsV2FluentBuilder) -> ListObjectsV2FluentBuilder,
     ) -> Result<ListObjectsV2Output, StoreError> {
-        self.attempt(prefix, |client| {
-            let request = client.list_objects_v2().bucket(&prefix.bucket).prefix(key_prefix(prefix));
+        self.attempt(folder, |client| {
+            let request = client.list_objects_v2().bucket(&folder.bucket).prefix(prefix(folder));
             let request = narrowed(request);
             async move { Ok(request.send().await?) }
         })
@@ -210,11 +201,11 @@ impl S3 {
     /// Makes one request, in the right region, again where that helps.
     async fn attempt<T, F>(&self, object: &Place, request: impl Fn(Client) -> F) -> Result<T, StoreError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, S3Failure>>,
     {
-        let deadline = |failure: &Failure| match failure {
-            Failure::Passing { .. } => Duration::MAX,
-            Failure::NoCredentials { .. } => CREDENTIALS_DEADLINE,
+        let deadline = |failure: &S3Failure| match failure {
+            S3Failure::Passing { .. } => Duration::MAX,
+            S3Failure::NoCredentials { .. } => CREDENTIALS_DEADLINE,
             _ => Duration::ZERO,
         };
         let request = &request;
@@ -223,7 +214,7 @@ impl S3 {
             let attempt = self.attempt_in_right_region(object, request);
             let result = timeout(time, attempt).await;
             let result =
-                result.unwrap_or_else(|_| Err(Failure::passing(format!("no answer within {time:.0?}"))));
+                result.unwrap_or_else(|_| Err(S3Failure::passing(format!("no answer within {time:.0?}"))));
             match result {
                 Err(failure) => Err(self.explain(failure).await),
                 Ok(value) => Ok(value),
@@ -237,13 +228,13 @@ impl S3 {
         &self,
         object: &Place,
         request: &impl Fn(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, S3Failure>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, S3Failure>>,
     {
         let client = self.client_for(&object.bucket);
         match request(client.clone()).await {
-            Err(Failure::OtherRegion { region, .. }) => {
+            Err(S3Failure::OtherRegion { region, .. }) => {
                 let region = match region {
                     Some(region) => region,
                     None => region_by_asking(&client, &object.bucket).await?,
@@ -257,15 +248,15 @@ impl S3 {
     }
 
     /// Tells missing credentials from other failures to send a request, which the SDK does not.
-    async fn explain(&self, failure: Failure) -> Failure {
-        let Failure::NotSent { cause } = failure else { return failure };
+    async fn explain(&self, failure: S3Failure) -> S3Failure {
+        let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
             Some(provider) => match timeout(Duration::from_secs(10), provider.provide_credentials()).await {
-                Ok(Ok(_)) => Failure::NotSent { cause },
-                Ok(Err(error)) => Failure::NoCredentials { cause: in_one_line(&error) },
-                Err(_) => Failure::NoCredentials { cause: "asking for them takes too long".into() },
+                Ok(Ok(_)) => S3Failure::NotSent { cause },
+                Ok(Err(error)) => S3Failure::NoCredentials { cause: in_one_line(&error) },
+                Err(_) => S3Failure::NoCredentials { cause: "asking for them takes too long".into() },
             },
-            None => Failure::NotSent { cause },
+            None => S3Failure::NotSent { cause },
         }
     }
 
@@ -286,27 +277,17 @@ impl S3 {
     }
 }
 
-/// The server goes on and on.
-fn no_end(folder: &Place) -> StoreError {
-    StoreError::Refused {
-        url: folder.url.clone(),
-        status: 200,
-        code: String::new(),
-        message: "a list whose pages have no end; is this the folder of a cluster?".to_owned(),
-    }
-}
-
-/// With what the keys of everything below a prefix begin.
-fn key_prefix(prefix: &Place) -> String {
-    match prefix.key.trim_end_matches('/') {
-        "" => String::new(),
-        key => format!("{key}/"),
+/// What changes with an object's content: its ETag, or its time and size, where a store that is not Amazon's lists none.
+fn version(object: &Object) -> String {
+    match object.e_tag() {
+        Some(etag) if !etag.is_empty() => etag.to_owned(),
+        _ => format!("{:?} {:?}", object.last_modified(), object.size()),
     }
 }
 
 /// The region of a bucket, where a redirect does not tell it. The two oldest regions have names of
 /// their own there: none at all is us-east-1, and EU is eu-west-1.
-async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, Failure> {
+async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {
         None => "us-east-1".to_owned(),

@@ -1,0 +1,112 @@
+//! What goes wrong while a store is asked over HTTP, and what to tell the operator of it. What an answer means, each store says
+//! by itself; S3's SDK has errors of its own (`s3/failure.rs`).
+
+use std::fmt;
+use std::time::Duration;
+
+use kops_agent_net::causes::in_one_line;
+use kops_agent_net::http;
+use kops_agent_net::retry::GaveUp;
+use reqwest::{Response, StatusCode};
+
+use super::backend::Place;
+use super::error::StoreError;
+
+/// What went wrong in one attempt.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It may work later.
+    Passing(String),
+    /// There are no credentials, or the store does not accept them.
+    Credentials(String),
+    /// The environment or the cloud has to change.
+    Settings(String),
+    /// A redirect leads where it is not followed.
+    Redirected(String),
+    /// By the store's own word there is no such file.
+    Absent,
+    /// By the store's own word there is no such bucket.
+    NoBucket,
+    /// This machine may not read it.
+    Forbidden,
+    /// The store answers with another error.
+    Refused {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The store's name of the error; may be empty.
+        code: String,
+        /// What it may mean, or what the store says of it; may be empty.
+        message: String,
+    },
+    /// More than is read.
+    TooLarge,
+}
+
+impl Failure {
+    /// No answer, or none that came to its end.
+    pub(crate) fn of_transport(error: reqwest::Error) -> Failure {
+        Failure::Passing(in_one_line(&error.without_url()))
+    }
+
+    /// An answer of a status that means nothing else to this store.
+    pub(crate) fn of_status(status: StatusCode, code: String, message: &str) -> Failure {
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Failure::Passing(format!("it answers {status} {code}").trim_end().to_owned());
+        }
+        Failure::Refused { status, code, message: message.to_owned() }
+    }
+
+    /// For how long such a failure is retried.
+    pub(crate) fn retried_for(&self) -> Duration {
+        match self {
+            Failure::Passing(_) => Duration::MAX,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What to tell the operator of one that was not retried.
+    pub(crate) fn at_once(self, place: &Place) -> StoreError {
+        store_error(place, GaveUp { error: self, attempts: 1, waited: Duration::ZERO })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Passing(problem)
+            | Failure::Credentials(problem)
+            | Failure::Settings(problem)
+            | Failure::Redirected(problem) => f.write_str(problem),
+            Failure::Absent => f.write_str("it does not exist"),
+            Failure::NoBucket => f.write_str("its bucket does not exist"),
+            Failure::Forbidden => f.write_str("access denied"),
+            Failure::Refused { status, code, .. } => write!(f, "it answers {status} {code}"),
+            Failure::TooLarge => f.write_str("it is too large"),
+        }
+    }
+}
+
+/// The body of an answer, of so many bytes at most.
+pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
+    let largest = usize::try_from(largest).unwrap_or(usize::MAX);
+    http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
+}
+
+/// What to tell the operator.
+pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
+    let GaveUp { error, attempts, waited } = gave_up;
+    let url = place.url.clone();
+    match error {
+        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
+        Failure::Credentials(problem) => StoreError::Credentials { url, problem },
+        Failure::Settings(problem) => StoreError::BadSettings(problem),
+        Failure::Redirected(problem) => StoreError::BadUrl { url, problem },
+        Failure::Absent => StoreError::NotFound { url, place: String::new() },
+        Failure::NoBucket => place.wrong_bucket(),
+        Failure::Forbidden => StoreError::Forbidden { url, rights: place.rights.clone() },
+        Failure::Refused { status, code, message } => {
+            StoreError::Refused { url, status: status.as_u16(), code, message }
+        }
+        Failure::TooLarge => StoreError::TooLarge { url },
+    }
+}
