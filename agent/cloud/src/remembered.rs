@@ -5,27 +5,26 @@ use std::collections::BTreeMap;
 
 use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_spec::facts::{AwsFacts, Facts, InstanceType};
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 /// Facts of earlier runs.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RememberedFacts {
     /// What EC2 tells of instance types, by name: a machine can be stopped and started as one of another type.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instance_types: BTreeMap<String, InstanceType>,
     /// `local-ipv4` of OpenStack's metadata service.
-    #[serde(rename = "openstackLocalIPv4", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "openstackLocalIPv4")]
     openstack_local_ipv4: Option<String>,
     /// By what the node was held when it was last decided, so that it is known also where nothing tells what the
     /// cluster wants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     lifecycle_action: Option<LifecycleAction>,
     /// The boot id of the time in which the machine has become that node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ready_in: Option<String>,
     /// The boot id of the time in which the cloud was told so.
-    #[serde(skip_serializing_if = "Option::is_none")]
     told_in: Option<String>,
 }
 

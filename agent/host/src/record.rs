@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::attempt::Attempt;
 use crate::rolled_back::RolledBack;
@@ -24,38 +25,31 @@ use claim::{Claim, Left, Unknown};
 pub use decided::Decided;
 
 /// What was left on a machine.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Record {
     /// `NodeupConfigHash` of the configuration to which the machine last converged; empty before it did.
     pub config_hash: String,
     /// Since when it is converged to that, in RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub converged_since: Option<String>,
     /// What the last run failed with, if it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// The change that was taken back since, if one was.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
     /// The configuration of other machines that has taken the place of this one's, if one has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Superseded>,
     /// What tells the state that was last settled from all others; `None` where an earlier version of the agent settled.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) settled_state: Option<String>,
     /// What tells the state to which a run is under way, or was interrupted.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) begun_state: Option<String>,
     /// Why certificates could not be renewed that had to be taken back, and when: they are not tried again at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) renewal_failure: Option<Failure>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
     /// What of the store is in the files that are on this machine; `None` where that is not known, as after a run of an
     /// agent that did not note it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
     /// The units that are not to run, as kubelet is not on a machine of a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]

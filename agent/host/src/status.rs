@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::diff::{OwnedNow, OwnedState};
 use kops_agent_plan::resource::ResourceId;
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use time::OffsetDateTime;
 use x509_parser::pem::Pem;
 
@@ -16,6 +17,7 @@ use crate::rolled_back::RolledBack;
 use crate::system::systemd::UnitState;
 
 /// How a machine is.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -24,18 +26,14 @@ pub struct Status {
     /// `NodeupConfigHash` of the configuration to which it last converged; empty before it did.
     pub config_hash: String,
     /// Since when it is converged to that, in RFC 3339.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub converged_since: Option<String>,
     /// What the last run failed with, if it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Whether a run has begun a change and has not come to its end: it is at work, or was killed.
     pub unfinished: bool,
     /// The change that was taken back since, if one was.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
     /// The configuration that has taken the place of this machine's for machines that are made from now on, if one has.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Superseded>,
     /// What others changed since.
     pub changed: Vec<Drift>,
@@ -64,16 +62,15 @@ pub struct UnitStatus {
 }
 
 /// A certificate of the node's own.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
     /// The file that it is in: PEM, or a kubeconfig.
     pub path: String,
     /// When it expires, in seconds since 1970; `None` where no certificate can be read there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
     /// How many whole days that is from now; negative where it has expired.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub days_left: Option<i64>,
 }
 

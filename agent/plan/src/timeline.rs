@@ -5,6 +5,7 @@
 mod text;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 pub use text::{in_seconds, summary, table};
 
@@ -26,6 +27,7 @@ pub enum Work {
 }
 
 /// A step of a run.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedStep {
@@ -38,7 +40,6 @@ pub struct TimedStep {
     /// When it ended, in the same.
     pub end_us: u64,
     /// The step whose end let it begin, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_for: Option<String>,
 }
 

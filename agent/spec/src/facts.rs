@@ -7,8 +7,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
+
+use super::omit::is_zero;
 
 /// Everything observed on one machine.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
@@ -34,10 +38,8 @@ pub struct Facts {
     #[serde(default)]
     pub systemd_resolved: bool,
     /// Kernel release (`uname -r`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Memory that the kernel can use, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -47,10 +49,8 @@ pub struct Facts {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`; `None` where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fstab: Option<String>,
     /// State of SELinux; `None` where the kernel has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selinux: Option<Selinux>,
     /// What the cloud says of this machine.
     #[serde(default)]
@@ -131,19 +131,19 @@ pub struct LoginUser {
 }
 
 /// A network interface.
+#[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
     /// The kernel's name for it.
+    #[serde_with(skip_apply)]
     pub name: String,
     /// Its hardware address, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// Its addresses with prefix lengths.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// Whether the kernel made it up, with no device behind it (no `/sys/class/net/NAME/device`).
-    #[serde(rename = "virtual", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "virtual")]
     pub is_virtual: bool,
 }
 
@@ -158,32 +158,25 @@ pub enum Selinux {
 }
 
 /// What the cloud's metadata service says; at most one of these is set.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudFacts {
     /// On AWS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aws: Option<AwsFacts>,
     /// On GCE.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gce: Option<GceFacts>,
     /// On Hetzner Cloud.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hetzner: Option<HetznerFacts>,
     /// On OpenStack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub openstack: Option<OpenstackFacts>,
     /// On Azure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub azure: Option<AzureFacts>,
     /// On DigitalOcean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digital_ocean: Option<DigitalOceanFacts>,
     /// On Linode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linode: Option<LinodeFacts>,
     /// On Scaleway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaleway: Option<ScalewayFacts>,
 }
 
@@ -200,6 +193,7 @@ impl CloudFacts {
 }
 
 /// An EC2 instance, as its metadata service describes it, and EC2 its type.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsFacts {
@@ -234,10 +228,8 @@ pub struct AwsFacts {
     pub ipv6_prefix: String,
     /// Limits of the instance type, of EC2's DescribeInstanceTypes; `None` where EC2 was not asked or did not say.
     /// It is asked only for a node that is decided by it (`Inputs::wants_instance_type` of `agent/plan`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<NetworkInterfaceLimits>,
     /// Whether the instance type has a GPU; `None` like the limits above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<bool>,
     /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
     #[serde(default)]

@@ -1,23 +1,23 @@
 //! One resource of the agent's, and how a run has left it.
 
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::apply;
 
 use super::begun::Begun;
 use crate::root::Metadata;
 
 /// One resource of the agent's.
+#[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Claim {
     /// Whether something was there before the agent first wrote it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) was_there: bool,
     /// As it was left; `None` where a run was interrupted before that was known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) left: Option<Left>,
     /// As a run that is under way, or was interrupted, writes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) begun: Option<Begun>,
 }
 

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 use crate::attempt::Attempt;
 use crate::error::{Error, Result};
@@ -20,13 +22,13 @@ pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
 const NAME: &str = "journal.json";
 
 /// A change that has begun.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Journal {
     /// What is tried.
     pub(super) attempt: Attempt,
     /// Why the change is being taken back, if it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) taken_back: Option<String>,
     /// What there was of everything that changes.
     pub(super) kept: BTreeMap<ResourceId, Kept>,
@@ -35,25 +37,22 @@ pub(crate) struct Journal {
 }
 
 /// What there was of one resource.
+#[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Kept {
     /// What was in its place.
+    #[serde_with(skip_apply)]
     pub(super) was: Was,
     /// What is to be run when it is put back.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) commands: Vec<Vec<String>>,
     /// What was noted about it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) stamps: Vec<(Stamp, Option<String>)>,
     /// How systemd had it, if it is a unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) unit: Option<UnitWas>,
     /// The UID of the pod that ran, if it is the file of a static one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<String>,
     /// Whether that pod stays, and its containers only are started anew.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) restarts_pod: bool,
 }
 

@@ -13,6 +13,7 @@ use kops_agent_plan::resource::{
     BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
 };
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::clock::of_micros;
 use super::commands::Commands;
@@ -76,12 +77,12 @@ struct Refusal {
     text: String,
 }
 
+#[skip_serializing_none]
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct RecordedUnit {
     enabled: bool,
     running: bool,
     /// When its process was started, in microseconds since 1970; what is started from here on is younger than any file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     started: Option<u64>,
     /// Whether a file of it was changed since systemd was last told to read them all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_with::apply;
 
 /// Begins the annotations that record versions; the add-on's name follows.
 pub const ANNOTATION_PREFIX: &str = "addons.k8s.io/";
@@ -13,20 +14,20 @@ pub const ANNOTATION_PREFIX: &str = "addons.k8s.io/";
 const GENERATION: i64 = 1;
 
 /// A version of an add-on.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ChannelVersion {
     /// The channel it is of. Nothing is decided by it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
     /// The entry's id.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub id: String,
     /// The manifest's hash.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub manifest_hash: String,
     /// The generation of what has applied it.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub system_generation: i64,
 }
 

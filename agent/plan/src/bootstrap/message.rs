@@ -11,8 +11,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
+use serde_with::apply;
 
 use kops_agent_spec::SpecError;
+use kops_agent_spec::omit::is_zero;
 
 /// The one version there is.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
@@ -58,14 +60,14 @@ pub struct ChallengeRequest {
 }
 
 /// What a machine is answered.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BootstrapResponse {
     /// For each name, a certificate in PEM.
-    #[serde(rename = "Certs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(rename = "Certs")]
     pub certs: BTreeMap<String, String>,
     /// Its configuration, if it asked for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_config: Option<ServedNodeConfig>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_with::{apply, skip_serializing_none};
 
 use crate::redaction::manifest::Manifest;
 use crate::resolve::NodeConfig;
@@ -16,7 +17,7 @@ use kops_agent_spec::{ContainerEnvVar, Quantity};
 use super::paths;
 
 /// A pod.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pod {
     #[serde(rename = "apiVersion")]
@@ -27,34 +28,32 @@ pub(super) struct Pod {
 }
 
 /// A pod's name, labels and annotations.
-#[derive(Clone, Debug, Default, Serialize)]
+#[apply(BTreeMap => #[serde(skip_serializing_if = "BTreeMap::is_empty")])]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Metadata {
     pub(super) name: String,
     pub(super) namespace: &'static str,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) labels: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) annotations: BTreeMap<String, String>,
 }
 
 /// What a pod runs, and how.
-#[derive(Clone, Debug, Default, Serialize)]
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodSpec {
+    #[serde_with(skip_apply)]
     pub(super) host_network: bool,
+    #[serde_with(skip_apply)]
     pub(super) containers: Entries<Container>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) priority_class_name: Option<&'static str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tolerations: Vec<Toleration>,
-    #[serde(skip_serializing_if = "Entries::is_empty")]
     pub(super) volumes: Entries<Volume>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) security_context: Option<PodSecurityContext>,
 }
 
 /// A pod's own containers or volumes, and after them those that the state store adds, as it has them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entries<T> {
     own: Vec<T>,
     stored: Vec<Value>,
@@ -76,10 +75,6 @@ impl<T> Entries<T> {
     pub(super) fn extend_stored(&mut self, entries: &[Value]) {
         self.stored.extend_from_slice(entries);
     }
-
-    fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.stored.is_empty()
-    }
 }
 
 impl<T: Serialize> Serialize for Entries<T> {
@@ -96,40 +91,35 @@ impl<T: Serialize> Serialize for Entries<T> {
 }
 
 /// A container.
-#[derive(Clone, Debug, Default, Serialize)]
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Container {
+    #[serde_with(skip_apply)]
     pub(super) name: String,
+    #[serde_with(skip_apply)]
     pub(super) image: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) command: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) args: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) env: Vec<EnvVar>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ports: Vec<ContainerPort>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) liveness_probe: Option<Probe>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) readiness_probe: Option<Probe>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) startup_probe: Option<Probe>,
+    #[serde_with(skip_apply)]
     pub(super) resources: Resources,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) security_context: Option<SecurityContext>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) volume_mounts: Vec<VolumeMount>,
 }
 
 /// An environment variable.
-#[derive(Clone, Debug, Serialize)]
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct EnvVar {
+    #[serde_with(skip_apply)]
     name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     value: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     value_from: Option<Value>,
 }
 
@@ -151,48 +141,42 @@ impl From<&ContainerEnvVar> for EnvVar {
 }
 
 /// A port that a container listens on.
-#[derive(Clone, Debug, Default, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ContainerPort {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<&'static str>,
     pub(super) container_port: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) host_port: Option<i32>,
 }
 
 /// How kubelet asks whether a container is well.
-#[derive(Clone, Debug, Default, Serialize)]
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Probe {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) http_get: Option<HttpGet>,
-    #[serde(skip_serializing_if = "is_zero")]
     pub(super) initial_delay_seconds: i32,
-    #[serde(skip_serializing_if = "is_zero")]
     pub(super) timeout_seconds: i32,
-    #[serde(skip_serializing_if = "is_zero")]
     pub(super) period_seconds: i32,
-    #[serde(skip_serializing_if = "is_zero")]
     pub(super) failure_threshold: i32,
 }
 
 /// A request that a healthy container answers.
-#[derive(Clone, Debug, Default, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct HttpGet {
     pub(super) host: &'static str,
     pub(super) path: &'static str,
     pub(super) port: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scheme: Option<&'static str>,
 }
 
 /// What a container asks of the node, and what it may use at most.
-#[derive(Clone, Debug, Default, Serialize)]
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Resources {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) requests: BTreeMap<&'static str, Quantity>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) limits: BTreeMap<&'static str, Quantity>,
 }
 
@@ -220,29 +204,27 @@ impl Resources {
 }
 
 /// Rights of one container.
-#[derive(Clone, Debug, Default, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SecurityContext {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) privileged: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run_as_non_root: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run_as_user: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) run_as_group: Option<i64>,
 }
 
 /// Rights of a whole pod.
-#[derive(Clone, Debug, Default, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodSecurityContext {
-    #[serde(rename = "seLinuxOptions", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "seLinuxOptions")]
     pub(super) selinux_options: Option<SelinuxOptions>,
 }
 
 /// An SELinux context.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SelinuxOptions {
     #[serde(rename = "type")]
     pub(super) selinux_type: &'static str,
@@ -250,15 +232,15 @@ pub(super) struct SelinuxOptions {
 }
 
 /// A taint that the pod bears.
-#[derive(Clone, Debug, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Toleration {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<&'static str>,
     pub(super) operator: &'static str,
 }
 
 /// Something of the node's that the pod sees.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Volume {
     pub(super) name: String,
@@ -266,15 +248,16 @@ pub(super) struct Volume {
 }
 
 /// A path of the node's.
-#[derive(Clone, Debug, Serialize)]
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct HostPath {
     pub(super) path: String,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "type")]
     pub(super) path_type: Option<&'static str>,
 }
 
 /// Where a container sees a volume.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VolumeMount {
     pub(super) name: String,

@@ -1,6 +1,7 @@
 //! One step of a plan: to what it is done, when, and what.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::resource::{Kind, ResourceId};
 use crate::static_pod::is_manifest;
@@ -104,6 +105,7 @@ pub enum Action {
 }
 
 /// One thing that a step does to its resource.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
@@ -112,7 +114,6 @@ pub enum Change {
         /// The property, by its name in the resource.
         field: String,
         /// Its present value; `None` where the resource is not there yet.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<String>,
         /// The value it gets.
         to: String,
@@ -125,12 +126,10 @@ pub enum Change {
     /// Write bytes that are not shown.
     WriteBytes {
         /// SHA-256 of what is there; `None` where nothing is, or where it is not comparable.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<String>,
         /// What is written: `sha256 …`, or a member of an archive.
         to: String,
         /// The URL from which it is downloaded.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         url: Option<String>,
     },
     /// Write content that may not be shown, or that is only made while applying.

@@ -1,6 +1,8 @@
 //! Files, directories and links, and what is in a file.
 
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::Mode;
 use crate::base64_text;
@@ -39,18 +41,17 @@ impl Content {
 }
 
 /// Where a file's bytes come from when they are downloaded.
+#[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetContent {
     /// The publisher's URL, or the mirror's where the cluster names one.
+    #[serde_with(skip_apply)]
     pub url: String,
     /// Where else the same bytes are, in the order in which to try if the URL does not serve them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<String>,
     /// Lower-case hexadecimal SHA-256 of what the URL serves; `None` as long as only the publisher knows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// Path inside the archive that the URL serves; `None` where the download is the file itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! What else a machine has: packages, accounts, file systems, images, names.
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 /// A package of the distribution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,7 @@ pub struct Group {
 }
 
 /// A file system on a device of its own.
+#[apply(Vec => #[serde(default, skip_serializing_if = "Vec::is_empty")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
@@ -54,10 +56,8 @@ pub struct Mount {
     /// File system to make on a blank device, and to mount.
     pub filesystem: String,
     /// Options for making the file system.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub format_options: Vec<String>,
     /// Options for mounting it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_options: Vec<String>,
     /// Whether it is mounted whenever the machine boots, before anything uses it.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
@@ -106,12 +106,12 @@ pub struct HostsEntry {
 }
 
 /// A kernel module to load now and at every boot. One that the kernel has built in, or lacks, is no failure.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelModule {
     /// The module's name.
     pub name: String,
     /// The package to install where the kernel lacks the module.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
 }
 

@@ -1,17 +1,18 @@
 //! Units of systemd.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::{Kind, ResourceId};
 
 /// A systemd unit.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unit {
     /// The unit's name with its suffix (`kubelet.service`).
     pub name: String,
     /// The unit file; `None` where the distribution brings it and only its state is managed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Whether it starts at boot.
     pub enabled: bool,

@@ -4,134 +4,98 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_with::{apply, skip_serializing_none};
 
 use crate::desired::paths;
 use crate::resolve::{NodeConfig, Taint};
 use kops_agent_spec::Duration;
 use kops_agent_spec::omit::is_zero;
 
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct KubeletConfiguration {
+    #[serde_with(skip_apply)]
     api_version: &'static str,
+    #[serde_with(skip_apply)]
     kind: &'static str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_unsafe_sysctls: Vec<String>,
+    #[serde_with(skip_apply)]
     authentication: Authentication,
+    #[serde_with(skip_apply)]
     authorization: Authorization,
-    #[serde(skip_serializing_if = "String::is_empty")]
     cgroup_driver: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     cgroup_root: String,
-    #[serde(rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "clusterDNS")]
     cluster_dns: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     cluster_domain: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     container_log_max_files: Option<i32>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     container_log_max_size: String,
+    #[serde_with(skip_apply)]
     container_runtime_endpoint: String,
-    #[serde(rename = "cpuCFSQuota", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cpuCFSQuota")]
     cpu_cfs_quota: Option<bool>,
-    #[serde(rename = "cpuCFSQuotaPeriod", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cpuCFSQuotaPeriod")]
     cpu_cfs_quota_period: Option<Duration>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     cpu_manager_policy: String,
-    #[serde(skip_serializing_if = "CrashLoopBackOff::is_unset")]
     crash_loop_back_off: CrashLoopBackOff,
-    #[serde(skip_serializing_if = "Option::is_none")]
     enable_debugging_handlers: Option<bool>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     enforce_node_allocatable: Vec<String>,
-    #[serde(rename = "eventRecordQPS", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "eventRecordQPS")]
     event_record_qps: Option<i32>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     eviction_hard: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "is_zero")]
     eviction_max_pod_grace_period: i32,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     eviction_minimum_reclaim: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     eviction_pressure_transition_period: Option<Duration>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     eviction_soft: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     eviction_soft_grace_period: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     fail_swap_on: Option<bool>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     feature_gates: BTreeMap<String, bool>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     hairpin_mode: String,
-    #[serde(rename = "imageGCHighThresholdPercent", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "imageGCHighThresholdPercent")]
     image_gc_high_threshold_percent: Option<i32>,
-    #[serde(rename = "imageGCLowThresholdPercent", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "imageGCLowThresholdPercent")]
     image_gc_low_threshold_percent: Option<i32>,
-    #[serde(rename = "imageMaximumGCAge", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "imageMaximumGCAge")]
     image_maximum_gc_age: Option<Duration>,
-    #[serde(skip_serializing_if = "is_zero")]
     kernel_memcg_notification: bool,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     kube_reserved: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     kube_reserved_cgroup: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     kubelet_cgroups: String,
+    #[serde_with(skip_apply)]
     logging: Logging,
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_parallel_image_pulls: Option<i32>,
-    #[serde(skip_serializing_if = "is_zero")]
     max_pods: i32,
-    #[serde(skip_serializing_if = "MemorySwap::is_unset")]
     memory_swap: MemorySwap,
-    #[serde(skip_serializing_if = "is_zero")]
     node_lease_duration_seconds: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     node_status_update_frequency: Option<Duration>,
-    #[serde(rename = "podCIDR", skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "podCIDR")]
     pod_cidr: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pod_pids_limit: Option<i64>,
-    #[serde(skip_serializing_if = "is_zero")]
     protect_kernel_defaults: bool,
-    #[serde(rename = "providerID", skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "providerID")]
     provider_id: String,
-    #[serde(skip_serializing_if = "is_zero")]
     read_only_port: i32,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     register_with_taints: Vec<WrittenTaint>,
-    #[serde(rename = "registryPullQPS", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "registryPullQPS")]
     registry_pull_qps: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     resolv_conf: Option<String>,
-    #[serde(skip_serializing_if = "is_zero")]
     rotate_certificates: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     seccomp_default: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serialize_image_pulls: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     shutdown_grace_period: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     shutdown_grace_period_critical_pods: Option<Duration>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     static_pod_path: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     system_cgroups: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     system_reserved: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     system_reserved_cgroup: String,
+    #[serde_with(skip_apply)]
     tls_cert_file: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     tls_cipher_suites: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     tls_min_version: String,
+    #[serde_with(skip_apply)]
     tls_private_key_file: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     topology_manager_policy: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     volume_plugin_dir: String,
 }
 
@@ -142,9 +106,9 @@ struct Authentication {
     x509: X509,
 }
 
+#[skip_serializing_none]
 #[derive(Serialize)]
 struct Enabled {
-    #[serde(skip_serializing_if = "Option::is_none")]
     enabled: Option<bool>,
 }
 
@@ -159,32 +123,20 @@ struct Authorization {
     mode: String,
 }
 
-#[derive(Serialize)]
+#[skip_serializing_none]
+#[derive(Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CrashLoopBackOff {
-    #[serde(skip_serializing_if = "Option::is_none")]
     max_container_restart_period: Option<Duration>,
 }
 
-impl CrashLoopBackOff {
-    fn is_unset(&self) -> bool {
-        self.max_container_restart_period.is_none()
-    }
-}
-
-#[derive(Serialize)]
+#[derive(Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct MemorySwap {
     swap_behavior: String,
 }
 
-impl MemorySwap {
-    fn is_unset(&self) -> bool {
-        self.swap_behavior.is_empty()
-    }
-}
-
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 struct WrittenTaint {
     effect: String,
     key: String,
