@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response};
 
-use crate::gcs::unescaped;
-use crate::stand_in_api::{StandInApi, header, parameters, said};
+use crate::objects::{Entry, entries, names};
+use crate::stand_in_api::{StandInApi, header, parameters, said, unescaped};
 
 /// The account that there is.
 pub const ACCOUNT: &str = "kopsstate";
@@ -184,33 +184,23 @@ fn refused(status: u16, code: &str) -> Response<String> {
 fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
     let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
     let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));
-    let mut names = Vec::new();
-    collect(folder, folder, &mut names);
-    names.sort();
-    let mut entries: Vec<(String, bool)> = names
-        .into_iter()
-        .filter(|name| name.starts_with(prefix))
-        .map(|name| match name[prefix.len()..].find(delimiter).filter(|_| !delimiter.is_empty()) {
-            Some(at) => (format!("{prefix}{}{delimiter}", &name[prefix.len()..prefix.len() + at]), true),
-            None => (name, false),
-        })
-        .collect();
-    entries.dedup();
+    let entries = entries(&names(folder), prefix, delimiter);
     let start = parameter("marker").parse().unwrap_or(0);
     let most = parameter("maxresults").parse().map_or(state.page, |most: usize| most.min(state.page));
     let page = entries.iter().skip(start).take(most);
     let mut blobs = String::new();
-    for (name, is_prefix) in page {
-        let name_xml = name.replace('&', "&amp;").replace('<', "&lt;");
-        let _written = if *is_prefix {
-            write!(blobs, "<BlobPrefix><Name>{name_xml}</Name></BlobPrefix>")
-        } else {
-            let length = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
-            write!(
-                blobs,
-                "<Blob><Name>{name_xml}</Name><Properties><Etag>0x8D{length:X}</Etag><Content-Length>{length}</Content-Length>\
-                 <BlobType>BlockBlob</BlobType></Properties><OrMetadata /></Blob>"
-            )
+    for entry in page {
+        let name_xml = entry.name().replace('&', "&amp;").replace('<', "&lt;");
+        let _written = match entry {
+            Entry::Folder(_) => write!(blobs, "<BlobPrefix><Name>{name_xml}</Name></BlobPrefix>"),
+            Entry::Object(name) => {
+                let length = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
+                write!(
+                    blobs,
+                    "<Blob><Name>{name_xml}</Name><Properties><Etag>0x8D{length:X}</Etag><Content-Length>{length}</Content-Length>\
+                     <BlobType>BlockBlob</BlobType></Properties><OrMetadata /></Blob>"
+                )
+            }
         };
     }
     let goes_on = start + most < entries.len() || state.mood == Mood::Endless;
@@ -219,16 +209,4 @@ fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> Strin
         "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults><Prefix>{prefix}</Prefix>\
          <Blobs>{blobs}</Blobs><NextMarker>{next}</NextMarker></EnumerationResults>"
     )
-}
-
-/// The names of all blobs below a folder.
-fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            collect(root, &path, names);
-        } else if let Ok(name) = path.strip_prefix(root) {
-            names.push(name.display().to_string());
-        }
-    }
 }

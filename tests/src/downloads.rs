@@ -18,8 +18,8 @@ use hyper::header::{
 };
 use hyper::service::Service;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use sha2::{Digest, Sha256};
 
+use crate::digest::sha256_hex;
 use crate::loopback::{Identity, LoopbackServer};
 use crate::stand_ins::Releases;
 use body::DownloadBody;
@@ -172,7 +172,7 @@ impl Shelf {
     fn new(downloads: BTreeMap<String, Vec<u8>>, late: Duration) -> Shelf {
         let mut files = BTreeMap::new();
         for (path, content) in downloads {
-            let sha256 = hex_sha256(&content);
+            let sha256 = sha256_hex(&content);
             files.insert(format!("{path}.sha256"), File::new(sha256.into_bytes()));
             files.insert(path, File::new(content));
         }
@@ -229,7 +229,7 @@ impl Shelf {
 
 impl File {
     fn new(content: Vec<u8>) -> File {
-        File { etag: format!("\"{}\"", hex_sha256(&content)), content: Bytes::from(content) }
+        File { etag: format!("\"{}\"", sha256_hex(&content)), content: Bytes::from(content) }
     }
 }
 
@@ -310,8 +310,4 @@ impl Service<Request<Incoming>> for Mirror {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn hex_sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }

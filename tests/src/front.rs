@@ -16,7 +16,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::gcs;
+use crate::stand_in_api::unescaped;
 
 /// How often a held request looks whether its fault is over.
 const POLL: Duration = Duration::from_millis(50);
@@ -67,7 +67,7 @@ pub enum Answer {
 impl Answer {
     /// The file that the request's path names in the first of these folders that has it.
     pub fn first_file(head: &Head, folders: &[PathBuf]) -> Answer {
-        let path = gcs::unescaped(head.path());
+        let path = unescaped(head.path());
         let relative: PathBuf = Path::new(path.trim_start_matches('/')).components().collect();
         let file = folders.iter().map(|folder| folder.join(&relative)).find(|file| file.is_file());
         file.map_or(Answer::Text(404, String::new()), Answer::File)

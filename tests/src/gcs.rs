@@ -3,7 +3,7 @@
 //!
 //! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::front::{Answer, Head};
 use crate::google_account::ServiceAccount;
-use crate::stand_in_api::{StandInApi, said};
+use crate::objects::{Entry, entries, names};
+use crate::stand_in_api::{StandInApi, said, unescaped};
 
 /// The token that an account's key is given.
 pub const TOKEN: &str = "the-token-of-the-service-account";
@@ -123,46 +124,16 @@ fn list(bucket: &Path, query: &BTreeMap<String, String>) -> String {
     let parameter = |name: &str| query.get(name).map_or("", String::as_str);
     let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));
     let (start, end) = (parameter("startOffset"), parameter("endOffset"));
-    let mut names = Vec::new();
-    collect(bucket, bucket, &mut names);
-    names.sort();
-    names.retain(|name| {
-        name.starts_with(prefix) && name.as_str() >= start && (end.is_empty() || name.as_str() < end)
-    });
-    let (mut items, mut prefixes) = (Vec::new(), BTreeSet::new());
-    for name in names {
-        let rest = &name[prefix.len()..];
-        match rest.find(delimiter).filter(|_| !delimiter.is_empty()) {
-            Some(at) => drop(prefixes.insert(format!("{prefix}{}{delimiter}", &rest[..at]))),
-            None => items.push(json!({ "name": name, "generation": "1" })),
+    let mut names = names(bucket);
+    names.retain(|name| name.as_str() >= start && (end.is_empty() || name.as_str() < end));
+    let (mut items, mut prefixes) = (Vec::new(), Vec::new());
+    for entry in entries(&names, prefix, delimiter) {
+        match entry {
+            Entry::Folder(name) => prefixes.push(name),
+            Entry::Object(name) => items.push(json!({ "name": name, "generation": "1" })),
         }
     }
     json!({ "items": items, "prefixes": prefixes }).to_string()
-}
-
-/// The names of all objects below a folder.
-fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            collect(root, &path, names);
-        } else if let Ok(name) = path.strip_prefix(root) {
-            names.push(name.display().to_string());
-        }
-    }
-}
-
-/// A path of which some bytes are written as `%2F`.
-pub fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let hex = (first == b'%').then(|| after.get(..2)).flatten();
-        let byte = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

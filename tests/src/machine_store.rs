@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use flate2::Compression;
 use serde_yaml::Value;
-use sha2::{Digest as _, Sha256};
 
+use crate::digest::sha256_hex;
 use crate::example_keys::make_keysets;
 use crate::example_store::{ExampleStore, releases};
 use crate::machine_metadata::Cloud;
@@ -61,7 +61,7 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
     for (path, content) in downloads {
         let file = folder.join(path.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap_or(folder))?;
-        let sum: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = sha256_hex(&content);
         fs::write(&file, content).with_context(|| format!("writing {}", file.display()))?;
         fs::write(format!("{}.sha256", file.display()), sum)?;
     }

@@ -14,8 +14,8 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::Service;
 use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use crate::digest::sha256_hex;
 use crate::loopback::LoopbackServer;
 use crate::stand_ins::OWN_ARCHITECTURE;
 
@@ -120,6 +120,5 @@ fn descriptor(kind: &str, content: &[u8]) -> Value {
 }
 
 fn digest(content: &[u8]) -> String {
-    let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256_hex(content))
 }

@@ -143,8 +143,8 @@ impl Policy {
 /// Whether a request lists what is below a prefix.
 fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
     let query = context.uri().query().unwrap_or_default();
-    let prefix = query.split('&').find_map(|parameter| parameter.strip_prefix("prefix=")).unwrap_or_default();
-    prefix.replace("%2F", "/").starts_with(below)
+    let prefix = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "prefix");
+    prefix.map(|(_, prefix)| prefix).unwrap_or_default().starts_with(below)
 }
 
 struct Access(Arc<Policy>);

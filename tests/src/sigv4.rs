@@ -3,8 +3,6 @@
 //!
 //! Source: "Create a signed AWS API request" in the IAM User Guide; HMAC: RFC 2104.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
 
 /// A request, as far as it is signed.
@@ -47,15 +45,15 @@ impl Signable<'_> {
             self.method,
             self.query,
             self.signed_headers(),
-            hex(&Sha256::digest(self.body))
+            hex::encode(Sha256::digest(self.body))
         );
         let scope = self.scope();
         let to_sign =
-            format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", self.date, hex(&Sha256::digest(canonical)));
+            format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", self.date, hex::encode(Sha256::digest(canonical)));
         let key = scope
             .split('/')
             .fold(format!("AWS4{secret}").into_bytes(), |key, part| hmac(&key, part.as_bytes()));
-        hex(&hmac(&key, to_sign.as_bytes()))
+        hex::encode(hmac(&key, to_sign.as_bytes()))
     }
 }
 
@@ -68,14 +66,6 @@ fn hmac(key: &[u8], data: &[u8]) -> Vec<u8> {
     }
     let inner = Sha256::digest([&block.map(|byte| byte ^ 0x36), data].concat());
     Sha256::digest([&block.map(|byte| byte ^ 0x5c), inner.as_slice()].concat()).to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
 
 use crate::loopback::LoopbackServer;
 
@@ -133,4 +134,9 @@ pub(crate) fn parameters(request: &Request<Incoming>) -> BTreeMap<String, String
 pub(crate) async fn form(request: Request<Incoming>) -> BTreeMap<String, String> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     form_urlencoded::parse(&body).into_owned().collect()
+}
+
+/// A path of a request's URL, without its escapes.
+pub(crate) fn unescaped(path: &str) -> String {
+    percent_decode_str(path).decode_utf8_lossy().into_owned()
 }

@@ -54,7 +54,7 @@ async fn large_downloads_are_never_held_in_memory() {
     let files = FILES.map(|name| {
         let mut hasher = sha2::Sha256::new();
         (0..SIZE / 65536).for_each(|_| hasher.update(vec![name.as_bytes()[0]; 65536]));
-        let hash: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(hasher.finalize());
         asset(&format!("/{name}"), &format!("{url}/{name}"), &hash, None)
     });
     let before = peak_kb();

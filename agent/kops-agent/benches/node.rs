@@ -17,11 +17,11 @@ use kops_agent_plan::desired::desired;
 use kops_agent_plan::resolve::{Inputs, resolve};
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, parse_yaml};
+use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_keys::make_keysets;
 use kops_agent_tests::example_store::{CONFIG_BASE, ExampleStore, releases};
 use nix::sys::resource::{UsageWho, getrusage};
-use sha2::{Digest, Sha256};
 
 const GROUP: &str = "control-plane-eu-west-1a";
 const LARGE: usize = 256 << 20;
@@ -284,7 +284,7 @@ fn agent(store: &ExampleStore, verb: &str) -> Command {
 fn enlarge(files: &mut BTreeMap<String, Vec<u8>>) {
     let kubelet = files.keys().find(|path| path.ends_with("/amd64/kubelet")).unwrap().clone();
     let bytes = vec![0x5a; LARGE];
-    let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = sha256_hex(&bytes);
     files.insert(format!("{kubelet}.sha256"), hash.into_bytes());
     files.insert(kubelet, bytes);
 }

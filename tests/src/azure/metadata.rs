@@ -19,6 +19,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{RESOURCE_GROUP, SUBSCRIPTION, resource_id};
 use crate::authority::common_name;
+use crate::digest::sha256_hex;
 use crate::metadata::{Guard, Metadata};
 
 /// The objects that are named: signed data, data, SHA-256, RSA, and the attributes of a signer.
@@ -125,9 +126,7 @@ impl MetadataService {
     /// # Errors
     /// If it cannot be signed.
     pub fn sign(&self, document: &Document<'_>) -> anyhow::Result<String> {
-        let nonce: String =
-            Sha256::digest(document.body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        self.sign_for(&nonce, document)
+        self.sign_for(&sha256_hex(document.body)[..32], document)
     }
 
     /// The same for a nonce, which need not be of the document's body.

@@ -14,8 +14,8 @@ use hyper::{Method, Request, Response};
 use serde_json::{Value, json};
 
 use super::{ACCOUNT, KEYSTONE, REVOKED, TOKEN, token};
-use crate::gcs::unescaped;
-use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
+use crate::objects::{Entry, entries, names};
+use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said, unescaped};
 
 /// How it is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,25 +187,14 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
 fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
     let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
     let (prefix, delimiter, marker) = (parameter("prefix"), parameter("delimiter"), parameter("marker"));
-    let mut names = Vec::new();
-    collect(folder, folder, &mut names);
-    names.sort();
-    let mut entries: Vec<(String, bool)> = names
-        .into_iter()
-        .filter(|name| name.starts_with(prefix))
-        .map(|name| match name[prefix.len()..].find(delimiter).filter(|_| !delimiter.is_empty()) {
-            Some(at) => (format!("{prefix}{}{delimiter}", &name[prefix.len()..prefix.len() + at]), true),
-            None => (name, false),
-        })
-        .collect();
-    entries.dedup();
+    let entries = entries(&names(folder), prefix, delimiter);
     let is_after = |name: &str| name > marker || state.mood == Mood::Endless;
     let most = parameter("limit").parse().map_or(state.page, |most: usize| most.min(state.page));
-    let page = entries.iter().filter(|(name, _)| is_after(name)).take(most);
+    let page = entries.iter().filter(|entry| is_after(entry.name())).take(most);
     let page: Vec<Value> = page
-        .map(|(name, is_prefix)| match is_prefix {
-            true => json!({ "subdir": name }),
-            false => {
+        .map(|entry| match entry {
+            Entry::Folder(name) => json!({ "subdir": name }),
+            Entry::Object(name) => {
                 let bytes = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
                 json!({"name": name, "hash": format!("{bytes:032x}"), "bytes": bytes, "content_type": "binary/octet-stream",
                        "last_modified": "2026-08-22T10:00:00.000000"})
@@ -213,16 +202,4 @@ fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> Strin
         })
         .collect();
     json!(page).to_string()
-}
-
-/// The names of all objects below a folder.
-fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            collect(root, &path, names);
-        } else if let Ok(name) = path.strip_prefix(root) {
-            names.push(name.display().to_string());
-        }
-    }
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use kops_agent_tests::digest::sha256_hex;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::cluster::{Cluster, id};
 use crate::controller::Controller;
@@ -94,7 +94,7 @@ impl<'a> Addons<'a> {
 
 /// The hash of a manifest.
 pub fn hash(manifest: &str) -> String {
-    Sha256::digest(manifest.trim().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(manifest.trim().as_bytes())
 }
 
 /// A manifest of one ConfigMap.

@@ -7,6 +7,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 
 use crate::example::{Ended, Machine};
+use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{NODES, releases};
 use kops_agent_tests::loopback::Identity;
@@ -44,16 +45,11 @@ fn node_with_bucket() -> Machine {
     for (path, bytes) in stand_ins() {
         let file = bucket.join(path.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let hash = sha256(&bytes);
+        let hash = sha256_hex(&bytes);
         fs::write(&file, bytes).unwrap();
         fs::write(format!("{}.sha256", file.display()), hash).unwrap();
     }
     node
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
@@ -96,7 +92,7 @@ fn what_a_bucket_lacks_or_does_not_give_is_said() {
 
 /// A file of the hashes of all downloads below this URL.
 fn hashes_below(node: &Machine, url: &str) -> String {
-    let lines = stand_ins().into_iter().map(|(path, bytes)| format!("{}  {url}{path}\n", sha256(&bytes)));
+    let lines = stand_ins().into_iter().map(|(path, bytes)| format!("{}  {url}{path}\n", sha256_hex(&bytes)));
     let file = node.folder().join("hashes");
     fs::write(&file, lines.collect::<String>()).unwrap();
     file.display().to_string()

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use crate::example::{Ended, Machine};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES, releases};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -124,10 +125,8 @@ fn a_repair_whose_change_cannot_be_prepared_mends_the_last_good_state() {
     let containerd = read(&node, CONTAINERD);
     let repository = node.downloads().url();
     node.cluster.edit("cluster-completed.spec", &repository, "http://127.0.0.1:1").unwrap();
-    let sha256 =
-        |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
     let hashes = node.folder().join("hashes");
-    let of = |(path, bytes): (String, Vec<u8>)| format!("{}  http://127.0.0.1:1{path}\n", sha256(&bytes));
+    let of = |(path, bytes): (String, Vec<u8>)| format!("{}  http://127.0.0.1:1{path}\n", sha256_hex(&bytes));
     fs::write(&hashes, releases().stand_ins().unwrap().into_iter().map(of).collect::<String>()).unwrap();
     let flags = ["--download-patience=0", "--asset-hashes", hashes.to_str().unwrap()];
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {

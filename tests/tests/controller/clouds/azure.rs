@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::azure::metadata::{Document, MetadataService, metadata};
 use kops_agent_tests::azure::{Azure, Machine, resource_id};
-use sha2::{Digest as _, Sha256};
+use kops_agent_tests::digest::sha256_hex;
 use tempfile::NamedTempFile;
 
 use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
@@ -110,8 +110,7 @@ impl Ground for AzureCloud {
         let [_, _, proof] = words[..] else { panic!("{token}") };
         if proof != vm_id {
             let document = STANDARD.decode(proof).unwrap();
-            let nonce: String =
-                Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            let nonce = &sha256_hex(body)[..32];
             for part in [nonce.as_bytes(), vm_id.as_bytes()] {
                 assert!(document.windows(part.len()).any(|window| window == part), "{token}");
             }

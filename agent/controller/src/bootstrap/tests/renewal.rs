@@ -411,8 +411,7 @@ async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown()
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].text.starts_with(&begins), "{lines:?}");
         let (_, pem) = x509_parser::pem::parse_x509_pem(shown.certificate.as_bytes()).unwrap();
-        let serial: String =
-            pem.parse_x509().unwrap().raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+        let serial = pem.parse_x509().unwrap().raw_serial_as_string().replace(':', "");
         // What TLS has turned away was not read any further.
         let serial = if last == 3 { "serial=".to_owned() } else { format!("serial={serial}") };
         for field in fields.iter().chain([&serial.as_str()]) {

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::derive::{self, AssetHashes};
 use kops_agent_plan::desired::desired;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resolve::{Inputs, Problems, resolve};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_spec::facts::Facts;
@@ -18,7 +19,6 @@ use kops_agent_spec::{
     BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, parse_yaml,
 };
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 macro_rules! clouds {
     ($($name:literal),*) => {
@@ -227,7 +227,7 @@ impl AssetHashes for HashOfUrl {
 
 /// The hash that the download at this URL has here.
 pub fn hash_of_url(url: &str) -> String {
-    Sha256::digest(url).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(url.as_bytes())
 }
 
 /// The certificate of a keyset as PEM: the same for all but for the name in it, so that one in the place of

@@ -1,0 +1,55 @@
+//! The objects of a bucket that is a folder, as stores list them.
+
+use std::fs;
+use std::path::Path;
+
+/// An entry of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// An object of this name.
+    Object(String),
+    /// What several objects' names begin with, up to a delimiter.
+    Folder(String),
+}
+
+impl Entry {
+    /// Its name in a list.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Entry::Object(name) | Entry::Folder(name) => name,
+        }
+    }
+}
+
+/// The names of all objects, in their order.
+pub(crate) fn names(bucket: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    collect(bucket, bucket, &mut names);
+    names.sort();
+    names
+}
+
+fn collect(bucket: &Path, folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(bucket, &path, names);
+        } else if let Ok(name) = path.strip_prefix(bucket) {
+            names.push(name.display().to_string());
+        }
+    }
+}
+
+/// What a list has of the names that begin with a prefix; where there is a delimiter, no more of each than up to the next one.
+pub(crate) fn entries(names: &[String], prefix: &str, delimiter: &str) -> Vec<Entry> {
+    let entry = |name: &String| {
+        let rest = name.strip_prefix(prefix)?;
+        Some(match rest.find(delimiter).filter(|_| !delimiter.is_empty()) {
+            Some(at) => Entry::Folder(format!("{prefix}{}{delimiter}", &rest[..at])),
+            None => Entry::Object(name.clone()),
+        })
+    };
+    let mut entries: Vec<Entry> = names.iter().filter_map(entry).collect();
+    entries.dedup();
+    entries
+}
