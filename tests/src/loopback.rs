@@ -37,6 +37,34 @@ pub struct LoopbackServer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What answers requests, on a thread of its own.
+pub trait Answers:
+    Service<
+        Request<Incoming>,
+        Response = Response<Self::Sent>,
+        Error: Into<Box<dyn Error + Send + Sync>>,
+        Future: Send,
+    > + Send
+    + 'static
+{
+    /// The body of its answers.
+    type Sent: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+}
+
+impl<S, B> Answers for S
+where
+    S: Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error: Into<Box<dyn Error + Send + Sync>>,
+            Future: Send,
+        > + Send
+        + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Sent = B;
+}
+
 /// A TLS server's certificate and key.
 pub struct Identity {
     /// The certificate for 127.0.0.1 and localhost, signed by itself.
@@ -119,14 +147,9 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If there is no free port or no thread to be had.
-    pub fn start<S, B>(name: &str, service: S) -> anyhow::Result<LoopbackServer>
+    pub fn start<S>(name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers + Clone,
     {
         LoopbackServer::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, service)
     }
@@ -135,14 +158,9 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If the address or a thread is not to be had.
-    pub fn start_at<S, B>(address: SocketAddr, name: &str, service: S) -> anyhow::Result<LoopbackServer>
+    pub fn start_at<S>(address: SocketAddr, name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers + Clone,
     {
         let socket = Socket::bind(address).context("finding a free port")?;
         LoopbackServer::start_on(name, socket, move |_| service.clone())
@@ -152,15 +170,10 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If there is no thread to be had.
-    pub fn start_on<F, S, B>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
+    pub fn start_on<F, S>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
     where
         F: Fn(IpAddr) -> S + Send + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers,
     {
         LoopbackServer::run(socket, name, "http", async move |listener, connections| {
             loop {
@@ -175,14 +188,9 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If there is no free port or no thread to be had.
-    pub fn start_tls<S, B>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
+    pub fn start_tls<S>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
     where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers + Clone,
     {
         LoopbackServer::start_tls_for(name, identity, None, move |_| service.clone())
     }
@@ -192,7 +200,7 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If there is no free port or no thread to be had, or the authority is none.
-    pub fn start_tls_for<F, S, B>(
+    pub fn start_tls_for<F, S>(
         name: &str,
         identity: &Identity,
         of_clients: Option<&str>,
@@ -200,12 +208,7 @@ impl LoopbackServer {
     ) -> anyhow::Result<LoopbackServer>
     where
         F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers,
     {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         LoopbackServer::start_tls_for_at(address, name, identity, of_clients, service_for)
@@ -215,7 +218,7 @@ impl LoopbackServer {
     ///
     /// # Errors
     /// If the address or a thread is not to be had, or the authority is none.
-    pub fn start_tls_for_at<F, S, B>(
+    pub fn start_tls_for_at<F, S>(
         address: SocketAddr,
         name: &str,
         identity: &Identity,
@@ -224,12 +227,7 @@ impl LoopbackServer {
     ) -> anyhow::Result<LoopbackServer>
     where
         F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
-        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Answers,
     {
         let acceptor = identity.acceptor(of_clients)?;
         let socket = Socket::bind(address).context("finding a free port")?;

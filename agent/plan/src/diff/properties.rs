@@ -114,6 +114,19 @@ fn content() -> impl Strategy<Value = Content> {
     ]
 }
 
+fn certificate(name: &str) -> Certificate {
+    Certificate {
+        name: name.into(),
+        signer: "kubernetes-ca".into(),
+        keypair_id: "1".into(),
+        certificate_type: CertificateType::Client,
+        subject: Subject::default(),
+        sans: vec![],
+        issuer: Issuer::Local,
+        include_root: false,
+    }
+}
+
 fn resource() -> impl Strategy<Value = Resource> {
     let mode = prop::sample::select(vec![Mode::FILE, Mode::PRIVATE, Mode::EXECUTABLE]);
     let file = (path(), content(), mode, any::<bool>(), any::<bool>()).prop_map(
@@ -135,19 +148,7 @@ fn resource() -> impl Strategy<Value = Resource> {
         .prop_map(|(name, text, enabled, running, paths)| {
             Unit { text, enabled, running, ..Unit::existing(name) }.restarted_by_files(paths).into()
         });
-    let certificate = name().prop_map(|name| {
-        Certificate {
-            name,
-            signer: "kubernetes-ca".into(),
-            keypair_id: "1".into(),
-            certificate_type: CertificateType::Client,
-            subject: Subject::default(),
-            sans: vec![],
-            issuer: Issuer::Local,
-            include_root: false,
-        }
-        .into()
-    });
+    let certificate = name().prop_map(|name| certificate(&name).into());
     prop_oneof![
         4 => file,
         3 => unit,
@@ -298,16 +299,7 @@ fn files_of_a_certificate_change_with_it() {
         state.add(File::new(path, Content::Certificate(path[1..2].into())));
     }
     for name in ["a", "b"] {
-        state.add(Certificate {
-            name: name.into(),
-            signer: "kubernetes-ca".into(),
-            keypair_id: "1".into(),
-            certificate_type: CertificateType::Client,
-            subject: Subject::default(),
-            sans: vec![],
-            issuer: Issuer::Local,
-            include_root: false,
-        });
+        state.add(certificate(name));
     }
     let mut observed = ObservedState::new();
     apply(&diff(&state, &observed).steps, &state, &mut observed);

@@ -3,7 +3,7 @@
 //! tests say so and pass.
 
 // Reading the corpus is the point of these tests; the crate under test still touches no file.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,7 @@ use std::path::{Path, PathBuf};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, Secret};
 use serde_json::Value;
 
-/// The corpus, beside this checkout or a folder above it.
-fn corpus() -> Option<PathBuf> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .map(|folder| folder.join("shared/conformance"))
-        .find(|folder| folder.join("stores").is_dir());
-    if found.is_none() {
-        eprintln!("skipped: no conformance corpus");
-    }
-    found
-}
+use crate::corpus::corpus;
 
 fn files_below(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut files = Vec::new();

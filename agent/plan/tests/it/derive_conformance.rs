@@ -12,25 +12,7 @@ use kops_agent_plan::derive::{self, Inputs, KnownHashes};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
 
-/// The corpus: where KOPS_AGENT_CONFORMANCE says, or `shared/conformance` beside a folder above us.
-fn corpus() -> Option<PathBuf> {
-    let given = std::env::var_os("KOPS_AGENT_CONFORMANCE").map(PathBuf::from);
-    let found = given.into_iter().chain(
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("shared/conformance")),
-    );
-    let found = found.into_iter().find(|folder| folder.join("stores").is_dir());
-    if found.is_none() {
-        eprintln!("skipped: no conformance corpus; name its folder in KOPS_AGENT_CONFORMANCE");
-    }
-    found
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    paths
-}
+use crate::corpus::{corpus, entries};
 
 fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()

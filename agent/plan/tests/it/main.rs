@@ -8,6 +8,7 @@ mod api;
 mod arbitrary;
 mod clouds;
 mod conformance_stores;
+mod corpus;
 mod derive_conformance;
 mod go_reader;
 mod go_reads_our_yaml;

@@ -3,9 +3,8 @@
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::digital_ocean::{Droplet, Mood};
 
-use super::hetzner::{address, assert_is_for, assert_not_proven, certificates, machine_of};
+use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::digital_ocean::facts::observe_at;
 
 /// A droplet's metadata service.

@@ -1,13 +1,11 @@
 //! Machines on GCE, whose TPM signs: our own node's side, with a real TPM in software, against our own server. Compute Engine,
 //! which knows the TPM's key, is a stand-in.
 
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::{Facts, GceFacts};
 use kops_agent_tests::gce::{Instance, ZONE};
 use kops_agent_tests::swtpm::{Swtpm, Template};
 
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 
 const NODE: &str = "nodes-x1y2";
 
@@ -21,12 +19,6 @@ fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template)
 
 /// The node's side of a machine that says that this is its name, and has this TPM.
 fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
-    let boot: BootConfig = serde_json::from_value(json!({
-        "CloudProvider": "gce", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
-        "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
-                         "CACertificates": world.authority.pem}
-    }))
-    .unwrap();
     let mut facts = Facts::default();
     facts.cloud.gce = Some(GceFacts {
         hostname: format!("{name}.{ZONE}.c.{PROJECT}.internal"),
@@ -34,14 +26,7 @@ fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
         zone: ZONE.into(),
         name: name.into(),
     });
-    KopsController::of(&boot, None, &facts, Duration::ZERO).with_tpm(swtpm.clone())
-}
-
-async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
-    let key = KeyPair::generate().unwrap();
-    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
-    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
-    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
+    KopsController::of(&world.boot_config("gce"), None, &facts, Duration::ZERO).with_tpm(swtpm.clone())
 }
 
 #[tokio::test]

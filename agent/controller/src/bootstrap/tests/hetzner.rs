@@ -3,12 +3,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use kops_agent_plan::bootstrap::challenge::PORT;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::{Facts, HetznerFacts};
 use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Server as Known};
 
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::verify::Peers;
 
 /// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
@@ -34,22 +32,8 @@ fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
 
 /// The node's side of a machine with these facts.
 pub(super) fn machine_of(world: &World, cloud: &str, facts: &Facts, address: IpAddr) -> KopsController {
-    let boot: BootConfig = serde_json::from_value(json!({
-        "CloudProvider": cloud, "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
-        "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
-                         "CACertificates": world.authority.pem}
-    }))
-    .unwrap();
-    KopsController::of(&boot, None, facts, Duration::ZERO).called_back_at(SocketAddr::new(address, PORT))
-}
-
-pub(super) async fn certificates(
-    machine: &KopsController,
-) -> Result<BTreeMap<String, String>, BootstrapError> {
-    let key = KeyPair::generate().unwrap();
-    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
-    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
-    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
+    KopsController::of(&world.boot_config(cloud), None, facts, Duration::ZERO)
+        .called_back_at(SocketAddr::new(address, PORT))
 }
 
 /// Asserts that a certificate is for a subject, and for these addresses.

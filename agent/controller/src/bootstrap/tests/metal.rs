@@ -5,13 +5,11 @@ use std::path::PathBuf;
 
 use kops_agent_plan::bootstrap::host_token::KEY_FILE;
 use kops_agent_plan::identity::host::Host;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use rcgen::PKCS_ECDSA_P256_SHA256;
 
 use super::renewal::{kubelet, renew};
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::authenticate::Authenticator as _;
 use kops_agent_cloud::metal::authenticate::HostAuthenticator;
 use kops_agent_cloud::metal::hosts::HostsUnavailable;
@@ -42,27 +40,15 @@ impl Metal {
 
     /// The node's side of it.
     fn client(&self, world: &World) -> KopsController {
-        let boot: BootConfig = serde_json::from_value(json!({
-            "CloudProvider": "metal", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
-            "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
-                             "CACertificates": world.authority.pem}
-        }))
-        .unwrap();
         let facts = Facts { hostname: self.host.name.clone(), ..Facts::default() };
-        KopsController::of(&boot, None, &facts, Duration::ZERO).for_node_at(self.root.path())
+        KopsController::of(&world.boot_config("metal"), None, &facts, Duration::ZERO)
+            .for_node_at(self.root.path())
     }
 
     async fn token(&self, body: &[u8]) -> String {
         let authenticator = HostAuthenticator::of(self.root.path(), &self.host.name).unwrap();
         authenticator.token(body).await.unwrap().to_str().unwrap().to_owned()
     }
-}
-
-async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
-    let key = KeyPair::generate().unwrap();
-    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
-    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
-    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
 }
 
 #[tokio::test]

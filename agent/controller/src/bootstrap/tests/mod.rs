@@ -32,6 +32,7 @@ use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::azure::AzureCluster;
 use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_spec::BootConfig;
 use kops_agent_tests::authority::Authority;
 use kops_agent_tests::azure::{Azure, RESOURCE_GROUP, SUBSCRIPTION};
 use kops_agent_tests::digital_ocean::DigitalOcean;
@@ -54,7 +55,7 @@ use super::super::metrics::BootstrapMetrics;
 use super::answer::seconds;
 use super::replay::REMEMBERED_FOR;
 use super::*;
-use kops_agent_bootstrap_client::BootstrapError;
+use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::aws;
 use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
 use kops_agent_cloud::aws::instances::Instances;
@@ -369,6 +370,20 @@ impl World {
         format!("https://{NAME}:{}/bootstrap", self.address.port())
     }
 
+    /// The boot config of a node of this cloud that asks this server.
+    fn boot_config(&self, cloud: &str) -> BootConfig {
+        self.boot_config_of(cloud, &[format!("https://{}/", self.address)])
+    }
+
+    /// The same of one that asks these servers.
+    fn boot_config_of(&self, cloud: &str, servers: &[String]) -> BootConfig {
+        serde_json::from_value(json!({
+            "CloudProvider": cloud, "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+            "ConfigServer": {"servers": servers, "tlsServerName": NAME, "CACertificates": self.authority.pem}
+        }))
+        .unwrap()
+    }
+
     /// Asks once; the status and the text.
     async fn ask(&self, token: &str, body: Vec<u8>) -> (u16, String) {
         let request = self.client(Ipv4Addr::LOCALHOST).post(self.url()).header("Authorization", token);
@@ -430,6 +445,14 @@ fn rustls_pem(der: &[u8]) -> String {
     let lines: Vec<String> =
         encoded.as_bytes().chunks(64).map(|line| String::from_utf8(line.to_vec()).unwrap()).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// What a machine gets by our own node's side that asks for its kubelet's certificates.
+async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
+    let key = KeyPair::generate().unwrap();
+    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
+    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
+    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
 }
 
 /// A request for certificates for a key.

@@ -4,9 +4,8 @@
 use kops_agent_spec::facts::{Facts, OpenstackFacts};
 use kops_agent_tests::openstack::{Mood, Server as Known, uuid};
 
-use super::hetzner::{assert_is_for, certificates, machine_of};
+use super::hetzner::{assert_is_for, machine_of};
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::openstack::facts::server_id_at;
 
 /// Where our own node's side asks from.

@@ -4,9 +4,8 @@
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::scaleway::{Mood, Server as Known, uuid};
 
-use super::hetzner::{address, assert_is_for, assert_not_proven, certificates, machine_of};
+use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
-use kops_agent_bootstrap_client::{BootstrapError, KopsController};
 use kops_agent_cloud::scaleway::facts::observe_at;
 
 /// The metadata service of the server whose UUID is made from a number.

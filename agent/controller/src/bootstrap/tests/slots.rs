@@ -2,9 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_bootstrap_client::{KopsController, NoAnswer};
+use kops_agent_bootstrap_client::NoAnswer;
 use kops_agent_plan::pacing::message::{SlotAction, SlotRequest};
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 
 use super::renewal::kubelet;
@@ -26,12 +25,9 @@ fn root(world: &World) -> tempfile::TempDir {
 
 /// What comes of a request of that node where these are the servers.
 async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
-    let boot: BootConfig = serde_json::from_value(json!({
-        "CloudProvider": "aws", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
-        "ConfigServer": {"servers": servers, "tlsServerName": NAME, "CACertificates": world.authority.pem}
-    }))
-    .unwrap();
-    let controller = KopsController::of(&boot, None, &Facts::default(), Duration::ZERO).for_node_at(root);
+    let controller =
+        KopsController::of(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)
+            .for_node_at(root);
     controller.slot(REQUEST).await.unwrap_err()
 }
 
