@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kops_agent_machines::client::{Client, Request, Server};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Method, Request, StatusCode};
+use kops_agent_machines::client::{Answer, Client, Server};
 use kops_agent_tests::example_store::{CLUSTER, REGION};
 use kops_agent_tests::kops_controller::server_name;
 use serde_json::{Value, json};
@@ -18,6 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(280);
 /// Between two questions for a slot at first, and later at most: less than an agent's, and no more than a server answers.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
+/// The type of what is sent.
+const JSON: &str = "application/json";
 
 /// A Node without a machine.
 pub struct FakeNode {
@@ -34,12 +38,11 @@ impl FakeNode {
         let address = IpAddr::V4(Ipv4Addr::new(10, 99, 1, number));
         cluster.network.add_address(address);
         let newcomer = Newcomer::of_group(cluster, group, &id);
-        let headers = format!("Authorization: {}\r\nContent-Type: application/json\r\n", newcomer.token());
-        let asked =
-            Request { method: "POST", path: "/bootstrap", headers: &headers, body: &newcomer.request };
+        let asked = Request::post("/bootstrap").header(AUTHORIZATION, newcomer.token());
+        let asked = asked.header(CONTENT_TYPE, JSON).body(newcomer.request.clone()).unwrap();
         let nobody = Client::at(address, authority);
-        let (status, answer) = nobody.ask(&cluster.network, &bootstrap_server(cluster), &asked).unwrap();
-        assert_eq!(status, 200, "{answer}");
+        let (status, answer) = nobody.ask(&cluster.network, &bootstrap_server(cluster), asked).unwrap();
+        assert_eq!(status, StatusCode::OK, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let certificate = answer["Certs"]["kubelet"].as_str().unwrap();
         let client = Client::showing(address, authority, certificate, &newcomer.key);
@@ -54,8 +57,8 @@ impl FakeNode {
             "metadata": {"name": self.id, "labels": {"kubernetes.io/hostname": self.id}},
             "spec": {"providerID": format!("aws:///{REGION}a/{}", self.id)},
         });
-        let (status, said) = self.ask_api_server(cluster, "POST", "/api/v1/nodes", &node);
-        assert_eq!(status, 201, "{}: {said}", self.id);
+        let (status, said) = self.ask_api_server(cluster, Method::POST, "/api/v1/nodes", JSON, &node);
+        assert_eq!(status, StatusCode::CREATED, "{}: {said}", self.id);
     }
 
     /// Takes a slot, is unavailable, and lets it go.
@@ -75,13 +78,12 @@ impl FakeNode {
     /// Asks for this until it is told that it has a slot, or has none.
     fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
         let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
-        let headers = "Content-Type: application/json\r\n";
-        let asked = Request { method: "POST", path: "/slot", headers, body: &body };
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
+            let asked = Request::post("/slot").header(CONTENT_TYPE, JSON).body(body.clone()).unwrap();
             let (status, said) =
-                self.client.ask(&cluster.network, &bootstrap_server(cluster), &asked).unwrap();
-            match status {
+                self.client.ask(&cluster.network, &bootstrap_server(cluster), asked).unwrap();
+            match status.as_u16() {
                 200 if serde_json::from_str::<Value>(&said).unwrap()["granted"] == is_granted => return,
                 // 500 is said where others write the same Lease at the same time.
                 200 | 429 | 500 => {}
@@ -100,19 +102,23 @@ impl FakeNode {
     fn set_schedulable(&self, cluster: &Cluster, is_schedulable: bool) {
         let patch = json!({"spec": {"unschedulable": (!is_schedulable).then_some(true)}});
         let path = format!("/api/v1/nodes/{}", self.id);
-        let (status, said) = self.ask_api_server(cluster, "PATCH", &path, &patch);
-        assert_eq!(status, 200, "{}: {said}", self.id);
+        let kind = "application/merge-patch+json";
+        let (status, said) = self.ask_api_server(cluster, Method::PATCH, &path, kind, &patch);
+        assert_eq!(status, StatusCode::OK, "{}: {said}", self.id);
     }
 
-    fn ask_api_server(&self, cluster: &Cluster, method: &str, path: &str, body: &Value) -> (u16, String) {
-        let headers = match method {
-            "PATCH" => "Content-Type: application/merge-patch+json\r\n",
-            _ => "Content-Type: application/json\r\n",
-        };
+    fn ask_api_server(
+        &self,
+        cluster: &Cluster,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> Answer {
         let at = SocketAddr::new(cluster.asked().address, 443);
         let server = Server { at, name: format!("api.internal.{CLUSTER}") };
-        let asked = Request { method, path, headers, body: &body.to_string() };
-        self.client.ask(&cluster.network, &server, &asked).unwrap()
+        let asked = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
+        self.client.ask(&cluster.network, &server, asked.body(body.to_string()).unwrap()).unwrap()
     }
 }
 

@@ -1,15 +1,23 @@
 //! A client of what the machines serve by TLS, at an address of its own in their network.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use rcgen::KeyPair;
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use tokio::runtime;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::network::Network;
 
@@ -30,20 +38,8 @@ pub struct Server {
     pub name: String,
 }
 
-/// What is asked for.
-pub struct Request<'a> {
-    /// `POST`, `PATCH`, …
-    pub method: &'a str,
-    /// Its path.
-    pub path: &'a str,
-    /// Headers, each with the end of its line.
-    pub headers: &'a str,
-    /// The body.
-    pub body: &'a str,
-}
-
 /// A status, and the body.
-pub type Answer = (u16, String);
+pub type Answer = (StatusCode, String);
 
 impl Client {
     /// One at this address of the test's, which trusts an authority and shows no certificate.
@@ -59,35 +55,41 @@ impl Client {
         Client { address, config: Arc::new(config) }
     }
 
-    /// Asks once.
+    /// Asks once, for a path.
     ///
     /// # Errors
     /// There is no answer.
-    pub fn ask(&self, network: &Network, server: &Server, request: &Request<'_>) -> io::Result<Answer> {
+    pub fn ask(
+        &self,
+        network: &Network,
+        server: &Server,
+        mut request: Request<String>,
+    ) -> anyhow::Result<Answer> {
+        request.headers_mut().insert(HOST, HeaderValue::try_from(&server.name)?);
         let stream = network.connect(self.address, server.at)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        let name = ServerName::try_from(server.name.clone()).unwrap();
-        let connection = ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
-        let mut stream = StreamOwned::new(connection, stream);
-        let Request { method, path, headers, body } = request;
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = Vec::new();
-        // A server may close the connection without TLS' close_notify.
-        if let Err(error) = stream.read_to_end(&mut answer)
-            && answer.is_empty()
-        {
-            return Err(error);
-        }
-        let answer = String::from_utf8_lossy(&answer);
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-        match (status, answer.split_once("\r\n\r\n")) {
-            (Some(status), Some((_, body))) => Ok((status, body.to_owned())),
-            _ => Err(io::Error::other(format!("no answer of HTTP: {answer}"))),
-        }
+        stream.set_nonblocking(true)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            timeout(TIMEOUT, self.exchange(stream, server, request)).await.context("no answer in time")?
+        })
+    }
+
+    async fn exchange(
+        &self,
+        stream: TcpStream,
+        server: &Server,
+        request: Request<String>,
+    ) -> anyhow::Result<Answer> {
+        let name = ServerName::try_from(server.name.clone())?;
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        let stream = TlsConnector::from(self.config.clone()).connect(name, stream).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // It ends with the runtime.
+        tokio::spawn(connection);
+        let answer = sender.send_request(request).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 }
 
