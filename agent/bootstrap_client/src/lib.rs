@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use kops_agent_cloud::Machine;
 use kops_agent_cloud::authenticate::{AuthenticationError, Authenticator};
-use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
+use kops_agent_plan::bootstrap::challenge;
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
 use kops_agent_plan::bootstrap::{server_name, server_url};
 use kops_agent_spec::facts::{CloudFacts, Facts};
@@ -223,10 +223,11 @@ impl KopsController {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
         let machine =
             Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root: &self.root };
+        let cloud = kops_agent_cloud::of(self.provider);
         let asking = Asking {
-            authenticator: kops_agent_cloud::of(self.provider).authenticator(machine).await?,
+            authenticator: cloud.authenticator(machine).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NoAuthority)?,
-            callback: match is_called_back(self.provider) {
+            callback: match cloud.calls_back() {
                 true => Some(self.listen().await?),
                 false => None,
             },

@@ -13,8 +13,10 @@ pub mod callback;
 pub mod calls;
 mod control_plane;
 pub mod digital_ocean;
+mod error;
 pub mod gce;
 pub mod hetzner;
+pub mod hosts;
 pub mod inventory;
 pub mod linode;
 mod metadata;
@@ -40,16 +42,13 @@ use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 pub use control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
+pub use error::CloudError;
 pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
-use api::ApiError;
 use authenticate::{AuthenticationError, Authenticator};
-use aws::autoscaling;
-use aws::instance_types::InstanceTypeError;
-use aws::ipv6_prefix::{self, PrefixError};
 use calls::CloudCalls;
-use metal::hosts::Enrolled;
+use hosts::Enrolled;
 use tpm::OpenTpm;
 
 /// For an answer that a node can do without.
@@ -64,6 +63,12 @@ const WITHOUT_WAITING: Retries = Retries {
 pub trait Cloud: Send + Sync {
     /// Which cloud it is.
     fn provider(&self) -> CloudProvider;
+
+    /// The variables of the environment that it takes to ask its API: in groups, each of which counts where its first variable is
+    /// set. By default there is none.
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        &[]
+    }
 
     /// Asks the metadata service about this machine, and writes the answers into the cloud's part of the facts. By default
     /// nothing is asked: nothing that is decided depends on it.
@@ -88,7 +93,7 @@ pub trait Cloud: Send + Sync {
         &'a self,
         inputs: &'a mut Inputs,
         remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), InstanceTypeError>> {
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
         let _ = (inputs, remembered);
         async { Ok(()) }.boxed()
     }
@@ -104,6 +109,35 @@ pub trait Cloud: Send + Sync {
         async {}.boxed()
     }
 
+    /// Gets this machine a range of IPv6 addresses for its pods, if it has none, and says which.
+    ///
+    /// # Errors
+    /// If it cannot be asked for, or is not given.
+    fn assign_ipv6_prefix(&self) -> BoxFuture<'_, Result<String, CloudError>> {
+        not_offered(self.provider(), "range of IPv6 addresses")
+    }
+
+    /// The id of this machine, by which a group may hold it until it is ready.
+    ///
+    /// # Errors
+    /// If the metadata service cannot be asked.
+    fn instance_id(&self) -> BoxFuture<'_, Result<String, CloudError>> {
+        not_offered(self.provider(), "lifecycle hook")
+    }
+
+    /// Tells the group that holds a machine until it is ready that it is. `uptime` is for how long it has run.
+    ///
+    /// # Errors
+    /// If the group could not be told before the retries ended.
+    fn complete_lifecycle_action<'a>(
+        &'a self,
+        action: &'a LifecycleAction,
+        uptime: Duration,
+    ) -> BoxFuture<'a, Result<Completion, CloudError>> {
+        let _ = (action, uptime);
+        not_offered(self.provider(), "lifecycle hook")
+    }
+
     /// What proves to kops-controller which machine this is.
     ///
     /// # Errors
@@ -112,6 +146,12 @@ pub trait Cloud: Send + Sync {
         &'a self,
         machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>>;
+
+    /// Whether kops-controller calls a machine back before it believes it, which has to listen for that (upstream:
+    /// `pkg/apis/kops/model/features.go`).
+    fn calls_back(&self) -> bool {
+        false
+    }
 
     /// The machines of the cluster that a configuration of kops-controller is for. Questions to the API are counted in `calls`.
     /// `hosts` are those that were enrolled at the API server.
@@ -124,6 +164,14 @@ pub trait Cloud: Send + Sync {
         calls: CloudCalls,
         hosts: &'a Arc<Enrolled>,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>>;
+}
+
+/// The answer of a cloud whose machines have no such thing.
+fn not_offered<T: Send + 'static>(
+    provider: CloudProvider,
+    what: &'static str,
+) -> BoxFuture<'static, Result<T, CloudError>> {
+    async move { Err(CloudError::NotOffered { provider, what }) }.boxed()
 }
 
 /// A machine that is to prove itself.
@@ -154,6 +202,11 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
     }
 }
 
+/// The variables of the environment that it takes to ask the API of any cloud ([`Cloud::variables`]).
+pub fn variables() -> impl Iterator<Item = &'static [&'static str]> {
+    CloudProvider::ALL.into_iter().flat_map(|provider| of(provider).variables().iter().copied())
+}
+
 /// What the cloud says of this machine.
 ///
 /// # Errors
@@ -172,36 +225,9 @@ pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result
     Ok(facts)
 }
 
-/// Gets this instance a range of IPv6 addresses for its pods, if it has none, and says which. Only EC2 gives any.
-///
-/// # Errors
-/// If it cannot be asked for, or is not given.
-pub async fn assign_ipv6_prefix() -> Result<String, PrefixError> {
-    ipv6_prefix::assign(&aws::facts::endpoint_of_environment()?, None, Retries::default()).await
-}
-
-/// The id of this instance, which is one of a group that may hold it: EC2's.
-///
-/// # Errors
-/// If its metadata service cannot be asked.
-pub async fn instance_id() -> Result<String, MetadataError> {
-    let endpoint = aws::facts::endpoint_of_environment()?;
-    Ok(aws::facts::observe(&endpoint, Retries::default()).await?.instance_id)
-}
-
-/// Tells the group that holds an instance that this is ready. `uptime` is for how long it has run.
-///
-/// # Errors
-/// If the group could not be told before the retries ended.
-pub async fn complete_lifecycle_action(
-    action: &LifecycleAction,
-    uptime: Duration,
-) -> Result<Completion, ApiError> {
-    autoscaling::complete(action, uptime, autoscaling::RETRIES).await
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -209,5 +235,18 @@ mod tests {
         for provider in CloudProvider::ALL {
             assert_eq!(of(provider).provider(), provider);
         }
+    }
+
+    #[test]
+    fn machines_that_say_no_more_than_their_ids_are_called_back_as_upstreams_are() {
+        use CloudProvider::{Azure, DigitalOcean, Hetzner, Linode, Scaleway};
+        let called_back = CloudProvider::ALL.into_iter().filter(|provider| of(*provider).calls_back());
+        assert_eq!(called_back.collect::<Vec<_>>(), [Azure, DigitalOcean, Hetzner, Linode, Scaleway]);
+    }
+
+    #[tokio::test]
+    async fn what_a_cloud_has_not_is_refused_by_name() {
+        let error = of(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
+        assert_eq!(error, "machines of gce have no range of IPv6 addresses to ask their cloud for");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_cloud::metal::hosts::{Hosts, HostsUnavailable};
+use kops_agent_cloud::hosts::{Hosts, HostsUnavailable};
 use kops_agent_plan::identity::host::{Host, NAMESPACE};
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};

@@ -49,7 +49,7 @@ use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use tokio::sync::watch;
 
-use kops_agent_cloud::metal::hosts::Enrolled;
+use kops_agent_cloud::hosts::Enrolled;
 use kops_agent_cloud::{ControlPlane, ControlPlaneError};
 use kops_agent_process::exit::{self, WrongConfiguration};
 use kops_agent_process::{service_manager, stop};

@@ -28,6 +28,11 @@ pub struct LifecycleAction {
     pub instance_id: String,
 }
 
+impl LifecycleAction {
+    /// The cloud whose groups hold instances.
+    pub const HELD_BY: CloudProvider = CloudProvider::Aws;
+}
+
 /// What came of telling an Auto Scaling group that an instance is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
@@ -49,7 +54,7 @@ pub fn of_node(node: &NodeConfig) -> Option<LifecycleAction> {
         // Groups of other roles have no warm pool.
         _ => return None,
     };
-    let is_held = node.config.enable_lifecycle_hook && node.cloud_provider() == CloudProvider::Aws;
+    let is_held = node.config.enable_lifecycle_hook && node.cloud_provider() == LifecycleAction::HELD_BY;
     is_held.then(|| LifecycleAction {
         region: aws.region.clone(),
         group,

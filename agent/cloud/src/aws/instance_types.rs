@@ -22,7 +22,7 @@ const ACTION: &str = "DescribeInstanceTypes";
     "this node is decided by what EC2 knows of its instance type {instance_type} ({ACTION}), which could not be asked \
      for: {cause}; the instance's role needs ec2:{ACTION}"
 )]
-pub struct InstanceTypeError {
+pub(crate) struct InstanceTypeError {
     instance_type: String,
     cause: Cause,
 }

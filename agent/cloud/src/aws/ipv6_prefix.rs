@@ -15,7 +15,7 @@ use kops_agent_net::retry::Retries;
 
 /// Why an instance has no prefix.
 #[derive(Debug, Error)]
-pub enum PrefixError {
+pub(crate) enum PrefixError {
     /// The metadata service does not say which interface it is for.
     #[error(transparent)]
     Metadata(#[from] MetadataError),

@@ -15,10 +15,12 @@ pub mod sts;
 pub mod verify;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{AwsFacts, CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
@@ -26,8 +28,9 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::error::CloudError;
+use crate::hosts::Enrolled;
 use crate::metadata::MetadataError;
-use crate::metal::hosts::Enrolled;
 use crate::remembered::RememberedFacts;
 use crate::{Cloud, Machine, WITHOUT_WAITING};
 use authenticate::AwsAuthenticator;
@@ -40,6 +43,10 @@ pub(crate) struct Aws;
 impl Cloud for Aws {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Aws
+    }
+
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        &[&["AWS_REGION"]]
     }
 
     fn observe<'a>(
@@ -58,12 +65,13 @@ impl Cloud for Aws {
         &'a self,
         inputs: &'a mut Inputs,
         remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), InstanceTypeError>> {
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
         async {
-            match inputs.wants_instance_type() {
-                true => learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await,
-                false => Ok(()),
+            if inputs.wants_instance_type() {
+                let learnt = learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await;
+                learnt.map_err(CloudError::of)?;
             }
+            Ok(())
         }
         .boxed()
     }
@@ -77,6 +85,34 @@ impl Cloud for Aws {
             if let Err(error) = learn_instance_type(facts, remembered, WITHOUT_WAITING).await {
                 log::warn!("networkInterfaces and gpu are left out: {error}");
             }
+        }
+        .boxed()
+    }
+
+    fn assign_ipv6_prefix(&self) -> BoxFuture<'_, Result<String, CloudError>> {
+        async {
+            let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
+            ipv6_prefix::assign(&endpoint, None, Retries::default()).await.map_err(CloudError::of)
+        }
+        .boxed()
+    }
+
+    fn instance_id(&self) -> BoxFuture<'_, Result<String, CloudError>> {
+        async {
+            let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
+            let told = facts::observe(&endpoint, Retries::default()).await.map_err(CloudError::of)?;
+            Ok(told.instance_id)
+        }
+        .boxed()
+    }
+
+    fn complete_lifecycle_action<'a>(
+        &'a self,
+        action: &'a LifecycleAction,
+        uptime: Duration,
+    ) -> BoxFuture<'a, Result<Completion, CloudError>> {
+        async move {
+            autoscaling::complete(action, uptime, autoscaling::RETRIES).await.map_err(CloudError::of)
         }
         .boxed()
     }

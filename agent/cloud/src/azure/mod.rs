@@ -21,8 +21,8 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::hosts::Enrolled;
 use crate::metadata::{MetadataError, MetadataService};
-use crate::metal::hosts::Enrolled;
 use crate::{Cloud, Machine};
 use authenticate::AzureAuthenticator;
 use identify::AzureControlPlane;
@@ -33,6 +33,10 @@ pub(crate) struct Azure;
 impl Cloud for Azure {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Azure
+    }
+
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        &[&[tokens::IDENTITY_VARIABLE]]
     }
 
     fn observe<'a>(
@@ -57,6 +61,10 @@ impl Cloud for Azure {
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
+    }
+
+    fn calls_back(&self) -> bool {
+        true
     }
 
     fn for_control_plane<'a>(

@@ -21,7 +21,7 @@ pub const MANAGEMENT: &str = "https://management.azure.com/";
 
 /// The identity that is asked for where a machine has several, as Azure's own clients read it (upstream reads it by
 /// `azidentity.NewDefaultAzureCredential`).
-const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
+pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
 /// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
 const SPARE: Duration = Duration::from_secs(120);
 /// Tokens are good for a day at most; what says more would overflow a clock.

@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
 use kops_agent_plan::identity::machine::ProviderIds;
+use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::{Deserialize, Deserializer};
@@ -115,7 +116,8 @@ impl Listed for Droplet {
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "do",
-        token: id_token::DIGITAL_OCEAN,
+        // Upstream: `upup/pkg/fi/cloudup/do/dometadata/authenticator.go`.
+        token: IdToken { prefix: "x-digitalocean-droplet-id ", machine: "droplet", form: IdForm::Number },
         fact: "cloud.digitalOcean.dropletID",
         unavailable: "DigitalOceanUnavailable",
         no_address: ("NoPrivateAddress", "is in no private network to be called back over"),

@@ -21,8 +21,8 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::hosts::Enrolled;
 use crate::metadata::{MetadataError, MetadataService};
-use crate::metal::hosts::Enrolled;
 use crate::{Cloud, Machine};
 use authenticate::GceAuthenticator;
 use identify::GceControlPlane;
@@ -33,6 +33,10 @@ pub(crate) struct Gce;
 impl Cloud for Gce {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Gce
+    }
+
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        &[&[service_account::VARIABLE]]
     }
 
     fn observe<'a>(

@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer, PROVIDER_IDS};
 use kops_agent_plan::identity::machine::ProviderIds;
+use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
@@ -111,7 +112,8 @@ impl Listed for HetznerServer {
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "hetzner",
-        token: id_token::HETZNER,
+        // Upstream: `pkg/bootstrap/hetznermetadata`.
+        token: IdToken { prefix: "x-hetzner-id ", machine: "server", form: IdForm::Number },
         fact: "cloud.hetzner.instanceID",
         unavailable: "HetznerUnavailable",
         no_address: ("NoPrivateAddress", "is in no private network to be called back over"),

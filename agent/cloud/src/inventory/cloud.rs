@@ -9,12 +9,12 @@ use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use super::authenticate::IdAuthenticator;
-use super::{Listed, ListedControlPlane};
+use super::{Listed, ListedControlPlane, ProvenBy};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::hosts::Enrolled;
 use crate::metadata::MetadataError;
-use crate::metal::hosts::Enrolled;
 use crate::{Cloud, Machine};
 
 /// The cloud of these machines.
@@ -30,6 +30,10 @@ impl<M> ListedCloud<M> {
 impl<M: Listed> Cloud for ListedCloud<M> {
     fn provider(&self) -> CloudProvider {
         M::PROVIDER
+    }
+
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        M::VARIABLES
     }
 
     fn observe<'a>(
@@ -49,6 +53,10 @@ impl<M: Listed> Cloud for ListedCloud<M> {
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
+    }
+
+    fn calls_back(&self) -> bool {
+        M::PROVEN_BY == ProvenBy::CallBack
     }
 
     fn for_control_plane<'a>(

@@ -95,6 +95,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const PROVIDER_IDS: ProviderIds;
     /// Its cloud.
     const PROVIDER: CloudProvider;
+    /// What the environment has to have for its API, as [`crate::Cloud::variables`]: the token.
+    const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
     /// A page of the list.
     type Page: DeserializeOwned + Send;
     /// The answer about one machine.

@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::linode::{LinodeInstance, PROVIDER_IDS, cluster_tag};
 use kops_agent_plan::identity::machine::ProviderIds;
+use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::{Deserialize, Deserializer};
@@ -91,7 +92,8 @@ impl Listed for LinodeInstance {
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "linode",
-        token: id_token::LINODE,
+        // Upstream: `upup/pkg/fi/cloudup/linode/linodemetadata/authenticator.go`.
+        token: IdToken { prefix: "x-linode-instance-id ", machine: "instance", form: IdForm::Number },
         fact: "cloud.linode.id",
         unavailable: "LinodeUnavailable",
         no_address: ("NoPrivateAddress", "has no private IPv4 address to be called back at"),

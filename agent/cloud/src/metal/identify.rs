@@ -10,8 +10,8 @@ use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::KopsControllerServerOptions;
 use tokio::time::Instant;
 
-use super::hosts::Enrolled;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
+use crate::hosts::Enrolled;
 use crate::verify::{MachinePrefix, Verifier};
 
 /// The enrolled machines of a cluster.

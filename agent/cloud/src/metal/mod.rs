@@ -1,10 +1,7 @@
-//! Machines of no cloud: what was enrolled as a `Host` object of the API server, by `kops toolbox enroll`, vouches for them. Beside
-//! those of a cloud too, where the configuration has `server.pki`.
+//! Machines of no cloud: what was enrolled as a `Host` object of the API server vouches for them ([`crate::hosts`]).
 
 pub mod authenticate;
-pub mod hosts;
 pub mod identify;
-pub mod verify;
 
 use std::sync::Arc;
 
@@ -15,9 +12,9 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::hosts::Enrolled;
 use crate::{Cloud, Machine};
 use authenticate::HostAuthenticator;
-use hosts::Enrolled;
 use identify::HostControlPlane;
 
 /// No cloud.

@@ -20,12 +20,12 @@ use kops_agent_spec::facts::{CloudFacts, Facts, OpenstackFacts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
-use crate::aws::instance_types::InstanceTypeError;
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::error::CloudError;
+use crate::hosts::Enrolled;
 use crate::inventory::{IdAuthenticator, Inventory, Listed as _, ListedControlPlane, ListedVerifier};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::metal::hosts::Enrolled;
 use crate::remembered::RememberedFacts;
 use crate::{Cloud, Machine, WITHOUT_WAITING};
 
@@ -43,11 +43,15 @@ impl Cloud for Openstack {
         CloudProvider::Openstack
     }
 
+    fn variables(&self) -> &'static [&'static [&'static str]] {
+        &[settings::VARIABLES]
+    }
+
     fn complete<'a>(
         &'a self,
         inputs: &'a mut Inputs,
         remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), InstanceTypeError>> {
+    ) -> BoxFuture<'a, Result<(), CloudError>> {
         async {
             if inputs.wants_openstack_address() {
                 learn_address(&mut inputs.facts, facts::ENDPOINT, remembered).await;

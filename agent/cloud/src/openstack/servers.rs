@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_plan::identity::openstack::{OpenstackServer, PROVIDER_IDS, ServerAddress};
 use kops_agent_plan::machine_id::IdForm;
@@ -102,7 +102,8 @@ impl Listed for OpenstackServer {
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "openstack",
-        token: id_token::OPENSTACK,
+        // Upstream: `upup/pkg/fi/cloudup/openstack/openstackmetadata/authenticator.go`.
+        token: IdToken { prefix: "x-openstack-id ", machine: "server", form: IdForm::Uuid },
         fact: "cloud.openstack.serverID",
         unavailable: "OpenStackUnavailable",
         no_address: ("NoAddress", "has no address of its own"),

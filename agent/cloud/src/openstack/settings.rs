@@ -18,6 +18,28 @@ pub(super) const INTERFACE: &str = "OS_INTERFACE";
 /// What makes kOps' own programs take any certificate for OpenStack's (upstream: `util/pkg/vfs/openstackconfig/env.go`).
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 
+/// What a login may be made of, as kOps gives it to machines (upstream: `buildEnvironmentVariables` in
+/// `pkg/model/resources/nodeup.go`).
+pub(super) const VARIABLES: &[&str] = &[
+    AUTH_URL,
+    "OS_TENANT_ID",
+    "OS_TENANT_NAME",
+    "OS_PROJECT_ID",
+    "OS_PROJECT_NAME",
+    "OS_PROJECT_DOMAIN_NAME",
+    "OS_PROJECT_DOMAIN_ID",
+    "OS_DOMAIN_NAME",
+    "OS_DOMAIN_ID",
+    "OS_USERNAME",
+    "OS_PASSWORD",
+    REGION,
+    "OS_APPLICATION_CREDENTIAL_ID",
+    "OS_APPLICATION_CREDENTIAL_SECRET",
+    ANY_CERTIFICATE,
+    // Ours: kOps' own programs ask public endpoints only.
+    INTERFACE,
+];
+
 /// A login.
 pub struct Settings {
     /// Where tokens are asked for.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_plan::identity::scaleway::{PROVIDER_IDS, ScalewayServer, cluster_tag, is_zone};
 use kops_agent_plan::machine_id::IdForm;
@@ -106,7 +106,8 @@ impl Listed for ScalewayServer {
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "scaleway",
-        token: id_token::SCALEWAY,
+        // Upstream: `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/authenticator.go`.
+        token: IdToken { prefix: "x-scaleway-instance-server-id ", machine: "server", form: IdForm::Uuid },
         fact: "cloud.scaleway.serverID",
         unavailable: "ScalewayUnavailable",
         no_address: ("NoAddress", "has no IPv4 address to be called back at"),
@@ -114,6 +115,7 @@ impl Listed for ScalewayServer {
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Scaleway;
+    const VARIABLES: &'static [&'static [&'static str]] = &[&[TOKEN_VARIABLE, PROJECT_VARIABLE]];
     type Page = Page;
     type One = One;
 

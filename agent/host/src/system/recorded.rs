@@ -425,7 +425,7 @@ impl Remote for Recorder {
 
     fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
         let LifecycleAction { group, instance_id, .. } = action;
-        let noted = self.note(&format!("autoscaling: {instance_id} of {group} is ready"), |_| {});
+        let noted = self.note(&format!("cloud: {instance_id} of {group} is ready"), |_| {});
         Box::pin(async { noted.map(|()| Completion::Completed).map_err(|error| error.to_string()) })
     }
 }

@@ -9,7 +9,7 @@ use kops_agent_plan::resource::DiscoveryRegistration;
 
 use super::health::Asking;
 
-/// Telling an Auto Scaling group; the problem where it could not be told.
+/// Telling the group that holds a machine that it is ready; the problem where it could not be told.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
 
 /// Those others.

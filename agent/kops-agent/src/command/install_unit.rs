@@ -24,45 +24,18 @@ use crate::progress::Watch;
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(super) const UNIT: &str = "kops-configuration.service";
 
-/// Variables that the unit needs to reach the state store, and the controller's to reach the cloud: each is passed on where the first of its group is set.
+/// The variables that the unit needs to reach the state store, and the controller's unit to reach the cloud, beside those of
+/// [`kops_agent_cloud::variables`]: each is passed on where the first of its group is set.
 const VARIABLES: &[&[&str]] = &[
-    &["AWS_REGION"],
     &["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
-    &[
-        "OS_AUTH_URL",
-        "OS_TENANT_ID",
-        "OS_TENANT_NAME",
-        "OS_PROJECT_ID",
-        "OS_PROJECT_NAME",
-        "OS_PROJECT_DOMAIN_NAME",
-        "OS_PROJECT_DOMAIN_ID",
-        "OS_DOMAIN_NAME",
-        "OS_DOMAIN_ID",
-        "OS_USERNAME",
-        "OS_PASSWORD",
-        "OS_REGION_NAME",
-        "OS_APPLICATION_CREDENTIAL_ID",
-        "OS_APPLICATION_CREDENTIAL_SECRET",
-        "KOPS_OS_TLS_INSECURE_SKIP_VERIFY",
-        // Ours: kOps' own programs ask public endpoints only.
-        "OS_INTERFACE",
-    ],
     &["OSS_REGION"],
     // Of older kOps; newer has the account in the URLs of the store.
     &["AZURE_STORAGE_ACCOUNT"],
-    // Which identity to use, and where its account is, for machines that kOps' own are not.
-    &["AZURE_CLIENT_ID"],
+    // Where the account is, for machines that kOps' own are not.
     &["AZURE_STORAGE_SERVICE_ENDPOINT"],
-    // The path of a key, for machines outside of Google's cloud whose store is there.
-    &["GOOGLE_APPLICATION_CREDENTIALS"],
     // Its own, of ours.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
-    // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
-    &["HCLOUD_TOKEN"],
-    &["DIGITALOCEAN_ACCESS_TOKEN"],
-    &["LINODE_TOKEN"],
-    &["SCW_SECRET_KEY", "SCW_DEFAULT_PROJECT_ID"],
 ];
 
 /// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
@@ -148,7 +121,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    for group in VARIABLES {
+    // Upstream leaves out the tokens of clouds, since its kops-controller is a pod that gets them otherwise.
+    for group in VARIABLES.iter().copied().chain(kops_agent_cloud::variables()) {
         if is_set(group) {
             lines.extend(group.iter().filter_map(|name| Some(line(name, &variable(name)?))));
         } else {

@@ -13,7 +13,7 @@ use kops_agent_bootstrap_client::is_already_registered;
 use kops_agent_cloud as cloud;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report};
-use kops_agent_plan::lifecycle_action::Completion;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::timeline::{self, Work};
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
@@ -131,8 +131,11 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
     loop {
         let remembered = remembered::read(root);
         let Some(action) = remembered.untold_in(&boot_id) else { return Ok(()) };
-        service_manager::serving("a node, and telling its Auto Scaling group so");
-        let instance = cloud::instance_id().await.map_err(|error| untold(&error.to_string()))?;
+        service_manager::serving("a node, and telling its group so");
+        let instance = cloud::of(LifecycleAction::HELD_BY)
+            .instance_id()
+            .await
+            .map_err(|error| untold(&error.to_string()))?;
         if instance != action.instance_id {
             log::debug!("what is remembered of lifecycle hooks is of another instance");
             return Ok(());
@@ -162,7 +165,7 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
 
 fn untold(problem: &str) -> anyhow::Error {
     anyhow!(
-        "this node is ready, but its Auto Scaling group could not be told so, and replaces it once the lifecycle hook \
-         has timed out: {problem}"
+        "this node is ready, but its group could not be told so, and replaces it once the lifecycle hook has timed out: \
+         {problem}"
     )
 }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 use kops_agent_host::Reader;
+use kops_agent_plan::desired::LOGIN_VARIABLE;
 use kops_agent_spec::InstanceGroupRole;
 
 /// What nodeup's unit needs to reach the state store and the cloud; there may be credentials in it.
@@ -23,10 +24,6 @@ pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
 /// No file of variables is longer, in bytes.
 const LONGEST: u64 = 1 << 20;
-
-/// Is set with every login to OpenStack, whatever else that takes: kOps passes on all of a login where this is set
-/// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
-const OPENSTACK_LOGIN: &str = "OS_AUTH_URL";
 
 /// The variables of this process, and those that the agent's units are given.
 #[derive(Clone, Default)]
@@ -81,20 +78,16 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The first of these variables of a login to OpenStack that has a value; empty where none has. `None` where there is
+    /// The first of these variables of a login to the cloud that has a value; empty where none has. `None` where there is
     /// no login that is known: parts of two are never put together.
-    pub fn openstack_login(&self, names: &[String]) -> Option<String> {
-        self.openstack_login_beside(names, process)
+    pub fn login(&self, names: &[String]) -> Option<String> {
+        self.login_beside(names, process)
     }
 
-    fn openstack_login_beside(
-        &self,
-        names: &[String],
-        process: impl Fn(&str) -> Option<String>,
-    ) -> Option<String> {
+    fn login_beside(&self, names: &[String], process: impl Fn(&str) -> Option<String>) -> Option<String> {
         let is_set = |value: Option<String>| value.is_some_and(|value| !value.is_empty());
-        let is_of_process = is_set(process(OPENSTACK_LOGIN));
-        if !is_of_process && !is_set(self.of_units.get(OPENSTACK_LOGIN).cloned()) {
+        let is_of_process = is_set(process(LOGIN_VARIABLE));
+        if !is_of_process && !is_set(self.of_units.get(LOGIN_VARIABLE).cloned()) {
             return self.is_without_login.then(String::new);
         }
         let source = |name: &String| match is_of_process {
@@ -104,10 +97,10 @@ impl Environment {
         Some(names.iter().filter_map(source).find(|value| !value.is_empty()).unwrap_or_default())
     }
 
-    /// Why there is no login to OpenStack, and what to do.
-    pub fn why_no_openstack_login() -> String {
+    /// Why there is no login to the cloud, and what to do.
+    pub fn why_no_login() -> String {
         format!(
-            "{OPENSTACK_LOGIN} is set neither in this run's environment nor in {OF_NODEUP}, so how to log in to OpenStack is \
+            "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so how to log in to the cloud is \
              not known; set it and what belongs to it in either"
         )
     }
@@ -334,7 +327,7 @@ mod tests {
             let process = |name: &str| {
                 process.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
             };
-            environment.openstack_login_beside(&[name.to_owned()], process)
+            environment.login_beside(&[name.to_owned()], process)
         };
         let nodeups = machine("OS_AUTH_URL=https://a\nOS_USERNAME=a\n", "");
         assert_eq!(login(&nodeups, &[], "OS_USERNAME").as_deref(), Some("a"));

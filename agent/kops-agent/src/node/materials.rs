@@ -161,7 +161,7 @@ impl Secrets for Materials {
         match material {
             Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
             Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
-            Material::Environment(_) => Some(Environment::why_no_openstack_login()),
+            Material::Environment(_) => Some(Environment::why_no_login()),
         }
     }
 
@@ -178,7 +178,7 @@ impl Secrets for Materials {
     }
 
     fn environment(&self, names: &[String]) -> Option<String> {
-        self.environment.openstack_login(names)
+        self.environment.login(names)
     }
 
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {

@@ -10,7 +10,7 @@ use kops_agent_host::system::remote::{Remote, Telling};
 use kops_agent_net::{http, tls};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::LifecycleAction;
-use kops_agent_plan::resource::DiscoveryRegistration;
+use kops_agent_plan::resource::{DiscoveryRegistration, Ipv6Prefix};
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
@@ -28,7 +28,10 @@ pub struct World;
 impl Remote for World {
     fn assign_ipv6_prefix(&self) -> Asking<'_> {
         Box::pin(async {
-            let prefix = cloud::assign_ipv6_prefix().await.map_err(|error| format!("{error:#}"))?;
+            let prefix = cloud::of(Ipv6Prefix::ASKED_OF)
+                .assign_ipv6_prefix()
+                .await
+                .map_err(|error| error.to_string())?;
             log::info!("this node's pods get their addresses from {prefix}");
             Ok(())
         })
@@ -44,7 +47,7 @@ impl Remote for World {
 
     fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
         Box::pin(async {
-            let done = cloud::complete_lifecycle_action(action, uptime()).await;
+            let done = cloud::of(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
             done.map_err(|error| error.to_string())
         })
     }

@@ -196,7 +196,7 @@ fn a_group_that_holds_its_instances_hears_of_each_that_is_ready() {
         let requests = || {
             let file = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
             let requests = fs::read_to_string(file).unwrap();
-            requests.lines().filter(|line| line.starts_with("autoscaling: ")).count()
+            requests.lines().filter(|line| line.starts_with("cloud: ") && line.ends_with(" is ready")).count()
         };
         worker.run("converge", "m5.large").with(0, &[]);
         assert_eq!(requests(), 0);

@@ -144,10 +144,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
 fn lifecycle_actions(worker: &Worker) -> usize {
     let requests = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
     let requests = fs::read_to_string(requests).unwrap_or_default();
-    requests
-        .lines()
-        .filter(|line| *line == format!("autoscaling: {NODE} of nodes.{CLUSTER} is ready"))
-        .count()
+    requests.lines().filter(|line| *line == format!("cloud: {NODE} of nodes.{CLUSTER} is ready")).count()
 }
 
 /// The metadata service of the worker's instance.

@@ -8,8 +8,6 @@
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use kops_agent_spec::CloudProvider;
-
 /// The path of the call.
 pub const METHOD: &str = "/kops.bootstrap.v1.CallbackService/Challenge";
 /// The port at which machines listen for it while they ask (upstream: `pkg/wellknownports/wellknownports.go`).
@@ -22,18 +20,6 @@ const RANDOM: u32 = 2;
 const RESPONSE: u32 = 1;
 /// The wire type of strings and bytes.
 const LENGTH_DELIMITED: u32 = 2;
-
-/// Whether machines of a cloud are called back (upstream: `pkg/apis/kops/model/features.go`).
-pub fn is_called_back(cloud: CloudProvider) -> bool {
-    matches!(
-        cloud,
-        CloudProvider::Hetzner
-            | CloudProvider::DigitalOcean
-            | CloudProvider::Scaleway
-            | CloudProvider::Azure
-            | CloudProvider::Linode
-    )
-}
 
 /// The name in the certificate with which a machine of this cluster answers.
 pub fn server_name(cluster: &str) -> String {

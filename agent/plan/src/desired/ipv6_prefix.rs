@@ -5,11 +5,10 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Ipv6Prefix};
-use kops_agent_spec::CloudProvider;
 
 /// Adds the prefix.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
-    if node.is_ipv6_only() && node.cloud_provider() == CloudProvider::Aws {
+    if node.is_ipv6_only() && node.cloud_provider() == Ipv6Prefix::ASKED_OF {
         state.add(Ipv6Prefix { name: "prefix".into() });
     }
 }

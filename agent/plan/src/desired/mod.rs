@@ -66,6 +66,7 @@ pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kops_channels::AppliedBy;
 pub use kops_controller::NODE_AUTHORITIES;
 use kube_apiserver::Published;
+pub use openstack_cloud_config::LOGIN_VARIABLE;
 pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG};
 
 /// Services of ours, each in the place of a pod of kOps'.

@@ -10,9 +10,13 @@ use kops_agent_spec::{
     OpenstackSpec,
 };
 
+/// Is set with every login, whatever else that takes: kOps passes on all of a login where this is set
+/// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
+pub const LOGIN_VARIABLE: &str = "OS_AUTH_URL";
+
 /// Each setting of `[global]`, and where it is in the environment: Keystone has had two names for some.
 const LOGIN: [(&str, &[&str]); 10] = [
-    ("auth-url", &["OS_AUTH_URL"]),
+    ("auth-url", &[LOGIN_VARIABLE]),
     ("username", &["OS_USERNAME"]),
     ("password", &["OS_PASSWORD"]),
     ("region", &["OS_REGION_NAME"]),

@@ -1,5 +1,6 @@
 //! What else a machine has: packages, accounts, file systems, images, names.
 
+use kops_agent_spec::CloudProvider;
 use serde::{Deserialize, Serialize};
 use serde_with::{apply, skip_serializing_none};
 
@@ -120,6 +121,11 @@ pub struct KernelModule {
 pub struct Ipv6Prefix {
     /// The resource's name; there is one on a node.
     pub name: String,
+}
+
+impl Ipv6Prefix {
+    /// The cloud that machines ask for theirs. Others give one unasked, or none.
+    pub const ASKED_OF: CloudProvider = CloudProvider::Aws;
 }
 
 /// A registration of this node's service-account issuer with a discovery service.

@@ -11,8 +11,8 @@ use rcgen::PKCS_ECDSA_P256_SHA256;
 use super::renewal::{kubelet, renew};
 use super::*;
 use kops_agent_cloud::authenticate::Authenticator as _;
+use kops_agent_cloud::hosts::HostsUnavailable;
 use kops_agent_cloud::metal::authenticate::HostAuthenticator;
-use kops_agent_cloud::metal::hosts::HostsUnavailable;
 
 const NODE: &str = "vm1";
 

@@ -14,7 +14,7 @@ use crate::node_labels::{Mode, NodeLabels};
 use crate::node_watch::LIST_TIMEOUT;
 use crate::pod_ranges::PodRanges;
 use kops_agent_cloud::hetzner::HetznerControlPlane;
-use kops_agent_cloud::metal::hosts::testing::KnownHosts;
+use kops_agent_cloud::hosts::testing::KnownHosts;
 
 /// Labels no Nodes, and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {

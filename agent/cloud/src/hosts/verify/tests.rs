@@ -12,13 +12,13 @@ use kops_agent_plan::labels::ObservedNode;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use tokio::time::Instant;
 
-use super::super::authenticate::HostAuthenticator;
-use super::super::hosts::HostsUnavailable;
-use super::super::hosts::testing::KnownHosts;
-use super::super::identify::HostControlPlane;
+use super::super::HostsUnavailable;
+use super::super::testing::KnownHosts;
 use super::*;
 use crate::authenticate::Authenticator as _;
 use crate::control_plane::{ControlPlane as _, NoPodRanges, NotIdentified};
+use crate::metal::authenticate::HostAuthenticator;
+use crate::metal::identify::HostControlPlane;
 use crate::verify::Origin;
 use kops_agent_spec::KopsControllerServerOptions;
 

@@ -1,4 +1,9 @@
-//! The `Host` objects of the API server, asked for by one list for all that want to know one.
+//! Machines that an operator has enrolled as `Host` objects of the API server (`kops toolbox enroll`). In a cluster of any cloud there
+//! may be some beside that cloud's own, where the configuration has `server.pki`.
+//!
+//! One list of the API server answers all that want to know one of them.
+
+mod verify;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +14,8 @@ use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::host::Host;
 use thiserror::Error;
 use tokio::time::Instant;
+
+pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 

@@ -9,7 +9,7 @@ use kops_agent_plan::bootstrap::host_token::{HostToken, TokenProblem, USUAL_SKEW
 use kops_agent_plan::identity::Refusal as NoNode;
 use kops_agent_plan::identity::host;
 
-use super::hosts::Enrolled;
+use super::Enrolled;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};
 
 /// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
