@@ -68,7 +68,7 @@ pub const NOT_FOLLOWED: &str =
     "a request with this machine's credentials follows no redirect; name the place to which it leads";
 
 /// What asks for locations. A request with headers of its own follows no redirect: reqwest strips `Authorization` on the way to
-/// another host, and no header that it does not know, as Swift's `X-Auth-Token`.
+/// another host, and no header that it does not know, as `X-Auth-Token`.
 #[derive(Clone, Debug)]
 pub struct LocationClient {
     following: Client,

@@ -1,7 +1,7 @@
 //! What is written down and counted of each request: one line that says which node asked, what came of it, and why.
 //!
 //! A request is dropped where its connection is closed by the peer, gives way to others, or is there when the server ends. What it has
-//! cost until then, STS and EC2 among it, is theirs all the same, so that is a line too.
+//! cost until then, questions to the cloud among it, is theirs all the same, so that is a line too.
 
 use std::net::SocketAddr;
 

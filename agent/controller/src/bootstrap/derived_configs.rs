@@ -1,4 +1,4 @@
-//! The configuration of a group that kOps writes none for, as on metal: derived from the cluster spec, as the store has it
+//! The configuration of a group that kOps writes none for: derived from the cluster spec, as the store has it
 //! now, when a machine asks for it.
 //!
 //! Upstream's kops-controller builds it anew for each request, with all of kOps in its process (`getNodeConfig` in

@@ -1,5 +1,5 @@
-//! The groups as `kops edit ig` has saved them, where kOps writes no configurations of nodes, as on metal. Upstream's
-//! kops-controller reads the same there (`cmd/kops-controller/pkg/controllerclientset/instancegroups.go`).
+//! The groups as `kops edit ig` has saved them, where kOps writes no configurations of nodes. Upstream's kops-controller
+//! reads the same there (`cmd/kops-controller/pkg/controllerclientset/instancegroups.go`).
 
 use std::collections::BTreeMap;
 
