@@ -26,6 +26,7 @@ mod rate_limiter;
 mod remembered;
 pub mod scaleway;
 mod singleflight;
+mod token_cache;
 pub mod tpm;
 pub mod verify;
 

@@ -1,5 +1,4 @@
-//! Tokens by which Azure's services know this machine's managed identity, for all requests to one of them: asked for once,
-//! and remembered until shortly before they end.
+//! Tokens by which Azure's services know this machine's managed identity, for all requests to one of them.
 //!
 //! Source: Microsoft Entra, "How to use managed identities for Azure resources on an Azure VM to acquire an access token".
 
@@ -8,10 +7,10 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
 use super::facts::{endpoint_of_environment, headers};
 use crate::metadata::{Failure, MetadataError, MetadataService};
+use crate::token_cache::{Issued, TokenCache, bearer};
 use kops_agent_net::retry::Retries;
 
 /// The service of which blobs are asked.
@@ -22,10 +21,6 @@ pub const MANAGEMENT: &str = "https://management.azure.com/";
 /// The identity that is asked for where a machine has several, as Azure's own clients read it (upstream reads it by
 /// `azidentity.NewDefaultAzureCredential`).
 pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
-/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
-const SPARE: Duration = Duration::from_secs(120);
-/// Tokens are good for a day at most; what says more would overflow a clock.
-const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 /// On a machine outside Azure no retry helps, and the metadata service is there before the node is.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
@@ -36,13 +31,7 @@ const NO_IDENTITY: &str = "this machine has no managed identity, or none whose c
 pub struct Tokens {
     metadata: MetadataService,
     path: String,
-    remembered: Mutex<Option<Token>>,
-}
-
-struct Token {
-    /// `Bearer …`, marked as a secret.
-    header: HeaderValue,
-    good_until: Instant,
+    cache: TokenCache<HeaderValue>,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -77,7 +66,7 @@ impl Tokens {
             .extend_pairs(identity.map(|id| ("client_id", id)))
             .finish();
         let path = format!("{PATH}&{query}");
-        Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, remembered: Mutex::default() })
+        Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, cache: TokenCache::default() })
     }
 
     /// What to send as `Authorization`: a token that is good for a while.
@@ -85,20 +74,15 @@ impl Tokens {
     /// # Errors
     /// If the metadata service cannot be asked, or gives none: a machine may have no managed identity.
     pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
-        let mut remembered = self.remembered.lock().await;
-        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
-            return Ok(token.header.clone());
-        }
-        let fresh = self.ask().await?;
-        Ok(remembered.insert(fresh).header.clone())
+        self.cache.get(self.ask()).await
     }
 
     /// Forgets a token that is refused.
     pub async fn forget(&self) {
-        *self.remembered.lock().await = None;
+        self.cache.forget(|_| true).await;
     }
 
-    async fn ask(&self) -> Result<Token, MetadataError> {
+    async fn ask(&self) -> Result<Issued<HeaderValue>, MetadataError> {
         /// Numbers are written as texts.
         #[derive(Deserialize)]
         struct Answer {
@@ -120,10 +104,8 @@ impl Tokens {
         let unusable = || self.metadata.unusable(&self.path, "its answer is no token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;
-        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
-        header.set_sensitive(true);
-        let good_until = asked + Duration::from_secs(expires_in).min(LONGEST_LIFE).saturating_sub(SPARE);
-        Ok(Token { header, good_until })
+        let header = bearer(&access_token).ok_or_else(unusable)?;
+        Ok(Issued::new(header, asked, Duration::from_secs(expires_in)))
     }
 }
 

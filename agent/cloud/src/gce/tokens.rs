@@ -1,25 +1,19 @@
-//! Tokens by which Google's services know this instance's service account, or that of a key in a file, for all requests to them:
-//! asked for once, and remembered until shortly before they end.
+//! Tokens by which Google's services know this instance's service account, or that of a key in a file, for all requests to them.
 
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, HeaderValue};
 use thiserror::Error;
-use tokio::sync::Mutex;
 
 use super::facts::endpoint_of_environment;
 use super::service_account::{Granted, KeyError, KeyTokens, ServiceAccountKey};
 use crate::metadata::{MetadataError, MetadataService};
+use crate::token_cache::{Issued, TokenCache, bearer};
 use kops_agent_net::retry::Retries;
 
-/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
-const SPARE: Duration = Duration::from_secs(120);
 /// On a machine outside GCE no retry helps, and the metadata server is there before the node is.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
-
-/// Tokens are good for an hour; what says more would overflow a clock.
-const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Why there is no token.
 #[derive(Debug, Error)]
@@ -35,18 +29,12 @@ pub enum TokenError {
 /// The source of tokens.
 pub struct Tokens {
     source: Source,
-    remembered: Mutex<Option<Token>>,
+    cache: TokenCache<HeaderValue>,
 }
 
 enum Source {
     Instance(MetadataService),
     Key(Box<KeyTokens>),
-}
-
-struct Token {
-    /// `Bearer …`, marked as a secret.
-    header: HeaderValue,
-    good_until: Instant,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -95,7 +83,7 @@ impl Tokens {
     }
 
     fn of(source: Source) -> Tokens {
-        Tokens { source, remembered: Mutex::default() }
+        Tokens { source, cache: TokenCache::default() }
     }
 
     /// Whose they are, for messages.
@@ -111,47 +99,37 @@ impl Tokens {
     /// # Errors
     /// If the metadata server, or what takes the key, cannot be asked, or gives none: an instance may have no service account.
     pub async fn header(&self) -> Result<HeaderValue, TokenError> {
-        let mut remembered = self.remembered.lock().await;
-        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
-            return Ok(token.header.clone());
-        }
-        let fresh = self.ask().await?;
-        Ok(remembered.insert(fresh).header.clone())
+        self.cache.get(self.ask()).await
     }
 
     /// Forgets a token that is refused.
     pub async fn forget(&self) {
-        *self.remembered.lock().await = None;
+        self.cache.forget(|_| true).await;
     }
 
     /// Asks for a token (cloud.google.com/compute/docs/access/authenticate-workloads).
-    async fn ask(&self) -> Result<Token, TokenError> {
+    async fn ask(&self) -> Result<Issued<HeaderValue>, TokenError> {
         let asked = Instant::now();
         match &self.source {
             Source::Instance(metadata) => {
                 let mut headers = HeaderMap::new();
                 headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
                 let answer = metadata.get_needed(PATH, &headers).await?;
-                let token = serde_json::from_str(&answer).ok().and_then(|granted| Token::of(granted, asked));
+                let token = serde_json::from_str(&answer).ok().and_then(|granted| issued(granted, asked));
                 // The answer may hold the token, so it is not shown.
                 Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is no token"))?)
             }
             Source::Key(tokens) => {
                 let granted = tokens.ask().await?;
-                Ok(Token::of(granted, asked).ok_or_else(|| tokens.refused("its answer is no token"))?)
+                Ok(issued(granted, asked).ok_or_else(|| tokens.refused("its answer is no token"))?)
             }
         }
     }
 }
 
-impl Token {
-    /// What was granted to a request of that time; `None` if it is no text of a header.
-    fn of(Granted { access_token, expires_in }: Granted, asked: Instant) -> Option<Token> {
-        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).ok()?;
-        header.set_sensitive(true);
-        let life = Duration::from_secs(expires_in).min(LONGEST_LIFE);
-        Some(Token { header, good_until: asked + life.saturating_sub(SPARE) })
-    }
+/// What was granted to a request of that time; `None` if it is no text of a header.
+fn issued(Granted { access_token, expires_in }: Granted, asked: Instant) -> Option<Issued<HeaderValue>> {
+    Some(Issued::new(bearer(&access_token)?, asked, Duration::from_secs(expires_in)))
 }
 
 #[cfg(test)]

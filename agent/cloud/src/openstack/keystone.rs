@@ -1,5 +1,4 @@
-//! Tokens of Keystone, OpenStack's identity service, and where it says that another service is: asked for once, and remembered
-//! until shortly before a token ends.
+//! Tokens of Keystone, OpenStack's identity service, and where it says that another service is.
 //!
 //! Source: Identity API v3, "Authentication and token management"; keystonemiddleware and Nova's `nova/api/openstack/wsgi.py` for
 //! how errors are written.
@@ -17,21 +16,17 @@ use reqwest::{Client, Url};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::sync::Mutex;
 
 use super::settings::{AUTH_URL, INTERFACE, REGION, Settings};
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question, null_is_empty};
 use crate::calls::CloudCalls;
 use crate::inventory::{Login, Session};
+use crate::token_cache::{Issued, TokenCache};
 
 /// The header with a new token.
 const SUBJECT_TOKEN: &str = "x-subject-token";
 /// The header that a token is sent in.
 pub const AUTH_TOKEN: &str = "x-auth-token";
-/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
-const SPARE: Duration = Duration::from_secs(120);
-/// Tokens are good for hours; what says more would overflow a clock.
-const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest answer that is read, in bytes: a catalog has some hundred endpoints of 300 bytes.
 const LONGEST_ANSWER: usize = 1 << 20;
 /// The most regions that a message names.
@@ -89,12 +84,7 @@ pub struct Keystone {
     /// The longest that a request may take.
     timeout: Duration,
     calls: CloudCalls,
-    remembered: Mutex<Option<Remembered>>,
-}
-
-struct Remembered {
-    session: Session,
-    good_until: Instant,
+    cache: TokenCache<Session>,
 }
 
 impl std::fmt::Debug for Keystone {
@@ -131,7 +121,7 @@ impl Keystone {
             service,
             timeout: TIMEOUT,
             calls,
-            remembered: Mutex::default(),
+            cache: TokenCache::default(),
         })
     }
 
@@ -146,24 +136,20 @@ impl Keystone {
     /// # Errors
     /// If Keystone cannot be asked, refuses the login, or knows no such service.
     pub async fn session(&self) -> Result<Session, ApiError> {
-        let mut remembered = self.remembered.lock().await;
-        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
-            return Ok(token.session.clone());
-        }
-        let asked = self.ask().await;
-        self.calls.count("keystone", ACTION, api::outcome(&asked));
-        Ok(remembered.insert(asked?).session.clone())
+        let ask = async {
+            let asked = self.ask().await;
+            self.calls.count("keystone", ACTION, api::outcome(&asked));
+            asked
+        };
+        self.cache.get(ask).await
     }
 
     /// Forgets a token that is refused, if it is the last one that there was.
     pub async fn forget(&self, refused: &HeaderValue) {
-        let mut remembered = self.remembered.lock().await;
-        if remembered.as_ref().is_some_and(|last| last.session.token == *refused) {
-            *remembered = None;
-        }
+        self.cache.forget(|session| session.token == *refused).await;
     }
 
-    async fn ask(&self) -> Result<Remembered, ApiError> {
+    async fn ask(&self) -> Result<Issued<Session>, ApiError> {
         let asked = Instant::now();
         let question = Question { api: &API, action: ACTION, endpoint: &self.shown, longest: LONGEST_ANSWER };
         let request = self.client.post(&self.settings.tokens_url).json(&self.settings.request);
@@ -179,9 +165,9 @@ impl Keystone {
             |text: &str| OffsetDateTime::parse(text, &Rfc3339).map_err(|_| garbage("its times are none"));
         // By Keystone's own clock: this machine's may be wrong.
         let life = time(&told.expires_at)? - time(&told.issued_at)?;
-        let life = Duration::try_from(life).unwrap_or_default().min(LONGEST_LIFE).saturating_sub(SPARE);
+        let life = Duration::try_from(life).unwrap_or_default();
         let endpoint = self.endpoint(&told.catalog)?;
-        Ok(Remembered { session: Session { endpoint, token }, good_until: asked + life })
+        Ok(Issued::new(Session { endpoint, token }, asked, life))
     }
 
     /// Where the service is, by the region and the interface of the login.

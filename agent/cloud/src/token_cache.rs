@@ -1,0 +1,106 @@
+//! Tokens that end: asked for once, for all requests to a service, and cached until shortly before their end.
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::HeaderValue;
+use tokio::sync::Mutex;
+
+/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+const SPARE: Duration = Duration::from_secs(120);
+/// Tokens are good for a day at most; an answer that says more would overflow a clock.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A token of one service.
+pub(crate) struct TokenCache<T>(Mutex<Option<Issued<T>>>);
+
+/// A token, and until when it is used.
+pub(crate) struct Issued<T> {
+    token: T,
+    good_until: Instant,
+}
+
+impl<T> Issued<T> {
+    /// A token that was asked for at that time, and says how long it lives.
+    pub(crate) fn new(token: T, asked: Instant, life: Duration) -> Issued<T> {
+        Issued { token, good_until: asked + life.min(LONGEST_LIFE).saturating_sub(SPARE) }
+    }
+}
+
+impl<T> Default for TokenCache<T> {
+    fn default() -> TokenCache<T> {
+        TokenCache(Mutex::new(None))
+    }
+}
+
+impl<T: Clone> TokenCache<T> {
+    /// The token, from `ask` where there is none that is good for a while. Callers at the same time wait for one answer.
+    pub(crate) async fn get<E>(&self, ask: impl Future<Output = Result<Issued<T>, E>>) -> Result<T, E> {
+        let mut cached = self.0.lock().await;
+        if let Some(issued) = cached.as_ref().filter(|issued| issued.good_until > Instant::now()) {
+            return Ok(issued.token.clone());
+        }
+        let issued = ask.await?;
+        Ok(cached.insert(issued).token.clone())
+    }
+
+    /// Forgets the token if it is the one that was refused: another caller may have got a new one meanwhile.
+    pub(crate) async fn forget(&self, is_refused: impl FnOnce(&T) -> bool) {
+        let mut cached = self.0.lock().await;
+        if cached.as_ref().is_some_and(|issued| is_refused(&issued.token)) {
+            *cached = None;
+        }
+    }
+}
+
+/// What is sent as `Authorization` with an access token (RFC 6750), marked as a secret; `None` if it is no text of a header.
+pub(crate) fn bearer(access_token: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+
+    use super::*;
+
+    async fn get(cache: &TokenCache<&'static str>, token: &'static str, life: u64) -> &'static str {
+        let issued = Issued::new(token, Instant::now(), Duration::from_secs(life));
+        cache.get(async { Ok::<_, Infallible>(issued) }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_used_until_shortly_before_its_end() {
+        let cache = TokenCache::default();
+        assert_eq!(get(&cache, "first", 119).await, "first");
+        assert_eq!(get(&cache, "second", u64::MAX).await, "second");
+        assert_eq!(get(&cache, "third", 3600).await, "second");
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_refused_is_asked_for_anew_and_another_stays() {
+        let cache = TokenCache::default();
+        get(&cache, "first", 3600).await;
+        cache.forget(|token| *token == "earlier").await;
+        assert_eq!(get(&cache, "second", 3600).await, "first");
+        cache.forget(|token| *token == "first").await;
+        assert_eq!(get(&cache, "second", 3600).await, "second");
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_cached() {
+        let cache = TokenCache::default();
+        assert_eq!(cache.get(async { Err("busy") }).await, Err("busy"));
+        assert_eq!(get(&cache, "first", 3600).await, "first");
+    }
+
+    #[test]
+    fn a_header_of_a_token_is_not_shown() {
+        let header = bearer("hidden").unwrap();
+        assert_eq!(header.to_str().unwrap(), "Bearer hidden");
+        assert!(!format!("{header:?}").contains("hidden"));
+        assert_eq!(bearer("two\nlines"), None);
+    }
+}
