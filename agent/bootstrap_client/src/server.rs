@@ -14,7 +14,7 @@ use thiserror::Error;
 use kops_agent_cloud::authenticate::AuthenticationError;
 use kops_agent_cloud::callback::CallbackServerError;
 use kops_agent_net::dns::{NameError, SystemResolver};
-use kops_agent_net::http::{HttpError, cluster_client, innermost_cause};
+use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
 
 /// A request with its answer may take this long (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -202,8 +202,9 @@ impl Server {
         }
         let answer = request.send().await.map_err(unreachable)?;
         match answer.status().as_u16() {
-            200 => read(answer, LONGEST_ANSWER)
-                .await?
+            200 => http::body(answer, LONGEST_ANSWER)
+                .await
+                .map_err(unreachable)?
                 .ok_or_else(|| Failure::Unusable(format!("is longer than {} MiB", LONGEST_ANSWER >> 20))),
             409 => Err(Failure::AlreadyRegistered),
             status => Err(refused(status, answer).await),
@@ -220,25 +221,9 @@ fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     }
 }
 
-/// The body of an answer; `None` where it is longer than that.
-async fn read(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, Failure> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
-        if bytes.len() + chunk.len() > longest {
-            return Ok(None);
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(Some(bytes))
-}
-
-async fn refused(status: u16, mut answer: Response) -> Failure {
-    let mut bytes = Vec::new();
-    while bytes.len() < LONGEST_REFUSAL && !bytes.contains(&b'\n') {
-        // Why it was refused is worth knowing, and no reason to fail otherwise.
-        let Ok(Some(chunk)) = answer.chunk().await else { break };
-        bytes.extend_from_slice(&chunk[..chunk.len().min(LONGEST_REFUSAL)]);
-    }
+async fn refused(status: u16, answer: Response) -> Failure {
+    // Why it was refused is worth knowing, and no reason to fail otherwise.
+    let bytes = http::beginning(answer, LONGEST_REFUSAL, |bytes| bytes.contains(&b'\n')).await;
     let line = first_line(&bytes);
     let line = if line.is_empty() { line } else { format!(" ({line})") };
     let advice = match status {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use kops_agent_spec::causes::joined;
 use kops_agent_spec::terminal::one_line;
 
 use crate::dns::NameError;
@@ -15,22 +16,16 @@ pub fn in_one_line(error: &dyn Error) -> String {
 }
 
 fn all_of(error: &dyn Error) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(name) = error.source().and_then(|source| source.downcast_ref::<NameError>()) {
+    let mut causes = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if let Some(name) = cause.downcast_ref::<NameError>() {
             return name.to_string();
         }
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&cause);
-        }
-        next = error.source();
+        causes.push(cause.to_string());
+        next = cause.source();
     }
-    text
+    joined(causes)
 }
 
 /// What an error comes from in the end.

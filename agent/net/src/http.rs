@@ -150,17 +150,23 @@ pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>
 
 /// What the body of an answer says at its beginning, as part of one line, of so many characters at most, for an error:
 /// a server may say any amount, and has given its reason with the status where it says nothing.
-pub async fn said(mut answer: Response, longest: usize) -> String {
+pub async fn said(answer: Response, longest: usize) -> String {
     // A character has four bytes at most.
-    let most = longest.saturating_mul(4);
-    let mut bytes = Vec::new();
-    while bytes.len() < most
-        && let Ok(Some(chunk)) = answer.chunk().await
-    {
-        bytes.extend_from_slice(&chunk[..chunk.len().min(most - bytes.len())]);
-    }
+    let bytes = beginning(answer, longest.saturating_mul(4), |_| false).await;
     let text = String::from_utf8_lossy(&bytes);
     one_line(&text.trim().lines().collect::<Vec<_>>().join("; "), longest)
+}
+
+/// As much of a body as is enough, and no more bytes than that; as much as came, where it does not come to its end.
+pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < longest
+        && !is_enough(&bytes)
+        && let Ok(Some(chunk)) = answer.chunk().await
+    {
+        bytes.extend_from_slice(&chunk[..chunk.len().min(longest - bytes.len())]);
+    }
+    bytes
 }
 
 /// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use kops_agent_spec::causes;
 pub use kops_agent_spec::terminal::one_line;
 use kops_agent_spec::terminal::plain_json;
 
@@ -47,20 +48,9 @@ pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// An error and its causes in one line, without saying anything twice.
+/// An error and its causes, without saying anything twice.
 pub fn error_text(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.contains(&cause) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(if cause.contains('\n') { ":\n" } else { ": " });
-        }
-        text.push_str(&cause);
-    }
-    text
+    causes::joined(error.chain())
 }
 
 /// The same lines, none of which steers a terminal: an error may say what a stranger has written.

@@ -10,7 +10,7 @@
 //!
 //! What is observed of a machine stands beside it ([`facts`]): the two together are all that a decision knows. So do
 //! Go's YAML, which kOps' hashes are made over ([`go_yaml`]), and what its names and URLs follow ([`fnv`], [`urls`]). What
-//! strangers wrote is made fit to be shown here ([`terminal`]).
+//! strangers wrote is made fit to be shown here ([`terminal`]), as errors are ([`causes`]).
 //!
 //! Pure, as `agent/plan`: `clippy.toml` beside this crate bans effects.
 
@@ -18,6 +18,7 @@ mod api;
 mod authentication;
 mod boot_config;
 mod calico;
+pub mod causes;
 mod cilium;
 mod cloud_provider;
 mod cluster;

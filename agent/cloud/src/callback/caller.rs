@@ -14,7 +14,7 @@ use reqwest::{Client, Url, redirect};
 use thiserror::Error;
 
 use super::grpc;
-use kops_agent_net::http::innermost_cause;
+use kops_agent_net::http::{self, innermost_cause};
 use kops_agent_net::tls;
 
 /// A machine answers at once, or not at all.
@@ -118,19 +118,13 @@ impl Caller {
         let sent =
             client.post(url).header(CONTENT_TYPE, grpc::CONTENT_TYPE).header("te", "trailers").body(message);
         let not_answered = |error| CallFailed::NotAnswered(address, innermost_cause(error));
-        let mut response = sent.send().await.map_err(not_answered)?;
+        let response = sent.send().await.map_err(not_answered)?;
         let status = response.headers().get(grpc::STATUS).and_then(|status| status.to_str().ok());
         if let Some(status) = status.filter(|status| *status != grpc::OK) {
             return Err(CallFailed::Refused(address, status.to_owned()));
         }
-        let mut given = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(not_answered)? {
-            given.extend_from_slice(&piece);
-            if given.len() > LONGEST_MESSAGE {
-                return Err(CallFailed::NotAnswered(address, "it says too much".into()));
-            }
-        }
-        Ok(given)
+        let given = http::body(response, LONGEST_MESSAGE).await.map_err(not_answered)?;
+        given.ok_or_else(|| CallFailed::NotAnswered(address, "it says too much".into()))
     }
 }
 

@@ -1,0 +1,35 @@
+//! An error and what it comes from, as one text, for all that shows or logs it.
+
+use std::fmt::Display;
+
+/// An error and its causes, from the outermost to the innermost, none of them said twice. A cause of several lines begins
+/// on its own.
+pub fn joined<T: Display>(causes: impl IntoIterator<Item = T>) -> String {
+    let mut text = String::new();
+    for cause in causes {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(if cause.contains('\n') { ":\n" } else { ": " });
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        assert_eq!(
+            joined(["reading a: is not there", "is not there", "errno 2"]),
+            "reading a: is not there: errno 2"
+        );
+        assert_eq!(joined(["wrong", "one\ntwo"]), "wrong:\none\ntwo");
+        assert_eq!(joined::<&str>([]), "");
+    }
+}
