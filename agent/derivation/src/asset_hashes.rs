@@ -17,6 +17,7 @@ use futures_util::{StreamExt as _, stream};
 use kops_agent_net::dns::NameError;
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
 use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
+use kops_agent_plan::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
@@ -298,7 +299,7 @@ fn hash_of(text: &str, name: &str) -> Option<String> {
     } else {
         lines.filter_map(of_line).find(|(_, listed)| names(listed))?.0
     };
-    (hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| hash.to_ascii_lowercase())
+    parse_sha256(&hash)
 }
 
 #[cfg(test)]

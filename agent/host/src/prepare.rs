@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step};
-use kops_agent_plan::digest::sha256_hex;
+use kops_agent_plan::digest::{is_sha256_hex, sha256_hex};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
@@ -310,7 +310,7 @@ fn add<'r>(
     sha256: &str,
     urls: &[String],
 ) -> Result<&'r mut Request> {
-    if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    if !is_sha256_hex(sha256) {
         let reason = format!("{sha256:?} is not a SHA-256 of 64 lower-case hexadecimal digits");
         return Err(Error::Invalid { id: id.clone(), reason });
     }

@@ -92,7 +92,8 @@ impl Stamp {
     }
 }
 
-/// A name or path as one file name. In a path `/` becomes `-`, and what would be mistaken for it is escaped.
+/// A name or path as one file name. In a path `/` becomes `-`, and what would be mistaken for it is escaped: in lower case, which no
+/// library writes, as in the names of notes that earlier versions have left.
 fn as_file_name(name: &str) -> String {
     let escaped = name.replace('%', "%25");
     match escaped.strip_prefix('/') {

@@ -6,3 +6,31 @@ use sha2::{Digest, Sha256};
 pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
+
+/// Whether a text is what [`sha256_hex`] gives: 64 digits, in lower case.
+pub fn is_sha256_hex(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The SHA-256 that a text is, as [`sha256_hex`] gives it; `None` if it is none, in whatever case.
+pub fn parse_sha256(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    is_sha256_hex(&text).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sha256_is_64_digits_in_any_case() {
+        let hash = sha256_hex(b"");
+        assert!(is_sha256_hex(&hash) && !is_sha256_hex(&hash.to_ascii_uppercase()));
+        assert_eq!(parse_sha256(&hash.to_ascii_uppercase()), Some(hash.clone()));
+        for other in
+            ["", &hash[1..], &format!("{hash}0"), &hash.replace('e', "g"), &format!("ä{}", &hash[2..])]
+        {
+            assert_eq!(parse_sha256(other), None, "{other}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use kops_agent_plan::digest::is_sha256_hex;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::staging::Staging;
@@ -16,8 +17,6 @@ use crate::root::{Dir, Entry, Root};
 
 /// Where downloads are kept, unless told otherwise. Upstream's nodeup keeps them there too.
 const DEFAULT: &str = "/var/cache/nodeup";
-/// Digits of a SHA-256.
-const DIGITS: usize = 64;
 const LOCK: &str = ".kops-agent.lock";
 const PART: &str = ".part";
 const VALIDATOR: &str = ".part.validator";
@@ -113,8 +112,7 @@ fn name(sha256: &str, url: &str) -> String {
 /// The hash in the name of a download, whole or in part; none in the name of what is not ours.
 pub(super) fn hash_in(name: &str) -> Option<&str> {
     let (hash, _) = name.split_once('_')?;
-    let is_hash = hash.len() == DIGITS && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_hash.then_some(hash)
+    is_sha256_hex(hash).then_some(hash)
 }
 
 /// A download that is not complete.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+use crate::digest::parse_sha256;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::hash_and_urls;
 
@@ -62,10 +63,9 @@ impl KnownHashes {
                 |problem: &str| MalformedHashLine { line: number + 1, problem: problem.to_owned() };
             let (hash, url) =
                 line.split_once(char::is_whitespace).ok_or_else(|| malformed("it has one word"))?;
-            if !is_sha256(hash) {
-                return Err(malformed("it does not start with 64 hexadecimal digits"));
-            }
-            hashes.insert(url.trim(), hash);
+            let hash = parse_sha256(hash)
+                .ok_or_else(|| malformed("it does not start with 64 hexadecimal digits"))?;
+            hashes.0.insert(url.trim().to_owned(), hash);
         }
         Ok(hashes)
     }
@@ -82,8 +82,8 @@ impl KnownHashes {
 
     /// Remembers the hash of a file; what is no SHA-256 is not remembered.
     pub fn insert(&mut self, url: &str, sha256: &str) {
-        if is_sha256(sha256) {
-            self.0.insert(url.to_owned(), sha256.to_ascii_lowercase());
+        if let Some(sha256) = parse_sha256(sha256) {
+            self.0.insert(url.to_owned(), sha256);
         }
     }
 }
@@ -92,11 +92,6 @@ impl AssetHashes for KnownHashes {
     fn sha256(&self, canonical_url: &str, download_url: &str) -> Option<String> {
         self.0.get(download_url).or_else(|| self.0.get(canonical_url)).cloned()
     }
-}
-
-/// Whether a text is a SHA-256 in hexadecimal.
-pub(super) fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

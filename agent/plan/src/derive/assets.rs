@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::asset_hashes::is_sha256;
 use super::download_url::Url;
 use super::releases::{self, OLDEST_CONTAINERD, OLDEST_RUNC, Release};
 use super::{AssetHashes, Inputs, networking};
+use crate::digest::parse_sha256;
 use crate::resolve::{KubernetesVersion, Problems};
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::{CloudProvider, ContainerdConfig, Image, InstanceGroupRole, PackagesConfig};
@@ -232,8 +232,8 @@ impl Collector<'_> {
         let hash = hash.strip_prefix("sha256:").unwrap_or(hash);
         if hash.is_empty() {
             self.add_text(&format!("{field}.url{suffix}"), arch, url, None);
-        } else if is_sha256(hash) {
-            self.add_text(&format!("{field}.url{suffix}"), arch, url, Some(hash.to_ascii_lowercase()));
+        } else if let Some(hash) = parse_sha256(hash) {
+            self.add_text(&format!("{field}.url{suffix}"), arch, url, Some(hash));
         } else {
             self.problems.add(
                 format!("{field}.hash{suffix}"),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::digest::parse_sha256;
 use crate::resource::Image;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::facts::Architecture;
@@ -26,14 +27,14 @@ pub(super) fn resolve(config: &NodeupConfig, arch: Architecture, problems: &mut 
                 format!("{name} is in the list already; remove one of them"),
             );
         }
-        let is_sha256 = spec.hash.len() == 64 && spec.hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_sha256 {
+        let sha256 = parse_sha256(&spec.hash);
+        if sha256.is_none() {
             problems.add(format!("{field}.hash"), format!("{:?} is no SHA-256 in hexadecimal", spec.hash));
         }
         images.push(Image {
             name: name.to_owned(),
             sources: spec.sources.clone(),
-            sha256: spec.hash.to_ascii_lowercase(),
+            sha256: sha256.unwrap_or_default(),
         });
     }
     images
