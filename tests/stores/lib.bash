@@ -38,7 +38,7 @@ answers() {
 
 # render MACHINE BASE: other URLs than the base are the example's own, which the mirror has.
 render() {
-    "$agent" render --store-patience 5 --store-mirror "s3://clusters.example.com=$work/$folder" --conf "store/machines/$1/kube_env.yaml" \
+    "$agent" render --store-timeout 5 --store-mirror "s3://clusters.example.com=$work/$folder" --conf "store/machines/$1/kube_env.yaml" \
         --facts "store/machines/$1/facts.yaml" --config-base "$2"
 }
 

@@ -25,7 +25,7 @@ readonly MAC
 cd "$(dirname "$0")"
 CASE=$(basename "$PWD")
 # A generous end of waiting: only a case that fails gets there.
-readonly PATIENCE=${VM_TESTS_PATIENCE:-240}
+readonly TIMEOUT=${VM_TESTS_TIMEOUT:-240}
 
 # of_machine KEY [DEFAULT]: what the file `machine` says.
 of_machine() {
@@ -107,7 +107,7 @@ trap 'exit 143' TERM
 
 # until_true WHAT COMMAND...: asks again and again.
 until_true() {
-    local what=$1 end=$((SECONDS + PATIENCE))
+    local what=$1 end=$((SECONDS + TIMEOUT))
     shift
     until "$@" >/dev/null 2>&1; do
         ((SECONDS < end)) || fail "waited in vain until $what"

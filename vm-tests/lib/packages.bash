@@ -46,7 +46,7 @@ apt_source() {
 }
 
 # The agent may have dpkg at work.
-apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout="$PATIENCE" "$@"; }
+apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout="$TIMEOUT" "$@"; }
 
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }

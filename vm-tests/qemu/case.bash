@@ -16,7 +16,7 @@ EMULATOR=$("$VM_TESTS/qemu/emulator")
 IMAGE=$("$VM_TESTS/qemu/image" $VM_IMAGE_FLAGS)
 readonly EMULATOR IMAGE
 # An emulated machine on a busy host may be very slow; only a case that fails waits so long.
-readonly VM_PATIENCE=1200
+readonly VM_TIMEOUT=1200
 VM=$WORK/machine DHCP=''
 
 vm() {
@@ -45,7 +45,7 @@ power_cut() { vm cut; }
 restart() {
     # The answer may not come any more.
     on systemctl --no-block reboot || true
-    vm off --within "$VM_PATIENCE"
+    vm off --within "$VM_TIMEOUT"
     power_on "$@"
 }
 on() { vm exec "$@"; }
@@ -58,8 +58,8 @@ agent() {
     on env "${variables[@]}" "$AGENT" "$1" --conf /opt/kops/conf/kube_env.yaml "${@:2}"
 }
 
-console() { vm until console.log "$1" --count "${2:-1}" --within "$VM_PATIENCE"; }
-journal() { vm until journal.log "$1" --count "${2:-1}" --within "$VM_PATIENCE"; }
+console() { vm until console.log "$1" --count "${2:-1}" --within "$VM_TIMEOUT"; }
+journal() { vm until journal.log "$1" --count "${2:-1}" --within "$VM_TIMEOUT"; }
 
 # ---------------------------------------------------------------- the end
 

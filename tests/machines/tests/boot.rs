@@ -119,7 +119,7 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
         BOOT_CONFIG,
         "--config-base",
         cluster.config_base(),
-        "--store-patience=0",
+        "--store-timeout=0",
         "--max-unavailable=0",
     ];
     node.write(CONTAINERD, &format!("{right}# changed\n"));

@@ -44,14 +44,14 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     control_plane
         .until("another has the slot", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
     let before = running_since(node);
-    let impatient = ["--max-unavailable", "1", "--slot-timeout", "8"];
-    let ended = cluster.agent(node, "converge", &impatient);
+    let short = ["--max-unavailable", "1", "--slot-timeout", "8"];
+    let ended = cluster.agent(node, "converge", &short);
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
         &["waiting for a slot to restart kubelet.service", "i-another has", "so nothing was changed"],
     );
-    let ended = cluster.agent(node, "verify", &[&impatient[..], &["--repair"]].concat());
+    let ended = cluster.agent(node, "verify", &[&short[..], &["--repair"]].concat());
     assert_eq!(ended.code, Some(4), "{}", node.explain(&ended));
     has(&ended.stderr, &["the differences stay until the next run"]);
     assert_eq!(running_since(node), before, "something was restarted without a slot");

@@ -38,7 +38,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     let config = "/var/lib/kubelet/kubelet.conf";
     let (files, before) = (node.read(config), running_since(node));
     cluster.edit_spec("\n  kubelet:\n", BAD);
-    let ended = cluster.agent(node, "converge", &["--health-patience", TIMEOUT]);
+    let ended = cluster.agent(node, "converge", &["--health-timeout", TIMEOUT]);
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
@@ -76,7 +76,7 @@ pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine)
     const GOOD: &str = "    logLevel: debug\n    runc:";
     let (units, pods) = (running_since(node), containers(node));
     cluster.edit_spec(GOOD, BAD);
-    let ended = cluster.agent(node, "converge", &["--health-patience", TIMEOUT]);
+    let ended = cluster.agent(node, "converge", &["--health-timeout", TIMEOUT]);
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,

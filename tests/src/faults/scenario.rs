@@ -366,7 +366,7 @@ impl Scenario {
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         let bucket = store.buckets().join(BUCKET);
         agent.arg("--store-mirror").arg(format!("s3://{BUCKET}={}", bucket.display()));
-        agent.args(["--download-patience", TIMEOUT, "--store-patience", TIMEOUT, "--root"]).arg(root);
+        agent.args(["--download-timeout", TIMEOUT, "--store-timeout", TIMEOUT, "--root"]).arg(root);
         agent
     }
 }

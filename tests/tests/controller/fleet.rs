@@ -217,7 +217,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     // At the first boot kubelet registers its Node while this waits.
     let root = machine(&cluster, "c", &running(NEW, LATER));
     let mut waiting = plain_agent();
-    waiting.args(["-v", "8", "fleet", "tell", "--patience", "300", "--root"]).arg(&root);
+    waiting.args(["-v", "8", "fleet", "tell", "--timeout", "300", "--root"]).arg(&root);
     let mut waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
     let asked = cluster.requests("nodes", "GET");
     eventually("it has asked", || cluster.requests("nodes", "GET") > asked);

@@ -41,7 +41,7 @@ async fn machine(authority: &Authority) -> CallbackServer {
 }
 
 /// One at which no connection comes to an end because of the time: only another one takes its place.
-async fn patient_machine(authority: &Authority) -> CallbackServer {
+async fn slow_machine(authority: &Authority) -> CallbackServer {
     let deadlines = Deadlines { handshake: AMPLE, call: AMPLE, refused: AMPLE };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     CallbackServer::start_with(deadlines, CLUSTER, &authority.pem, address).await.unwrap()
@@ -130,7 +130,7 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
     allow_many_files();
     let authority = new_authority();
     let (machine, identity) =
-        (patient_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
+        (slow_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
     let mut silent = Vec::new();
     for number in 0..CONNECTIONS as u16 + 8 {
@@ -148,7 +148,7 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
 async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
     let authority = new_authority();
     let (machine, identity) =
-        (patient_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
+        (slow_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
     let from = |number: u8| if number == 0 { [127, 0, 0, 1] } else { [127, 8, 0, number] };
     for number in 0..64 {
@@ -169,7 +169,7 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
 async fn silent_connections_do_not_keep_kops_controller_out() {
     let authority = new_authority();
     let (machine, identity) =
-        (patient_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
+        (slow_machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     allow_many_files();
     let challenge = machine.challenge().unwrap();
     let mut silent = Vec::new();
@@ -192,7 +192,7 @@ async fn a_handshake_has_an_end() {
 #[tokio::test]
 async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controller_out() {
     let authority = new_authority();
-    let machine = patient_machine(&authority).await;
+    let machine = slow_machine(&authority).await;
     let challenge = machine.challenge().unwrap();
     let node = identity_of(&authority, "system:node:i-1");
     let config = tls::client_config_pinned_to(&challenge.ca.0, &node.certificate, &node.private_key).unwrap();

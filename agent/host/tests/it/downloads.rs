@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{
-    CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, state, tar_gz,
+    CALM, Fault, Machine, Mirror, SHORT, STEADY, asset, body, client, downloads, mirror, state, tar_gz,
 };
 use kops_agent_host::Downloads;
 use kops_agent_plan::digest::sha256_hex;
@@ -207,7 +207,7 @@ async fn what_a_run_leaves_the_next_goes_on_with_by_the_same_version() {
         }
         mirror.break_path("/a", Fault::Status(502));
         mirror.break_next("/a", [vec![first], vec![Fault::Status(502); 1000]].concat());
-        machine = machine.downloading(downloads(IMPATIENT));
+        machine = machine.downloading(downloads(SHORT));
         let error = machine.error(&desired).await;
         assert!(error.contains(&url) && error.contains("502") && error.contains("times"), "{error}");
         assert_eq!(machine.tree(), [""; 0]);

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{IMPATIENT, Machine, Mirror, downloads, ended_once, mirror, state};
+use crate::support::{Machine, Mirror, SHORT, downloads, ended_once, mirror, state};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::images::{Images, Tether};
 use kops_agent_host::system::mounts::Mounts;
@@ -119,7 +119,7 @@ struct Node {
 
 impl Node {
     fn new() -> Node {
-        let machine = Machine::new().downloading(downloads(IMPATIENT));
+        let machine = Machine::new().downloading(downloads(SHORT));
         Node { machine, runtime: Arc::default(), volumes: Arc::default(), mirror: mirror() }
     }
 

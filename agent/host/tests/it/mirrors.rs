@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, mirrored, state,
+    CALM, Fault, Machine, Mirror, SHORT, STEADY, asset, body, client, downloads, mirror, mirrored, state,
     tar_gz,
 };
 use kops_agent_host::{DownloadTimeouts, Downloads};
@@ -30,7 +30,7 @@ impl Scene {
         let (mirror, bytes) = (mirror(), body(SIZE));
         let url = mirror.put("/a", &bytes);
         mirror.break_path("/a", fault);
-        Scene { machine: Machine::new().downloading(downloads(IMPATIENT)), mirror, bytes, url }
+        Scene { machine: Machine::new().downloading(downloads(SHORT)), mirror, bytes, url }
     }
 
     fn hash(&self) -> String {
@@ -109,7 +109,7 @@ async fn a_page_for_people_is_recognised() {
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_off() {
     let scene = Scene::with(Fault::Endless);
-    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 20));
+    let machine = scene.machine.downloading(downloads(SHORT).largest(1 << 20));
     let scene = Scene { machine, ..scene };
     scene.refuses(&["more than 1.0 MiB and does not end"]).await;
 }
@@ -117,7 +117,7 @@ async fn a_body_that_does_not_end_is_cut_off() {
 #[tokio::test]
 async fn a_length_that_there_is_no_room_for_is_refused_before_the_first_byte() {
     let scene = Scene::with(Fault::Claims(1 << 60));
-    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(u64::MAX));
+    let machine = scene.machine.downloading(downloads(SHORT).largest(u64::MAX));
     let scene = Scene { machine, ..scene };
     let error = scene.machine.error(&state([scene.file()])).await;
     let folder = scene.machine.path("/var/cache/nodeup").display().to_string();
@@ -157,7 +157,7 @@ async fn a_user_who_locks_the_folder_of_downloads_keeps_no_run_away() {
 #[tokio::test]
 async fn what_claims_to_be_larger_than_any_download_is_not_begun() {
     let scene = Scene::with(Fault::Claims(1 << 33));
-    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 30));
+    let machine = scene.machine.downloading(downloads(SHORT).largest(1 << 30));
     let scene = Scene { machine, ..scene };
     scene.refuses(&["it is 8.0 GiB, and no download may be larger than 1.0 GiB"]).await;
 }
@@ -272,7 +272,7 @@ async fn no_download_is_led_from_https_to_http() {
 async fn a_server_that_no_authority_vouches_for_is_not_believed() {
     let (bytes, identity) = (body(SIZE), Identity::new().unwrap());
     let mirror = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
-    let machine = Machine::new().downloading(downloads(IMPATIENT));
+    let machine = Machine::new().downloading(downloads(SHORT));
     let error =
         machine.error(&state([asset("/a", &format!("{}/a", mirror.url()), &sha256_hex(&bytes), None)])).await;
     assert!(error.contains("certificate"), "{error}");
@@ -339,7 +339,7 @@ async fn a_dead_mirror_is_not_waited_for_twice() {
 
 #[tokio::test]
 async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
-    let (machine, mirror, bytes) = (Machine::new().downloading(downloads(IMPATIENT)), mirror(), body(SIZE));
+    let (machine, mirror, bytes) = (Machine::new().downloading(downloads(SHORT)), mirror(), body(SIZE));
     let url = mirror.put("/a", &bytes);
     mirror.break_path("/a", Fault::Status(503));
     let desired = state([mirrored("/a", &[DEAD, &url], &sha256_hex(&bytes))]);
@@ -364,7 +364,7 @@ async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
     let bomb = header.as_bytes().to_vec();
     let mirror = mirror();
     let url = mirror.put("/bomb.tar", &bomb);
-    let machine = Machine::new().downloading(downloads(IMPATIENT));
+    let machine = Machine::new().downloading(downloads(SHORT));
     let error = machine.error(&state([asset("/a", &url, &sha256_hex(&bomb), Some("bin/a"))])).await;
     assert!(error.contains("bin/a would take 4.0 GiB unpacked"), "{error}");
     assert_eq!(machine.tree(), [""; 0]);

@@ -10,7 +10,7 @@ use kops_agent_process::exit::WrongConfiguration;
 
 use crate::node::options::Pacing;
 
-/// The default of `--health-patience`, in seconds: as long as kubelet gives the API server to start.
+/// The default of `--health-timeout`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;
 /// What says the default of `--max-unavailable`.
 const MAX_UNAVAILABLE: &str = "KOPS_AGENT_MAX_UNAVAILABLE";
@@ -25,7 +25,7 @@ const DRAIN_TIMEOUT: u64 = 300;
 pub struct ChangeArgs {
     /// For how many seconds each component may take to be well again after it was changed; then everything is put back
     /// as it was. 0 waits for none and puts nothing back.
-    #[arg(long = "health-patience", value_name = "SECONDS", default_value_t = HEALTH_TIMEOUT)]
+    #[arg(long = "health-timeout", alias = "health-patience", value_name = "SECONDS", default_value_t = HEALTH_TIMEOUT)]
     pub health_timeout: u64,
 
     /// Try a configuration again that was rolled back.

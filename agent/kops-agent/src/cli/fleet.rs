@@ -24,6 +24,6 @@ pub struct FleetTellArgs {
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
     /// For how many seconds to try again while kubelet has not registered this machine, or the API server does not answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub patience: u64,
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 0)]
+    pub timeout: u64,
 }

@@ -14,7 +14,7 @@ use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The same where `/opt` is read-only, as on Container-Optimized OS.
 const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
-/// The default of `--store-patience`, in seconds: these commands are run at a terminal, and not at boot.
+/// The default of `--store-timeout`, in seconds: these commands are run at a terminal, and not at boot.
 const STORE_TIMEOUT: u64 = 10;
 
 /// The machine that is looked at, and as which node.
@@ -33,7 +33,7 @@ pub struct LookArgs {
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
     /// For how many seconds to try again to reach a store that does not answer.
-    #[arg(long = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
+    #[arg(long = "store-timeout", alias = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
     pub store_timeout: u64,
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]

@@ -9,7 +9,7 @@ use kops_agent_host::Stopwatch;
 use crate::node::options::{Pacing, RunOptions};
 use crate::started;
 
-/// The default of `--download-patience`, in seconds.
+/// The default of `--download-timeout`, in seconds.
 pub const DOWNLOAD_TIMEOUT: u64 = 300;
 
 /// The machine that is looked at and changed.
@@ -24,7 +24,7 @@ pub struct RootArgs {
     pub cache: PathBuf,
 
     /// After how many seconds without anything coming from any of its mirrors a download is given up.
-    #[arg(long = "download-patience", value_name = "SECONDS", default_value_t = DOWNLOAD_TIMEOUT)]
+    #[arg(long = "download-timeout", alias = "download-patience", value_name = "SECONDS", default_value_t = DOWNLOAD_TIMEOUT)]
     pub download_timeout: u64,
 }
 

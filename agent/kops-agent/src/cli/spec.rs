@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use crate::node::options::NodeOptions;
 use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
-/// The default of `--store-patience`, in seconds: long enough for a network that comes up late, short enough to say what
+/// The default of `--store-timeout`, in seconds: long enough for a network that comes up late, short enough to say what
 /// is wrong while an operator looks.
 pub const STORE_TIMEOUT: u64 = 60;
 
@@ -66,7 +66,7 @@ pub struct StoreArgs {
     pub store_mirror: Vec<String>,
 
     /// For how many seconds to try again to reach a store, or a kops-controller in its place, that does not answer.
-    #[arg(long = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
+    #[arg(long = "store-timeout", alias = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
     pub store_timeout: u64,
 }
 

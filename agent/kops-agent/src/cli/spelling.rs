@@ -76,4 +76,14 @@ mod tests {
         assert!(matches!(cli.command, Command::Plan(_)));
         assert!(parse(&["kops-agent", "--wrong"]).is_err());
     }
+
+    #[test]
+    fn flags_that_were_renamed_are_understood_by_their_old_names() {
+        let old = ["--health-patience=1", "--store-patience=2", "--download-patience=3"];
+        let cli = parse(&[&["kops-agent", "converge", "--conf=x.yaml"], &old[..]].concat()).unwrap();
+        let Command::Converge(args) = cli.command else { panic!("{cli:?}") };
+        let timeouts =
+            (args.change.health_timeout, args.spec.store.store_timeout, args.root.download_timeout);
+        assert_eq!(timeouts, (1, 2, 3));
+    }
 }

@@ -35,7 +35,7 @@ async fn tell(args: &FleetTellArgs) -> Result<u8> {
             }
             Err(untold) => untold,
         };
-        if !untold.may_pass() || begun.elapsed() >= Duration::from_secs(args.patience) {
+        if !untold.may_pass() || begun.elapsed() >= Duration::from_secs(args.timeout) {
             return Err(untold).context(condition::TELLING);
         }
         log::debug!("trying again: {untold}");

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const UNIT: &str = "kops-agent-fleet-tell.service";
 /// For how long that waits until kubelet has registered the machine, in seconds: a first control plane takes minutes to have an API
 /// server.
-const PATIENCE: &str = "600";
+const TELL_TIMEOUT: &str = "600";
 
 /// What a run has seen of this machine at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
 fn tell_apart(root: &Path) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let program = program.to_str().context("the path of this program is no text")?;
-    let command = [program, "fleet", "tell", "--patience", PATIENCE];
+    let command = [program, "fleet", "tell", "--timeout", TELL_TIMEOUT];
     Ok(machine::open(root)?.run_apart(UNIT, &command)?)
 }
 

@@ -45,7 +45,7 @@ fn no_store() {
 fn a_store_that_nobody_serves() {
     let node = Machine::of(NODES);
     let mut agent = node.agent("converge");
-    agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]);
+    agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]);
     let start = Instant::now();
     let spec = format!("{CONFIG_BASE}/cluster-completed.spec: the store cannot be reached");
     refused_as(&node, &mut agent, FAILED, &[&spec, "refused", "attempts in", "check the network"]);
@@ -168,7 +168,7 @@ fn a_mirror_that_is_too_busy_to_tell_a_hash() {
 fn a_mirror_that_stops_half_way() {
     let node = Machine::of(NODES);
     node.downloads().break_path(KUBELET, Fault::StopsHalfway);
-    refused(&node, &["--download-patience", "1"], FAILED, &[KUBELET, "the next run goes on from there"]);
+    refused(&node, &["--download-timeout", "1"], FAILED, &[KUBELET, "the next run goes on from there"]);
 
     node.downloads().mend_path(KUBELET);
     node.run("converge", &[]).with(0, &[]);

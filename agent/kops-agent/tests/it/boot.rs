@@ -27,7 +27,7 @@ impl Boot {
         socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         let stderr = machine.folder().join("stderr");
         let mut agent: Command = machine.agent("converge");
-        agent.args(["--retries=-1", "--store-patience=0"]).args(flags).env("NOTIFY_SOCKET", &path);
+        agent.args(["--retries=-1", "--store-timeout=0"]).args(flags).env("NOTIFY_SOCKET", &path);
         agent.stdout(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
         Boot { agent: agent.spawn().unwrap(), socket, stderr }
     }

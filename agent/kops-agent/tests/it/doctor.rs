@@ -119,7 +119,7 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
     let machine = machine(CONTROL_PLANE);
     let mut nowhere = machine.agent("doctor");
     let found =
-        Diagnosis::of(nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]));
+        Diagnosis::of(nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
     found.has("store", "problem", "the store cannot be reached");
     // That follows from it, and is no problem of its own.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);

@@ -230,7 +230,7 @@ fn a_proxy_is_used_unless_it_is_not_to_be() {
 fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
     let node = Machine::of(NODES);
     let mut agent = node.agent("converge");
-    agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-patience", "1"]);
+    agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-timeout", "1"]);
     Ended::of(&mut agent).with(1, &["refused", &node.downloads().url()]);
     assert_eq!(node.files(), [""; 0]);
 }

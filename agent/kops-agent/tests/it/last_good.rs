@@ -40,7 +40,7 @@ fn converged(group: &'static str) -> Machine {
 /// A run whose store is gone.
 fn gone(machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
     let mut agent = machine.agent(verb);
-    Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-patience=0").args(flags))
+    Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
 }
 
 fn read(machine: &Machine, path: &str) -> String {
@@ -128,7 +128,7 @@ fn a_repair_whose_change_cannot_be_prepared_mends_the_last_good_state() {
     let hashes = node.folder().join("hashes");
     let of = |(path, bytes): (String, Vec<u8>)| format!("{}  http://127.0.0.1:1{path}\n", sha256_hex(&bytes));
     fs::write(&hashes, releases().stand_ins().unwrap().into_iter().map(of).collect::<String>()).unwrap();
-    let flags = ["--download-patience=0", "--asset-hashes", hashes.to_str().unwrap()];
+    let flags = ["--download-timeout=0", "--asset-hashes", hashes.to_str().unwrap()];
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         write(&node, CONTAINERD, "");
         fs::remove_file(node.root().join("usr/local/bin/kubelet")).unwrap();

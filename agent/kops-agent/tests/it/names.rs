@@ -37,7 +37,7 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     let mut agent = machine.agent("converge");
     agent.env("SSL_CERT_FILE", machine.folder().join(BUNDLE)).env("NO_PROXY", MIRROR);
     agent.env("S3_ENDPOINT", machine.cluster.s3.endpoint().replace("127.0.0.1", STORE));
-    let ended = Ended::of(agent.args(["--download-patience", "120", "--store-patience", "120"]));
+    let ended = Ended::of(agent.args(["--download-timeout", "120", "--store-timeout", "120"]));
     assert!(names.asked(STORE) > store && names.asked(MIRROR) > mirror, "{ended:#?}");
     ended
 }

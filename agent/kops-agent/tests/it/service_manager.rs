@@ -103,7 +103,7 @@ fn who_is_asked_to_stop_says_so() {
     let listener = Listener::new();
     let mut agent = machine.agent("converge");
     // No store is there, which may pass.
-    agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience=0", "--retries=-1"]);
+    agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout=0", "--retries=-1"]);
     listener.listen_to(&mut agent).stdout(Stdio::null()).stderr(Stdio::null());
     let mut agent = Running(agent.spawn().unwrap());
     let told = listener.until(|line| line.starts_with("STATUS=trying again in "));

@@ -154,7 +154,7 @@ impl Published {
 
     fn agent(&self, node: &Machine) -> Command {
         let mut agent = node.agent_with_store("converge", &self.base());
-        agent.env("SSL_CERT_FILE", &self.bundle).env("NO_PROXY", "127.0.0.1").args(["--store-patience", "1"]);
+        agent.env("SSL_CERT_FILE", &self.bundle).env("NO_PROXY", "127.0.0.1").args(["--store-timeout", "1"]);
         agent
     }
 }

@@ -170,7 +170,7 @@ fn without_the_store_what_was_last_applied_is_put_right() {
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
     let gone = |verb: &str, flags: &[&str]| {
         let mut agent = machine.agent(verb);
-        Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-patience=0").args(flags))
+        Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
     };
     let asked = requests(&machine);
     gone("converge", &[]).with(FAILED, &["cannot be reached", "left as it was last applied"]);

@@ -236,7 +236,7 @@ fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, End
     let out = machine.folder().join(out);
     let path = machine.folder().join("bin");
     let mut call = bundle(machine, &out, &path);
-    let ended = Ended::of(call.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]));
+    let ended = Ended::of(call.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
     ended.with(0, &[]);
     (open(&out), ended)
 }
@@ -325,7 +325,7 @@ fn a_part_that_cannot_be_had_costs_no_other() {
     let empty = machine.folder().join("empty");
     fs::create_dir(&empty).unwrap();
     let mut call = machine.agent("support-bundle");
-    call.env("S3_ENDPOINT", "http://127.0.0.1:1").env("PATH", &empty).args(["--store-patience", "1"]);
+    call.env("S3_ENDPOINT", "http://127.0.0.1:1").env("PATH", &empty).args(["--store-timeout", "1"]);
     let ended = Ended::of(call.arg("--out").arg(&out));
     ended.with(
         0,

@@ -10,7 +10,7 @@ use super::message::SlotAction;
 pub const LEASE_SECONDS: i64 = 300;
 /// How often a node renews its slot, in seconds: nine tries may fail.
 pub const RENEW_EVERY: u64 = 30;
-/// For how many seconds in a row a node may have a slot. A run with `--health-patience` and a rollback takes minutes, and systemd
+/// For how many seconds in a row a node may have a slot. A run with `--health-timeout` and a rollback takes minutes, and systemd
 /// ends one of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
 /// For how many seconds a node gets none after that; and what it had longer ago than this is no longer counted.

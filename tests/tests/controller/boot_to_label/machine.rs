@@ -97,7 +97,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         on_machine(liar.unwrap_or(MACHINE.address), &self.ground.hostname(MACHINE), &self.folder, || {
             let _equipment = self.ground.equip(&root, is_liar);
             let mut agent = plain_agent();
-            agent.envs(self.ground.variables()).args(["converge", "--store-patience", "1", "--conf"]);
+            agent.envs(self.ground.variables()).args(["converge", "--store-timeout", "1", "--conf"]);
             agent.arg(self.folder.join("kube_env.yaml")).arg("--root").arg(&root);
             let output = agent.output().unwrap();
             let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();

@@ -270,14 +270,14 @@ impl Scene {
 
     /// A run that would wait for a minute, and is interrupted once it has asked for this.
     pub(crate) async fn interrupt(&self, state: &DesiredState, once_asked: &str) {
-        let patient = self.host().with_pace(Pace { timeout: Duration::from_secs(60), ..PACE });
+        let lenient = self.host().with_pace(Pace { timeout: Duration::from_secs(60), ..PACE });
         let has_asked = async {
             while !self.node.asked.lock().unwrap().iter().any(|asked| asked == once_asked) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::select! {
-            outcome = self.machine.converge_with(&patient, state) => panic!("it has ended: {:?}", outcome.err()),
+            outcome = self.machine.converge_with(&lenient, state) => panic!("it has ended: {:?}", outcome.err()),
             () = has_asked => {}
         }
     }

@@ -180,7 +180,7 @@ pub(crate) const STEADY: DownloadTimeouts =
     DownloadTimeouts { stalled_after: Duration::from_secs(3), ..CALM };
 
 /// For what is given up.
-pub(crate) const IMPATIENT: DownloadTimeouts =
+pub(crate) const SHORT: DownloadTimeouts =
     DownloadTimeouts { give_up_after: Duration::from_secs(2), ..STEADY };
 
 /// A client as the agent's, that trusts these certificates only.

@@ -119,7 +119,7 @@ impl Worker {
 
 /// A run that asks every server once.
 pub fn once(agent: &mut Command) -> Ended {
-    Ended::of(agent.args(["--store-patience", "1"]))
+    Ended::of(agent.args(["--store-timeout", "1"]))
 }
 
 pub fn honest(asked: &[&str]) -> Vec<Asked> {
