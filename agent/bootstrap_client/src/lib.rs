@@ -72,7 +72,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     NoServer(#[from] NoServer),
     /// This machine cannot prove its identity.
-    #[error("cannot show kops-controller who this machine is: {0}")]
+    #[error("cannot show kops-controller which machine this is: {0}")]
     Authentication(#[from] AuthenticationError),
     /// kops-controller would call back in vain.
     #[error(transparent)]

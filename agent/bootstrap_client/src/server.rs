@@ -67,7 +67,7 @@ pub(super) enum Failure {
     Name(#[from] NameError),
     #[error("its name cannot be resolved: no answer in {} seconds", LOOKUP_TIMEOUT.as_secs())]
     NamesTakeTooLong,
-    #[error("cannot show who this machine is: {0}")]
+    #[error("cannot show which machine this is: {0}")]
     Authentication(#[from] AuthenticationError),
     #[error("{0}")]
     Callback(#[from] CallbackServerError),
@@ -268,7 +268,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
     let is_distrusted = cause.contains("invalid peer certificate");
     let advice = match is_distrusted {
         true => {
-            "; who kops-controller must be is in the boot config (ConfigServer.CACertificates and tlsServerName): was \
+            "; the boot config says which certificate kops-controller has (ConfigServer.CACertificates and tlsServerName): was \
              this instance given the user-data of its cluster, and is its clock right?"
         }
         false => "",

@@ -9,12 +9,12 @@ use crate::api::ApiError;
 
 /// The rate limiter that all requests to one API share.
 #[derive(Debug)]
-pub(super) struct Pace(Mutex<RateLimiter>);
+pub(super) struct RateLimiter(Mutex<TokenBucket>);
 
-impl Pace {
+impl RateLimiter {
     /// So many calls at once, and so many a second after that.
-    pub(super) fn of(burst: f64, per_second: f64) -> Pace {
-        Pace(Mutex::new(RateLimiter::of(burst, per_second)))
+    pub(super) fn of(burst: f64, per_second: f64) -> RateLimiter {
+        RateLimiter(Mutex::new(TokenBucket::of(burst, per_second)))
     }
 
     /// Waits until the next call may be made, which is counted as made.
@@ -35,14 +35,14 @@ impl Pace {
         }
     }
 
-    fn limiter(&self) -> MutexGuard<'_, RateLimiter> {
+    fn limiter(&self) -> MutexGuard<'_, TokenBucket> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A token bucket.
 #[derive(Debug)]
-pub(super) struct RateLimiter {
+pub(super) struct TokenBucket {
     burst: f64,
     per_second: f64,
     tokens: f64,
@@ -50,11 +50,11 @@ pub(super) struct RateLimiter {
     not_before: Instant,
 }
 
-impl RateLimiter {
+impl TokenBucket {
     /// So many calls at once, and so many a second after that.
-    pub(super) fn of(burst: f64, per_second: f64) -> RateLimiter {
+    pub(super) fn of(burst: f64, per_second: f64) -> TokenBucket {
         let now = Instant::now();
-        RateLimiter { burst, per_second, tokens: burst, counted_at: now, not_before: now }
+        TokenBucket { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
 
     /// How long to wait before the next call, which is counted as made.
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_in_its_time() {
-        let mut rate_limiter = RateLimiter::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
         let pauses: Vec<Duration> = (0..60).map(|_| rate_limiter.take(now)).collect();
         assert!(pauses[..50].iter().all(Duration::is_zero));
@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn it_never_holds_more_than_a_burst() {
-        let mut rate_limiter = RateLimiter::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let later = rate_limiter.counted_at + Duration::from_secs(3600);
         assert_eq!((0..60).filter(|_| rate_limiter.take(later).is_zero()).count(), 50);
     }
 
     #[test]
     fn a_call_that_is_not_made_costs_nothing() {
-        let mut rate_limiter = RateLimiter::of(2.0, 0.5);
+        let mut rate_limiter = TokenBucket::of(2.0, 0.5);
         let now = rate_limiter.counted_at;
         assert_eq!((0..60).filter(|_| rate_limiter.has_one(now)).count(), 2);
         assert!(!rate_limiter.has_one(now + Duration::from_secs(1)));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_pause_is_for_all_calls() {
-        let mut rate_limiter = RateLimiter::of(50.0, 10.0);
+        let mut rate_limiter = TokenBucket::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
         rate_limiter.put_off(now, Duration::from_secs(4));
         rate_limiter.put_off(now, Duration::from_secs(1));

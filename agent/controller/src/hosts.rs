@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Objects of one page: what is read of each is small, and few clusters have more.
 const PAGE: u32 = 5000;
 
-/// What is read of a `Host`. Who has managed its fields would be more than all of that.
+/// What is read of a `Host`. Its `managedFields` would be more than all of that.
 #[derive(Clone, Debug, Deserialize)]
 struct HostObject {
     metadata: HostMetadata,

@@ -15,7 +15,7 @@ use crate::root::Root;
 use crate::stamps::Stamp;
 use crate::stopwatch::Stopwatch;
 use crate::system::commands::Commands;
-use crate::system::health::{self, Health, Pace};
+use crate::system::health::{self, Health, HealthTimings};
 use crate::system::images::{Ctr, Images};
 use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
@@ -46,7 +46,7 @@ pub struct Host {
     pub(crate) health: Arc<dyn Health>,
     pub(crate) pods: Arc<dyn Pods>,
     pub(crate) pod_network: Arc<dyn PodNetwork>,
-    pub(crate) pace: Pace,
+    pub(crate) health_timings: HealthTimings,
     pub(crate) waits: Waits,
     pub(crate) retries_failed: bool,
     pub(crate) adopts: bool,
@@ -79,7 +79,7 @@ impl Host {
             health: Arc::new(health::machine::Machine),
             pods: Arc::new(pods::Ctr),
             pod_network: Arc::new(pod_network::Machine::default()),
-            pace: Pace::default(),
+            health_timings: HealthTimings::default(),
             waits: Waits::default(),
             retries_failed: false,
             adopts: false,
@@ -113,7 +113,7 @@ impl Host {
             health: recorder.clone(),
             pods: recorder.clone(),
             pod_network: recorder.clone(),
-            pace: Pace::default(),
+            health_timings: HealthTimings::default(),
             waits: Waits::default(),
             retries_failed: false,
             adopts: false,
@@ -184,8 +184,8 @@ impl Host {
     }
 
     /// The same host, which waits for components in another way.
-    pub fn with_pace(self, pace: Pace) -> Host {
-        Host { pace, ..self }
+    pub fn with_health_timings(self, timings: HealthTimings) -> Host {
+        Host { health_timings: timings, ..self }
     }
 
     /// The same host, which waits for systemd's jobs for other times.

@@ -89,7 +89,7 @@ impl Reader {
         let mut found = PrivateFiles { has_claims, ..PrivateFiles::default() };
         let mut paths: BTreeSet<String> =
             DOCKER_CONFIGS.into_iter().chain(KUBECONFIGS).chain(VARIABLES).map(str::to_owned).collect();
-        // Those that were written for few, of which some are a user's, who may have put anything into them.
+        // Files that not all may read. Some of them are a user's, with anything in them.
         let mut private = BTreeSet::new();
         let mut left = MOST;
         for folder in FOLDERS {

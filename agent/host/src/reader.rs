@@ -1,4 +1,4 @@
-//! Files of a machine that are only read, as for a report: the disk may be a stranger's, so no link leads out of it, nothing
+//! Files of a machine that are only read, as for a report: the disk may be untrusted, so no link leads out of it, nothing
 //! but a regular file is read, and none that is too long.
 
 use std::io::Read as _;

@@ -31,10 +31,10 @@ enum Why {
 impl Host {
     /// Waits until all checks of a component hold, and go on to hold for a while.
     pub(crate) async fn wait_until_well(&self, component: &Component, expected: Expected<'_>) -> Result<()> {
-        let pace = self.pace;
+        let timings = self.health_timings;
         // Of other units nothing is known but what systemd says, which waits for them itself.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
-        let steady = if is_asked { pace.steady } else { Duration::ZERO };
+        let steady = if is_asked { timings.steady } else { Duration::ZERO };
         let start = Instant::now();
         let mut well_since = None;
         loop {
@@ -44,7 +44,7 @@ impl Host {
                         return Ok(());
                     }
                 }
-                Err(why) if start.elapsed() >= pace.timeout => {
+                Err(why) if start.elapsed() >= timings.timeout => {
                     return Err(match why {
                         Why::Unwell(why) => self.unwell(component, &why),
                         Why::Stranger(stranger) => {
@@ -54,7 +54,7 @@ impl Host {
                 }
                 Err(_) => well_since = None,
             }
-            tokio::time::sleep(pace.pause).await;
+            tokio::time::sleep(timings.pause).await;
         }
     }
 
@@ -100,10 +100,10 @@ impl Host {
 
     fn is_expected(&self, uid: &str, expected: Expected<'_>, waited: Duration) -> Result<(), String> {
         match expected {
-            Expected::Other(before) if uid == before && waited < self.pace.unnoticed => {
+            Expected::Other(before) if uid == before && waited < self.health_timings.unnoticed => {
                 Err("kubelet still runs the pod of the manifest before".into())
             }
-            Expected::Same(before) if uid != before && waited < self.pace.unnoticed => {
+            Expected::Same(before) if uid != before && waited < self.health_timings.unnoticed => {
                 Err("kubelet still runs the pod of the manifest that is taken back".into())
             }
             _ => Ok(()),

@@ -10,7 +10,7 @@ use kops_agent_process::output::one_line;
 
 use crate::logging;
 
-/// The most that is said of a panic's message, in characters: what a stranger wrote may be part of it.
+/// The most that is said of a panic's message, in characters: untrusted text may be part of it.
 const LONGEST: usize = 2000;
 
 /// From now on a panic is told by [`logging::last_words_of_panic`].

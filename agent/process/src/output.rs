@@ -53,7 +53,7 @@ pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// The same lines, none of which steers a terminal: an error may say what a stranger has written.
+/// The same lines, none of which steers a terminal: an error may repeat untrusted text.
 pub fn plain_lines(text: &str) -> String {
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }

@@ -9,8 +9,8 @@
 //! fields pass; a wrong type fails with the field's path and the file's URL ([`SpecError`]).
 //!
 //! What is observed of a machine stands beside it ([`facts`]): the two together are all that a decision knows. So do
-//! Go's YAML, which kOps' hashes are made over ([`go_yaml`]), and what its names and URLs follow ([`fnv`], [`urls`]). What
-//! strangers wrote is made fit to be shown here ([`terminal`]), as errors are ([`causes`]).
+//! Go's YAML, which kOps' hashes are made over ([`go_yaml`]), and what its names and URLs follow ([`fnv`], [`urls`]). Untrusted
+//! text is made fit to be shown here ([`terminal`]), as errors are ([`causes`]).
 //!
 //! Pure, as `agent/plan`: `clippy.toml` beside this crate bans effects.
 

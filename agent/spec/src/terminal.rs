@@ -1,11 +1,11 @@
-//! Text of strangers on a terminal, for all that shows or logs it: servers, stores and files may have written anything in it.
+//! Untrusted text on a terminal, for all that shows or logs it: servers, stores and files may have anything in it.
 
 /// Whether a character steers a terminal, begins a line or turns the direction of writing.
 pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A stranger's text as part of one line, of so many characters at most: each that [`steers`] is a space.
+/// Untrusted text as part of one line, of so many characters at most: each that [`steers`] is a space.
 pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ec2::{Ec2, SERVICE};
 use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::Pace;
+use crate::rate_limiter::RateLimiter;
 
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
@@ -67,8 +67,8 @@ impl Instances {
 
     fn with(timeout: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let pace = Pace::of(BURST, PER_SECOND);
-        let asking = Arc::new(Asking { ec2, timeout, calls, pace });
+        let limiter = RateLimiter::of(BURST, PER_SECOND);
+        let asking = Arc::new(Asking { ec2, timeout, calls, limiter });
         tokio::spawn(collect(asking, window, waiting));
         Instances { questions }
     }
@@ -113,7 +113,7 @@ struct Asking {
     ec2: Ec2,
     timeout: Duration,
     calls: CloudCalls,
-    pace: Pace,
+    limiter: RateLimiter,
 }
 
 impl Asking {
@@ -151,7 +151,7 @@ impl Asking {
                 Err(error @ ApiError::Throttled(_)) if tries < TRIES => {
                     let backoff = FIRST_PAUSE * 2u32.pow(tries - 1);
                     let pause = error.retry_after().map_or(backoff, |asked| asked.max(backoff));
-                    self.pace.put_off(pause);
+                    self.limiter.put_off(pause);
                 }
                 Err(error) => return Err(error),
                 Ok(instances) => return Ok(instances),
@@ -176,7 +176,7 @@ impl Asking {
         let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
         let parameters: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
-        self.pace.turn().await;
+        self.limiter.turn().await;
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;

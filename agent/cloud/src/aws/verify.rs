@@ -43,12 +43,12 @@ impl Verifier for AwsVerifier {
 impl AwsVerifier {
     async fn verify(&self, token: AwsToken) -> Result<VerifiedNode, Refusal> {
         let own = self.sts.own().await.map_err(|error| {
-            let problem = format!("asking STS who kops-controller is: {error}");
+            let problem = format!("asking STS which role kops-controller has: {error}");
             Refusal::unavailable("StsUnavailable", problem)
         })?;
         let caller = self.sts.caller(&token.call).await.map_err(|error| match error.is_refusal() {
             true => {
-                let problem = format!("STS does not know who signed: {error}");
+                let problem = format!("STS does not know the signer: {error}");
                 Refusal::not_verified("RefusedBySts", problem)
             }
             false => Refusal::unavailable("StsUnavailable", error),

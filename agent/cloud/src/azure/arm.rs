@@ -20,7 +20,7 @@ use super::tokens::{MANAGEMENT, Tokens};
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
-use crate::rate_limiter::Pace;
+use crate::rate_limiter::RateLimiter;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
@@ -92,7 +92,7 @@ pub struct Arm {
     compute: String,
     tokens: Tokens,
     calls: CloudCalls,
-    pace: Pace,
+    limiter: RateLimiter,
     retries: Retries,
 }
 
@@ -150,7 +150,7 @@ impl Arm {
             ),
             tokens,
             calls,
-            pace: Pace::of(BURST, PER_SECOND),
+            limiter: RateLimiter::of(BURST, PER_SECOND),
             retries: RETRIES,
         })
     }
@@ -239,7 +239,7 @@ impl Arm {
         let attempt = || async {
             let asked = self.attempt(action, url).await;
             self.calls.count("arm", action, api::outcome(&asked));
-            self.pace.heed(&asked, PAUSE);
+            self.limiter.heed(&asked, PAUSE);
             asked
         };
         let what = format!("Azure Resource Manager, {action}");
@@ -247,7 +247,7 @@ impl Arm {
     }
 
     async fn attempt<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
-        self.pace.turn().await;
+        self.limiter.turn().await;
         let mut asked = self.send(action, url).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
             // A token may be revoked before its end.

@@ -2,7 +2,7 @@
 //! as it leads any program to Azure's own servers.
 //!
 //! The documents that Azure signs do not have the certificates in between, which Microsoft publishes: each certificate says where its
-//! issuer's is. That is what a stranger may have written, so they are asked for in one folder of one server only, in turns
+//! issuer's is. An unverified peer may have written that, so they are asked for in one folder of one server only, in turns
 //! ([`crate::verify::claims`]), and remembered once they have led to such an authority.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/attest.go`; Azure, "Azure Instance Metadata Service", "Validating that the VM is

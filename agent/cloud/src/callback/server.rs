@@ -38,8 +38,8 @@ use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::tls;
 
-/// kops-controllers are few, and call once. These are for strangers to be silent on: as many newer ones as this would have to
-/// come in the time of one handshake for kops-controller to be kept out.
+/// The most connections at a time. When full, the oldest is closed, so that kops-controller, which calls once, is kept out only by as many
+/// newer connections as this within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
 /// it, which is 15 (`pkg/kopscontrollerclient/client.go`).

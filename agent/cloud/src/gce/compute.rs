@@ -19,7 +19,7 @@ use super::answer::{self, Page};
 use super::tokens::Tokens;
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::Pace;
+use crate::rate_limiter::RateLimiter;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
@@ -99,7 +99,7 @@ pub struct Compute {
     project: String,
     tokens: Tokens,
     calls: CloudCalls,
-    pace: Pace,
+    limiter: RateLimiter,
     retries: Retries,
 }
 
@@ -145,7 +145,7 @@ impl Compute {
             project: project.to_owned(),
             tokens,
             calls,
-            pace: Pace::of(BURST, PER_SECOND),
+            limiter: RateLimiter::of(BURST, PER_SECOND),
             retries: RETRIES,
         })
     }
@@ -285,7 +285,7 @@ impl Compute {
         let attempt = || async {
             let asked = self.attempt(call).await;
             self.calls.count("compute", call.action, api::outcome(&asked));
-            self.pace.heed(&asked, PAUSE);
+            self.limiter.heed(&asked, PAUSE);
             asked
         };
         let what = format!("Compute Engine, {}", call.action);
@@ -293,7 +293,7 @@ impl Compute {
     }
 
     async fn attempt<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ApiError> {
-        self.pace.turn().await;
+        self.limiter.turn().await;
         let mut asked = self.send(call).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
             // A token may be revoked before its end.

@@ -141,7 +141,7 @@ impl ManagedGroups {
         asked(self.look(instance, Asker::Node { since }).await)
     }
 
-    /// The same for a stranger: a list of some seconds ago decides that there is no such instance, so that Google is asked as
+    /// The same for an unverified request: a list of some seconds ago decides that there is no such instance, so that Google is asked as
     /// often for a thousand names as for one.
     ///
     /// # Errors
@@ -360,7 +360,7 @@ fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     })
 }
 
-/// How old the list of a group of so many instances may be for a stranger: one of many pages costs as many questions.
+/// How old the list of a group of so many instances may be for an unverified request: one of many pages costs as many questions.
 fn claimed_for(instances: usize) -> Duration {
     CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
 }

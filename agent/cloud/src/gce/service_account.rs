@@ -218,7 +218,7 @@ impl ServiceAccountKey {
         &self.email
     }
 
-    /// What says who asks, signed with the key: a JWT that is good from `now` on, in seconds since 1970 (RFC 7523).
+    /// The claim of the account, signed with its key: a JWT that is good from `now` on, in seconds since 1970 (RFC 7523).
     fn assertion(&self, scope: &str, now: i64) -> Option<String> {
         let part = |document: serde_json::Value| URL_SAFE_NO_PAD.encode(document.to_string());
         let claims = json!({

@@ -86,7 +86,7 @@ impl Tokens {
         Tokens { source, cache: TokenCache::default() }
     }
 
-    /// Whose they are, for messages.
+    /// The account that they are of, for messages.
     pub fn whose(&self) -> String {
         match &self.source {
             Source::Instance(_) => "the instance's service account".to_owned(),

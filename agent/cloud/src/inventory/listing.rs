@@ -11,12 +11,12 @@ use kops_agent_plan::machine_id::MachineId;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
-use super::door::{Access, Door};
+use super::access::{Access, AccessSource};
 use super::questions::{Listing, Questions};
 use super::{ListApi, Listed, Login, Scope, Session, selection};
 use crate::api::ApiError;
 use crate::calls::CloudCalls;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
@@ -33,7 +33,7 @@ const FRESH_FOR: Duration = Duration::from_secs(10);
 /// and three replicas that do this all the time still leave a tenth of what a cloud answers in an hour to others.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
-/// Ids that no list has and that are still to be asked for; strangers can make up as many as they like.
+/// The most ids at a time that no list has and that are still to be asked for: unverified requests can name any number of them.
 const MOST_MISSED: usize = 1000;
 
 /// The machines of one cluster.
@@ -61,7 +61,7 @@ pub(super) struct Last<M> {
     /// Ids that no list has.
     missed: BTreeSet<MachineId>,
     /// What may be asked besides the whole list.
-    besides: RateLimiter,
+    besides: TokenBucket,
     /// Machines as they were when they were last asked for one by one, and when that was.
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
@@ -76,7 +76,7 @@ impl<M> Default for Last<M> {
             good: None,
             failed: None,
             missed: BTreeSet::new(),
-            besides: RateLimiter::of(BESIDES_BURST, BESIDES_PER_SECOND),
+            besides: TokenBucket::of(BESIDES_BURST, BESIDES_PER_SECOND),
             fresh: BTreeMap::new(),
             addresses: BTreeSet::new(),
         }
@@ -118,7 +118,7 @@ impl<M: Listed> Inventory<M> {
             .map_err(|_| ApiError::NoToken { variable })?;
         token.set_sensitive(true);
         let access = Access::of::<M>(&Session { endpoint: endpoint.to_owned(), token }, &scope)?;
-        Inventory::of(Door::Open(Arc::new(access)), scope, calls)
+        Inventory::of(AccessSource::Fixed(Arc::new(access)), scope, calls)
     }
 
     /// The same where a login tells, with the tokens that it gives.
@@ -130,12 +130,12 @@ impl<M: Listed> Inventory<M> {
         scope: impl Into<Scope>,
         calls: CloudCalls,
     ) -> Result<Inventory<M>, ApiError> {
-        Inventory::of(Door::Login(login), scope.into(), calls)
+        Inventory::of(AccessSource::Login(login), scope.into(), calls)
     }
 
-    fn of(door: Door, scope: Scope, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
+    fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         Ok(Inventory {
-            questions: Questions::of(door, scope, calls)?,
+            questions: Questions::of(source, scope, calls)?,
             listed: Singleflight::default(),
             refreshed: Singleflight::default(),
             fresh_for: FRESH_FOR,

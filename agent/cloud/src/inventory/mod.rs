@@ -8,9 +8,9 @@
 //! Such clouds differ in what they list and how they name it, which is [`Listed`]. What a machine proves itself with, how it is
 //! verified, and how Nodes are identified is the same for all of them.
 
+mod access;
 mod authenticate;
 mod cloud;
-mod door;
 mod identify;
 mod listing;
 mod questions;
@@ -34,9 +34,9 @@ use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
 use crate::verify::MachinePrefix;
 
+pub use access::{Login, Session};
 pub(crate) use authenticate::IdAuthenticator;
 pub(crate) use cloud::ListedCloud;
-pub use door::{Login, Session};
 pub use identify::ListedControlPlane;
 pub use listing::Inventory;
 pub(crate) use selection::variable;

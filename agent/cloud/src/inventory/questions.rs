@@ -17,11 +17,11 @@ use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::door::{Access, Door};
+use super::access::{Access, AccessSource};
 use super::{Listed, PageAt, PagedBy, Scope, selection};
 use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::Pace;
+use crate::rate_limiter::RateLimiter;
 
 /// More pages than a project could have.
 const MOST_PAGES: u32 = 200;
@@ -47,10 +47,10 @@ pub(super) type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 #[derive(Debug)]
 pub(super) struct Questions {
     client: Client,
-    door: Door,
+    source: AccessSource,
     pub(super) scope: Scope,
     calls: CloudCalls,
-    pub(super) pace: Pace,
+    pub(super) limiter: RateLimiter,
     pub(super) retries: Retries,
 }
 
@@ -65,11 +65,18 @@ struct At {
 impl Questions {
     /// # Errors
     /// If there can be no HTTP client.
-    pub(super) fn of(door: Door, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
+    pub(super) fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
         let config = tls::client_config().map_err(HttpError::from)?;
         // It follows no redirect: the token is for this cloud.
         let client = http::client_with(config)?;
-        Ok(Questions { client, door, scope, calls, pace: Pace::of(BURST, PER_SECOND), retries: RETRIES })
+        Ok(Questions {
+            client,
+            source,
+            scope,
+            calls,
+            limiter: RateLimiter::of(BURST, PER_SECOND),
+            retries: RETRIES,
+        })
     }
 
     /// All machines of the cluster, or those of pages up to one that has a machine of `known`; and how many pages those were.
@@ -95,7 +102,7 @@ impl Questions {
             }
             let is_endless = M::PAGED_BY == PagedBy::Marker && (marker.is_none() || marker == at.marker);
             if is_endless || at.number == MOST_PAGES {
-                let access = self.door.access::<M>(&self.scope).await?;
+                let access = self.source.access::<M>(&self.scope).await?;
                 return Err(access.question::<M>(M::API.action).garbage(200, "its pages have no end"));
             }
             at = At { number: at.number + 1, marker };
@@ -148,14 +155,14 @@ impl Questions {
     ) -> Result<(HeaderMap, T), ApiError> {
         let what = format!("{}, {action}", M::API.api.name);
         let attempt = || async {
-            let mut access = self.door.access::<M>(&self.scope).await?;
+            let mut access = self.source.access::<M>(&self.scope).await?;
             let asked = self.send(&access, address(&access), access.question::<M>(action)).await;
             // A token may be revoked before its end, once.
             let is_refused = asked.as_ref().is_err_and(|error| error.status() == Some(401));
-            if !is_refused || !self.door.forget(&access).await {
+            if !is_refused || !self.source.forget(&access).await {
                 return asked;
             }
-            access = self.door.access::<M>(&self.scope).await?;
+            access = self.source.access::<M>(&self.scope).await?;
             self.send(&access, address(&access), access.question::<M>(action)).await
         };
         self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
@@ -170,7 +177,7 @@ impl Questions {
     ) -> Result<(HeaderMap, T), ApiError> {
         let request = self.client.get(url).headers(access.headers.clone()).build();
         let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
-        self.pace.turn().await;
+        self.limiter.turn().await;
         let answer = timeout(self.retries.attempt, api::ask_whole(&self.client, request, question)).await;
         let answer = answer.unwrap_or_else(|_| {
             Err(question.unreachable(format!("no answer in {} seconds", self.retries.attempt.as_secs())))
@@ -180,7 +187,7 @@ impl Questions {
             Ok((headers, read?))
         });
         self.calls.count(access.service, question.action, api::outcome(&answer));
-        self.pace.heed(&answer, PAUSE);
+        self.limiter.heed(&answer, PAUSE);
         answer
     }
 }

@@ -48,16 +48,16 @@ pub struct Asked<'a> {
     pub token: &'a str,
     /// The body.
     pub body: &'a [u8],
-    /// The door that it came by.
-    pub door: Door<'a>,
+    /// The endpoint that it came to.
+    pub endpoint: Endpoint<'a>,
 }
 
-/// The door by which a machine asks.
+/// The endpoint that a machine asks.
 #[derive(Clone, Copy, Debug)]
-pub enum Door<'a> {
-    /// As one that is to become a node.
+pub enum Endpoint<'a> {
+    /// For machines that are to become nodes.
     Bootstrap,
-    /// As one that is a node, with this certificate (DER) if it has shown one, which TLS has found good.
+    /// For nodes, with this certificate (DER) if it has shown one, which TLS has found good.
     Renewal(Option<&'a [u8]>),
 }
 
@@ -82,9 +82,9 @@ impl Bootstrap {
         // What costs nothing comes first.
         let (now, at) = (SystemTime::now(), Instant::now());
         let origin = self.machines.origin(known.remote.ip());
-        let holder = match asked.door {
-            Door::Bootstrap => None,
-            Door::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
+        let holder = match asked.endpoint {
+            Endpoint::Bootstrap => None,
+            Endpoint::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
         };
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
         let Examined { fingerprint, signed_at, proof, verification, confirmation } =

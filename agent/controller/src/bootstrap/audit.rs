@@ -11,7 +11,7 @@ use crate::metrics::BootstrapMetrics;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_process::output::one_line;
 
-/// The longest explanation that is logged, in characters: parts of it may be a stranger's.
+/// The longest explanation that is logged, in characters: an unverified peer may have written parts of it.
 const LONGEST_MESSAGE: usize = 512;
 
 /// What a request is called in the log and counted as.

@@ -1,5 +1,5 @@
 //! The call-back: where a token proves nothing, the peer at the address that the cloud knows of a machine must prove
-//! that he has made the request.
+//! that it has made the request.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! How many connections this process has file descriptors for.
 //!
-//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without, strangers that
-//! connect could use up those with which the cloud and the API server are asked, before any of them has to give way.
+//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without more, unverified
+//! peers could use up the descriptors by which the cloud and the API server are asked, before any connection is closed for another.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::answer::{Asked, Bootstrap, Door};
+use super::answer::{Asked, Bootstrap, Endpoint};
 use super::audit::{Kind, Record};
 use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
@@ -245,10 +245,10 @@ async fn answer(
     slot: &Slot,
 ) -> Response<String> {
     let (allowed, kind, asks) = match request.uri().path() {
-        "/bootstrap" => (Method::POST, Kind::Bootstrap, Asks::Certificates(Door::Bootstrap)),
-        renewal::PATH => (Method::POST, Kind::Renewal, Asks::Certificates(Door::Renewal(shown))),
+        "/bootstrap" => (Method::POST, Kind::Bootstrap, Asks::Certificates(Endpoint::Bootstrap)),
+        renewal::PATH => (Method::POST, Kind::Renewal, Asks::Certificates(Endpoint::Renewal(shown))),
         message::PATH => (Method::POST, Kind::Slot, Asks::Slot(shown)),
-        "/healthz" => (Method::GET, Kind::Bootstrap, Asks::Certificates(Door::Bootstrap)),
+        "/healthz" => (Method::GET, Kind::Bootstrap, Asks::Certificates(Endpoint::Bootstrap)),
         _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap, /renew, /slot and /healthz"),
     };
     if request.method() != allowed {
@@ -282,7 +282,7 @@ async fn answer(
 #[derive(Clone, Copy)]
 enum Asks<'a> {
     /// Certificates and a configuration.
-    Certificates(Door<'a>),
+    Certificates(Endpoint<'a>),
     /// A slot, for the node of this certificate (DER) if one was shown.
     Slot(Option<&'a [u8]>),
 }
@@ -306,8 +306,8 @@ async fn answered(
     };
     slot.has_asked();
     match asks {
-        Asks::Certificates(door) => {
-            let asked = Asked { token: &token, body: &body, door };
+        Asks::Certificates(endpoint) => {
+            let asked = Asked { token: &token, body: &body, endpoint };
             bootstrap.answer(record, &asked, limits.answer_within).await
         }
         Asks::Slot(certificate) => {
@@ -335,7 +335,7 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
 /// one that waits for a slot what the trouble is, for its operator to end it.
 fn refused(refusal: Refusal, asks: Asks<'_>) -> Response<String> {
     match refusal.answer {
-        Answer::NotVerified if !matches!(asks, Asks::Certificates(Door::Bootstrap)) => {
+        Answer::NotVerified if !matches!(asks, Asks::Certificates(Endpoint::Bootstrap)) => {
             text(StatusCode::FORBIDDEN, refusal.reason)
         }
         Answer::Unavailable if matches!(asks, Asks::Slot(_)) => {

@@ -8,7 +8,7 @@ use kops_agent_process::output::Output;
 /// Arguments of `fleet status`.
 #[derive(Args, Clone, Debug)]
 pub struct FleetStatusArgs {
-    /// How the API server is reached, by who may list Nodes. Without this it is the file that KUBECONFIG names, or else
+    /// How the API server is reached, as a user that may list Nodes. Without this it is the file that KUBECONFIG names, or else
     /// ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

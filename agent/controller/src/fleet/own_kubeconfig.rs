@@ -1,4 +1,4 @@
-//! The kubeconfig of who runs this program, found where kubectl finds it.
+//! The kubeconfig of the user that runs this program, found where kubectl finds it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

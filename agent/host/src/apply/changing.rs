@@ -81,7 +81,7 @@ impl Host {
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
         // A machine that is no node yet has nothing to go back to.
-        if !self.works(record)? || self.pace.timeout.is_zero() || !health::is_awaited(desired) {
+        if !self.works(record)? || self.health_timings.timeout.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
         }

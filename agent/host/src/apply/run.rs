@@ -172,9 +172,8 @@ fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Forgets with what units and static pods were started that are to be started anew, once what they read is written:
-/// one that is interrupted from here on, or does not come back, is due again, even where all that it reads is right
-/// by then.
+/// Deletes the start stamps of units and static pods that are to be restarted, before what they read is written: a restart that is
+/// interrupted from here on, or fails, is retried by the next run, even where all files are right by then.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

@@ -1,4 +1,4 @@
-//! What the package manager can be asked: who has it, what is yet to be installed, and whether that can be had.
+//! What the package manager can be asked: which process holds it, what is yet to be installed, and whether that can be had.
 
 use kops_agent_plan::doctor::{PackageLock, Repositories, Seen};
 use kops_agent_plan::resource::{DesiredState, Resource};

@@ -32,7 +32,7 @@ pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + '
 
 /// For how long components are waited for, and how often they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct HealthTimings {
     /// For how long each of them may not be well. Zero: nothing is waited for, and nothing is rolled back.
     pub timeout: Duration,
     /// Between two questions.
@@ -45,9 +45,9 @@ pub struct Pace {
     pub unnoticed: Duration,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
+impl Default for HealthTimings {
+    fn default() -> HealthTimings {
+        HealthTimings {
             // As long as kubelet itself gives the API server to start (30 times 10 s).
             timeout: Duration::from_secs(300),
             pause: Duration::from_millis(250),

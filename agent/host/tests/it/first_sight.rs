@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::Machine;
 use kops_agent_host::Host;
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::HealthTimings;
 use kops_agent_plan::resource::*;
 
 const CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
@@ -83,8 +83,8 @@ impl Scene {
 
     fn host(&self) -> Host {
         let pause = Duration::from_millis(1);
-        let pace = Pace { pause, steady: pause, ..Pace::default() };
-        Host::scratch(self.0.root.path()).unwrap().with_pace(pace)
+        let timings = HealthTimings { pause, steady: pause, ..HealthTimings::default() };
+        Host::scratch(self.0.root.path()).unwrap().with_health_timings(timings)
     }
 
     fn planned(&self) -> Vec<String> {

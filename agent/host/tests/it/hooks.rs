@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{Machine, state};
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::HealthTimings;
 use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host};
@@ -115,9 +115,13 @@ impl Node {
 
     fn host(&self) -> Host {
         let pause = Duration::from_millis(1);
-        let pace =
-            Pace { timeout: Duration::from_millis(50), pause, steady: Duration::ZERO, unnoticed: pause };
-        let host = self.machine.host().with_systemd(self.systemd.clone()).with_pace(pace);
+        let timings = HealthTimings {
+            timeout: Duration::from_millis(50),
+            pause,
+            steady: Duration::ZERO,
+            unnoticed: pause,
+        };
+        let host = self.machine.host().with_systemd(self.systemd.clone()).with_health_timings(timings);
         host.with_kernel(Arc::new(Boot(self.boot)))
     }
 

@@ -5,7 +5,7 @@ use crate::converge::{node, with};
 use crate::rollback::scene::Node;
 use crate::support::{Machine, noon};
 use kops_agent_host::Host;
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::HealthTimings;
 use kops_agent_plan::resource::*;
 
 #[tokio::test]
@@ -17,10 +17,10 @@ async fn wherever_a_run_is_interrupted_the_next_one_finishes_it() {
         let systemd = Node::of(&machine);
         systemd.lose_power_after(after);
         // Nothing is rolled back: a machine without power does nothing more.
-        let hasty = Pace { timeout: std::time::Duration::ZERO, ..Pace::default() };
+        let hasty = HealthTimings { timeout: std::time::Duration::ZERO, ..HealthTimings::default() };
         let host = || {
             let host = Host::scratch(machine.root.path()).unwrap().with_clock(noon);
-            host.with_systemd(systemd.clone()).with_pace(hasty)
+            host.with_systemd(systemd.clone()).with_health_timings(hasty)
         };
         let first = machine.converge_with(&host(), &node()).await;
         let second = match &first {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Machine, Mirror, noon, tar_gz};
-use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::health::{Asking, Health, HealthTimings};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::{Error, Host, Resetting, Silent};
 use kops_agent_plan::diff::diff_with_owned;
@@ -164,7 +164,7 @@ impl Health for Picky {
 #[tokio::test]
 async fn the_first_run_over_a_node_that_works_is_taken_back_if_kubelet_does_not_come_back() {
     let machine = made_by_nodeup();
-    let pace = Pace {
+    let timings = HealthTimings {
         timeout: Duration::from_millis(60),
         pause: Duration::from_millis(2),
         steady: Duration::from_millis(6),
@@ -172,7 +172,7 @@ async fn the_first_run_over_a_node_that_works_is_taken_back_if_kubelet_does_not_
     };
     let picky = || -> Host {
         let host = Host::scratch(machine.root.path()).unwrap().with_clock(noon);
-        host.with_health(Arc::new(Picky(machine.path(KUBELET_CONFIG)))).with_pace(pace)
+        host.with_health(Arc::new(Picky(machine.path(KUBELET_CONFIG)))).with_health_timings(timings)
     };
     let before = machine.read(KUBELET_CONFIG);
     let error = machine.converge_with(&picky(), &node("2")).await.unwrap_err();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::support::{Machine, ended_once, state};
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::HealthTimings;
 use kops_agent_host::system::systemd::{Act, Job, Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host, Report, Waits};
 use kops_agent_plan::diff::Enablement;
@@ -170,14 +170,18 @@ impl Node {
 
     fn host(&self) -> Host {
         let pause = Duration::from_millis(1);
-        let pace =
-            Pace { timeout: Duration::from_millis(50), pause, steady: Duration::ZERO, unnoticed: pause };
+        let timings = HealthTimings {
+            timeout: Duration::from_millis(50),
+            pause,
+            steady: Duration::ZERO,
+            unnoticed: pause,
+        };
         let waits = Waits {
             awaited: Duration::from_millis(200),
             others: Duration::from_millis(100),
             ..Waits::default()
         };
-        self.machine.host().with_systemd(self.systemd.clone()).with_pace(pace).with_waits(waits)
+        self.machine.host().with_systemd(self.systemd.clone()).with_health_timings(timings).with_waits(waits)
     }
 
     async fn converge(&self, desired: &DesiredState) -> Result<Report, Error> {
@@ -425,10 +429,10 @@ async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_k
     it.units().after_this_run =
         BTreeMap::from([("a-hook.service".into(), None), (KUBELET.into(), Some("a-hook.service".into()))]);
     let desired = node([unit("a-hook.service", "Before=kubelet.service\nAfter=cloud-final.service")]);
-    let pace = Pace { timeout: Duration::from_secs(60), ..Pace::default() };
+    let timings = HealthTimings { timeout: Duration::from_secs(60), ..HealthTimings::default() };
     let waits =
         Waits { awaited: Duration::from_secs(600), others: Duration::from_millis(100), ..Waits::default() };
-    let host = it.host().with_waits(waits).with_pace(pace);
+    let host = it.host().with_waits(waits).with_health_timings(timings);
     let run = it.machine.converge_with(&host, &desired);
     let report = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap();
     assert_eq!(report.starting, ["a-hook.service", KUBELET]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kops_agent_host::Host;
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::HealthTimings;
 use kops_agent_plan::pacing::message::MOST_SLOTS;
 use kops_agent_process::exit::WrongConfiguration;
 
@@ -68,7 +68,8 @@ impl ChangeArgs {
     /// The same host, which is changed in this way.
     pub fn applied_to(self, host: Host) -> Host {
         let timeout = Duration::from_secs(self.health_timeout);
-        host.with_pace(Pace { timeout, ..Pace::default() }).retrying_failed(self.retry_failed)
+        host.with_health_timings(HealthTimings { timeout, ..HealthTimings::default() })
+            .retrying_failed(self.retry_failed)
     }
 
     /// How its changes are paced.

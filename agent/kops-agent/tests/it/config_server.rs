@@ -410,7 +410,7 @@ fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_nobody() {
     let gce = "{gce: {hostname: nodes-x1y2.us-test1-a.c.my-project.internal, project: my-project, zone: us-test1-a, name: nodes-x1y2}}";
     observed["cloud"] = serde_yaml::from_str(gce).unwrap();
     fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();
-    once(&mut agent).with(1, &["cannot show who this machine is: ", "vTPM"]);
+    once(&mut agent).with(1, &["cannot show which machine this is: ", "vTPM"]);
 
     observed["cloud"]["gce"]["zone"] = "".into();
     fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();

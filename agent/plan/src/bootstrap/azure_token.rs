@@ -31,7 +31,7 @@ use signed_data::SignedData;
 
 /// What a token begins with.
 pub const PREFIX: &str = "x-azure-id ";
-/// Who signs.
+/// The signer, in messages.
 pub const SIGNER: &str = "Azure's metadata service";
 const UNSIGNED: &str = "it has no document that Azure has signed, as those of kOps 1.36 and before; KOPS_AGENT_AZURE_UNSIGNED_TOKENS=true \
                         lets them in";

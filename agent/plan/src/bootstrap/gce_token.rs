@@ -18,7 +18,7 @@ use crate::identity::gce::{GceCluster, InstancePath, check_place, is_project, is
 
 /// What a token begins with.
 pub const PREFIX: &str = "x-gce-tpm ";
-/// Who signs.
+/// The signer, in messages.
 const SIGNER: &str = "the TPM of the instance that it names";
 
 /// What a token must fit.

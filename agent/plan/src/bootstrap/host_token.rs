@@ -15,7 +15,7 @@ pub use super::signed_claim::{TokenProblem, USUAL_SKEW};
 pub const PREFIX: &str = "x-pki-tpm ";
 /// Where a machine has its key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
 pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
-/// Who signs.
+/// The signer, in messages.
 const SIGNER: &str = "the key that the Host of that name was enrolled with";
 
 /// A token that says nothing wrong.
@@ -77,8 +77,8 @@ impl HostToken {
         Some(parse(token.strip_prefix(PREFIX)?, body, max_skew, now))
     }
 
-    /// What no other token has that was made for another request, or at another second. Not the signature: of one that is
-    /// right anyone makes another that is right (ECDSA's `s` may be negated).
+    /// What no other token has that was made for another request, or at another second. Not the signature: a valid one is made into
+    /// another valid one without the key (ECDSA's `s` may be negated).
     pub fn fingerprint(&self) -> Vec<u8> {
         Sha256::digest(&self.signed.data).to_vec()
     }

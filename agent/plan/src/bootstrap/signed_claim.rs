@@ -166,7 +166,7 @@ impl Stamp<'_> {
 }
 
 impl Signed {
-    /// Checks that a key of this kind (PEM, `PUBLIC KEY`) has signed, with SHA-256. `signer` is who should have.
+    /// Checks that a key of this kind (PEM, `PUBLIC KEY`) has signed, with SHA-256. `signer` names the key's owner in messages.
     pub(super) fn verify(&self, key_pem: &str, kind: Kind, signer: &'static str) -> Result<(), TokenProblem> {
         let pem = Pem::iter_from_buffer(key_pem.as_bytes())
             .filter_map(Result::ok)

@@ -2,7 +2,7 @@
 //! mistake in the cluster spec meets one node and not all of them.
 //!
 //! [`restarted`] says whether a plan is such a change, [`message`] is what a node and the bootstrap server say to each other, and
-//! [`slots`] decides on the server who has a slot. The protocol is ours, and written down in `docs/pacing.md`; kOps'
+//! [`slots`] decides on the server which node has a slot. The protocol is ours, and written down in `docs/pacing.md`; kOps'
 //! kops-controller has nothing of the kind.
 
 mod disruption;

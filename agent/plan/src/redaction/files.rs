@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::named::{is_no_secret, is_secret_name};
 
-/// Names of what tells who logs in to what and not by what, as in the configuration of a registry's credentials.
+/// Names of values that tell the user and the server of a login, and not its secret, as in the configuration of a registry's credentials.
 const NAMING: [&str; 5] = ["username", "email", "serveraddress", "kind", "apiversion"];
 /// The same in the other formats, whose files say more than secrets.
 const NAMING_MORE: [&str; 22] = [

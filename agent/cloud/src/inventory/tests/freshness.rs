@@ -2,7 +2,7 @@
 
 use super::super::listing::{PAGE_TTL, STALE};
 use super::*;
-use crate::rate_limiter::Pace;
+use crate::rate_limiter::RateLimiter;
 
 pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>() {
     let ListApi { page: (_, per_page), newest_first, .. } = K::Machine::API;
@@ -162,7 +162,7 @@ pub(super) async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
         machines.last().failed.as_mut().unwrap().0 = Instant::now();
-        Arc::get_mut(&mut machines).unwrap().questions.pace = Pace::of(1.0, 1.0);
+        Arc::get_mut(&mut machines).unwrap().questions.limiter = RateLimiter::of(1.0, 1.0);
         assert_eq!(machines.list().await.unwrap().len(), 1, "{asked:?}");
     }
 }

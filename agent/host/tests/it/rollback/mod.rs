@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::Machine;
-use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::health::{Asking, Health, HealthTimings};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::systemd::Systemd as _;
 use kops_agent_host::{Error, Record};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
-use scene::{KUBELET_CONFIG, Node, PACE, Scene, node, with_keys, with_pods};
+use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 
 #[tokio::test]
 async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
@@ -314,7 +314,7 @@ async fn nothing_is_waited_for_where_nothing_worked_before_or_the_timeout_is_zer
     let machine = Machine::new();
     let scene = Scene { node: Node::of(&machine), machine };
     scene.converge(&node("bad")).await.unwrap();
-    let hasty = scene.host().with_pace(Pace { timeout: Duration::ZERO, ..PACE });
+    let hasty = scene.host().with_health_timings(HealthTimings { timeout: Duration::ZERO, ..TIMINGS });
     scene.machine.converge_with(&hasty, &node("bad-too")).await.unwrap();
     let mut warming = node("1");
     let kubelet = Unit { running: false, ..Unit::new("kubelet.service", "[Service]\n") };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::health::{Asking, Health, HealthTimings};
 use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
@@ -190,7 +190,7 @@ pub(crate) fn key_path(pod: &str) -> String {
     format!("/srv/kubernetes/{pod}/tls.key")
 }
 
-pub(crate) const PACE: Pace = Pace {
+pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     timeout: Duration::from_millis(60),
     pause: Duration::from_millis(2),
     steady: Duration::from_millis(6),
@@ -261,7 +261,7 @@ impl Scene {
         host.with_systemd(self.node.clone())
             .with_health(self.node.clone())
             .with_pods(self.node.clone())
-            .with_pace(PACE)
+            .with_health_timings(TIMINGS)
     }
 
     pub(crate) async fn converge(&self, state: &DesiredState) -> Result<(), Error> {
@@ -270,7 +270,8 @@ impl Scene {
 
     /// A run that would wait for a minute, and is interrupted once it has asked for this.
     pub(crate) async fn interrupt(&self, state: &DesiredState, once_asked: &str) {
-        let lenient = self.host().with_pace(Pace { timeout: Duration::from_secs(60), ..PACE });
+        let lenient =
+            self.host().with_health_timings(HealthTimings { timeout: Duration::from_secs(60), ..TIMINGS });
         let has_asked = async {
             while !self.node.asked.lock().unwrap().iter().any(|asked| asked == once_asked) {
                 tokio::time::sleep(Duration::from_millis(1)).await;

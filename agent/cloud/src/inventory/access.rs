@@ -1,4 +1,4 @@
-//! The way in to a list: where it is, and the token that opens it.
+//! How a list is reached: where it is, and the token that the API takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ pub trait Login: fmt::Debug + Send + Sync {
     fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()>;
 }
 
-/// How a list is come to.
+/// Where the access to a list comes from.
 #[derive(Debug)]
-pub(super) enum Door {
-    /// Always in the same way.
-    Open(Arc<Access>),
-    /// By a login.
+pub(super) enum AccessSource {
+    /// A token of the environment, which stays.
+    Fixed(Arc<Access>),
+    /// A login, whose tokens end.
     Login(Arc<dyn Login>),
 }
 
-/// A list, and what opens it.
+/// A list, and the token for it.
 #[derive(Debug)]
 pub(super) struct Access {
     /// The list, but for which page.
@@ -60,23 +60,23 @@ pub(super) struct Access {
     token: HeaderValue,
 }
 
-impl Door {
-    /// What opens the list now.
+impl AccessSource {
+    /// The list, and a token that is good now.
     ///
     /// # Errors
     /// If a login fails.
     pub(super) async fn access<M: Listed>(&self, scope: &Scope) -> Result<Arc<Access>, ApiError> {
         match self {
-            Door::Open(access) => Ok(access.clone()),
-            Door::Login(login) => Access::of::<M>(&login.session().await?, scope).map(Arc::new),
+            AccessSource::Fixed(access) => Ok(access.clone()),
+            AccessSource::Login(login) => Access::of::<M>(&login.session().await?, scope).map(Arc::new),
         }
     }
 
     /// Forgets what is refused, and says whether there may be something else.
     pub(super) async fn forget(&self, refused: &Access) -> bool {
         match self {
-            Door::Open(_) => false,
-            Door::Login(login) => {
+            AccessSource::Fixed(_) => false,
+            AccessSource::Login(login) => {
                 login.forget(&refused.token).await;
                 true
             }
