@@ -227,7 +227,9 @@ impl Election {
         self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
         let what = match self.leadership.remaining() {
             Some(_) => format!("leading: {}", self.contest.doing),
-            None if !is_answered => "waiting for the API server, which does not say which process leads".to_owned(),
+            None if !is_answered => {
+                "waiting for the API server, which does not say which process leads".to_owned()
+            }
             None => "waiting for its turn: another process leads".to_owned(),
         };
         service_manager::waiting(what, STUCK_AFTER);

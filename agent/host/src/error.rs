@@ -101,14 +101,14 @@ pub enum Error {
     },
     /// Another process listens where a component is to be asked, and nothing it answers says how the component is.
     #[error(
-        "{resource} cannot be asked how it is: {stranger}; nothing was taken back because of it: end that process and run \
+        "{resource} cannot be asked how it is: {listener}; nothing was taken back because of it: end that process and run \
          again"
     )]
     Unasked {
         /// The unit.
         resource: ResourceId,
         /// Which process that is.
-        stranger: String,
+        listener: String,
     },
     /// A change was taken back.
     #[error("{0}")]

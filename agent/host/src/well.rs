@@ -25,7 +25,7 @@ enum Why {
     /// It is not, because of this.
     Unwell(String),
     /// This process listens where it should.
-    Stranger(String),
+    OtherListener(String),
 }
 
 impl Host {
@@ -47,8 +47,8 @@ impl Host {
                 Err(why) if start.elapsed() >= timings.timeout => {
                     return Err(match why {
                         Why::Unwell(why) => self.unwell(component, &why),
-                        Why::Stranger(stranger) => {
-                            Error::Unasked { resource: component.resource.clone(), stranger }
+                        Why::OtherListener(listener) => {
+                            Error::Unasked { resource: component.resource.clone(), listener }
                         }
                     });
                 }
@@ -87,9 +87,9 @@ impl Host {
             // Whatever it answers: another process may say that all is well, or that nothing is.
             if let Check::Answers { url } = check
                 && component.resource.kind == Kind::Unit
-                && let Some(stranger) = self.health.stranger(url, &component.resource.name)
+                && let Some(listener) = self.health.other_listener(url, &component.resource.name)
             {
-                return Ok(Err(Why::Stranger(stranger)));
+                return Ok(Err(Why::OtherListener(listener)));
             }
             if let Err(why) = answer {
                 return Ok(Err(Why::Unwell(why)));

@@ -22,7 +22,7 @@ pub(crate) struct Open {
 struct State {
     next: u64,
     /// Those that have not shown kops-controller's certificate, the oldest first. One ends by its sender being dropped.
-    strangers: BTreeMap<u64, (IpAddr, oneshot::Sender<Infallible>)>,
+    unverified: BTreeMap<u64, (IpAddr, oneshot::Sender<Infallible>)>,
     kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
@@ -42,14 +42,14 @@ impl Open {
     /// all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.lock();
-        if state.strangers.len() + state.kops_controllers.len() >= self.most {
+        if state.unverified.len() + state.kops_controllers.len() >= self.most {
             let gives_way = state.gives_way()?;
-            state.strangers.remove(&gives_way);
+            state.unverified.remove(&gives_way);
         }
         let (sender, ends) = oneshot::channel();
         let number = state.next;
         state.next += 1;
-        state.strangers.insert(number, (address, sender));
+        state.unverified.insert(number, (address, sender));
         Some((Place { open: self.clone(), number }, ends))
     }
 
@@ -62,7 +62,7 @@ impl State {
     /// The oldest connection of the address that has the most; of several such addresses that of the oldest.
     fn gives_way(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
-        for (number, (address, _)) in &self.strangers {
+        for (number, (address, _)) in &self.unverified {
             of_addresses.entry(address.to_canonical()).or_insert((0, *number)).0 += 1;
         }
         let most = |(count, oldest): &&(usize, u64)| (*count, std::cmp::Reverse(*oldest));
@@ -74,7 +74,7 @@ impl Place {
     /// Notes that the connection is kops-controller's: it ends for no other any more.
     pub(crate) fn is_kops_controllers(&self) {
         let mut state = self.open.lock();
-        if let Some((_, sender)) = state.strangers.remove(&self.number) {
+        if let Some((_, sender)) = state.unverified.remove(&self.number) {
             state.kops_controllers.insert(self.number, sender);
         }
     }
@@ -83,7 +83,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.open.lock();
-        state.strangers.remove(&self.number);
+        state.unverified.remove(&self.number);
         state.kops_controllers.remove(&self.number);
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         assert!(open.enter(ONE).is_some());
         drop(entered);
         let state = open.lock();
-        assert!(state.strangers.is_empty() && state.kops_controllers.is_empty());
+        assert!(state.unverified.is_empty() && state.kops_controllers.is_empty());
     }
 
     #[test]
@@ -143,6 +143,6 @@ mod tests {
         first.0.is_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));
-        assert_eq!(open.lock().strangers.len(), 1);
+        assert_eq!(open.lock().unverified.len(), 1);
     }
 }

@@ -38,8 +38,8 @@ use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::tls;
 
-/// The most connections at a time. When full, the oldest is closed, so that kops-controller, which calls once, is kept out only by as many
-/// newer connections as this within the time of one handshake.
+/// The most connections at a time that have not proven to be kops-controller's. When full, the address with the most loses its oldest,
+/// so that kops-controller is kept out only by as many newer connections as this within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
 /// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
 /// it, which is 15 (`pkg/kopscontrollerclient/client.go`).

@@ -16,7 +16,7 @@ pub trait Health: Send + Sync {
 
     /// Which process besides those of a unit listens where the unit is to be asked, in words; `None` where none does that
     /// is known of. What such a process answers says nothing of the unit.
-    fn stranger(&self, _url: &str, _unit: &str) -> Option<String> {
+    fn other_listener(&self, _url: &str, _unit: &str) -> Option<String> {
         None
     }
 

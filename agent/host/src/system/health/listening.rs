@@ -43,7 +43,7 @@ impl Processes {
 
 /// Which other process listens at a URL of this machine than those of the unit that is to be asked there, in words. `None`
 /// where it is one of these, nothing listens, or it cannot be told: processes may only be looked at by their user and root.
-pub(super) fn stranger(
+pub(super) fn other_listener(
     root: &Path,
     url: &str,
     name: &str,
@@ -62,7 +62,7 @@ pub(super) fn stranger(
     if own.main != 0 && has_any(&folder(own.main), &sockets) {
         return None;
     }
-    let mut stranger = None;
+    let mut other_listener = None;
     for number in numbers(root).ok()? {
         let folder = folder(number);
         if !has_any(&folder, &sockets) {
@@ -74,10 +74,10 @@ pub(super) fn stranger(
         }
         let of = unit(&cgroups).map_or_else(String::new, |unit| format!(" of {unit}"));
         let process = name_of(&folder).unwrap_or_else(|| "a process".to_owned());
-        stranger =
+        other_listener =
             Some(format!("{process} (process {number}{of}) listens at {address}, where {name} should"));
     }
-    stranger
+    other_listener
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn another_process_is_told_from_those_of_the_unit() {
         let told = |local: &str, number: u32, cgroup: &str| {
-            stranger(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
+            other_listener(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
         };
         // By its number, whatever group it has moved itself to; and by its group, where a script has started it.
         assert_eq!(told("0100007F:2808", 7, "/podruntime.slice/kubelet"), None);
@@ -133,19 +133,19 @@ mod tests {
         assert!(told("00000000:2808", 8, "/").is_some());
         assert_eq!(told("0200007F:2808", 8, "/"), None);
         assert_eq!(told("0100007F:2809", 8, "/"), None);
-        let unknown = stranger(machine("0100007F:2808", 8, "/").path(), URL, KUBELET, || None);
+        let unknown = other_listener(machine("0100007F:2808", 8, "/").path(), URL, KUBELET, || None);
         assert_eq!(unknown, None);
     }
 
     #[test]
-    fn this_very_process_is_a_stranger_to_a_unit() {
+    fn this_very_process_is_no_process_of_a_unit() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(address).unwrap();
             let url = format!("http://{}/healthz", listener.local_addr().unwrap());
-            let told = stranger("/".as_ref(), &url, KUBELET, || Some(Processes::default())).unwrap();
+            let told = other_listener("/".as_ref(), &url, KUBELET, || Some(Processes::default())).unwrap();
             assert!(told.contains(&format!("(process {}", std::process::id())), "{told}");
             let own = || Some(Processes { main: std::process::id(), group: String::new() });
-            assert_eq!(stranger("/".as_ref(), &url, KUBELET, own), None);
+            assert_eq!(other_listener("/".as_ref(), &url, KUBELET, own), None);
         }
     }
 

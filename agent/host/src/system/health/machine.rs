@@ -11,7 +11,7 @@ use reqwest::{Client, redirect};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::listening::{Processes, stranger};
+use super::listening::{Processes, other_listener};
 use super::{Asking, Health};
 use crate::system::commands::ask;
 use crate::system::ctr::{self, Container};
@@ -43,8 +43,8 @@ impl Health for Machine {
         })
     }
 
-    fn stranger(&self, url: &str, unit: &str) -> Option<String> {
-        stranger(Path::new("/"), url, unit, || Processes::of(unit))
+    fn other_listener(&self, url: &str, unit: &str) -> Option<String> {
+        other_listener(Path::new("/"), url, unit, || Processes::of(unit))
     }
 
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {

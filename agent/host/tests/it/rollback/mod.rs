@@ -24,7 +24,7 @@ use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 #[tokio::test]
 async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
     let scene = Scene::converged(&node("1")).await;
-    *scene.node.stranger.lock().unwrap() = Some("evil (process 8)".into());
+    *scene.node.other_listener.lock().unwrap() = Some("evil (process 8)".into());
     // It answers that kubelet is not well, and then that it is.
     for version in ["bad", "22"] {
         let error = scene.converge(&node(version)).await.unwrap_err();
@@ -40,7 +40,7 @@ async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass()
         assert!(!scene.host().status().unwrap().converged);
     }
     // Once it has ended, the change goes on to its end.
-    *scene.node.stranger.lock().unwrap() = None;
+    *scene.node.other_listener.lock().unwrap() = None;
     scene.converge(&node("22")).await.unwrap();
     assert!(scene.host().status().unwrap().converged);
     scene.is_clean();

@@ -32,7 +32,7 @@ pub(crate) struct Node {
     /// What systemd does not do, whenever it is asked.
     pub(crate) refused: Mutex<Vec<String>>,
     /// What listens on kubelet's port besides kubelet.
-    pub(crate) stranger: Mutex<Option<String>>,
+    pub(crate) other_listener: Mutex<Option<String>>,
     /// How often systemd does something before the machine loses power.
     left: AtomicUsize,
 }
@@ -45,7 +45,7 @@ impl Node {
             asked: Mutex::default(),
             started_with: Mutex::default(),
             refused: Mutex::default(),
-            stranger: Mutex::default(),
+            other_listener: Mutex::default(),
             left: AtomicUsize::new(usize::MAX),
         })
     }
@@ -152,9 +152,9 @@ impl Health for Node {
         Box::pin(std::future::ready(answer))
     }
 
-    fn stranger(&self, url: &str, unit: &str) -> Option<String> {
+    fn other_listener(&self, url: &str, unit: &str) -> Option<String> {
         assert_eq!(unit, "kubelet.service");
-        self.stranger.lock().unwrap().as_ref().map(|name| format!("{name} listens at {url}"))
+        self.other_listener.lock().unwrap().as_ref().map(|name| format!("{name} listens at {url}"))
     }
 
     fn pod_uid(&self, pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
