@@ -125,7 +125,7 @@ fn advice_on_gce(problem: &TpmProblem) -> &'static str {
              replace this instance"
         }
         TpmProblem::NoTemplate { .. } | TpmProblem::Template { .. } => {
-            "; is it the vTPM that Google gives an instance? Turn on vTPM in the instance template of its group and replace \
+            "; is it the vTPM that the cloud gives an instance? Turn on vTPM in the instance template of its group and replace \
              this instance"
         }
         _ => "",
