@@ -4,6 +4,7 @@
 //! A package manager is never ended half-way: whatever becomes of the run meanwhile, its end is waited for.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -46,6 +47,8 @@ enum Said {
 struct Passing {
     said: UnboundedSender<Said>,
     fetched: Mutex<Option<oneshot::Sender<()>>>,
+    /// Whether it has been logged that packages are fetched, which a package manager tells with each step.
+    is_told: AtomicBool,
 }
 
 impl Passing {
@@ -53,18 +56,26 @@ impl Passing {
         // A run that is asked to stop listens no longer.
         let _ = self.said.send(said);
     }
+
+    fn let_downloads_begin(&self) {
+        if let Some(fetched) = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // They may have begun by themselves, after the head start.
+            let _ = fetched.send(());
+        }
+    }
 }
 
 impl Progress for Passing {
     fn packages_fetched(&self) {
-        if let Some(fetched) = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        self.let_downloads_begin();
+        if !self.is_told.swap(true, Ordering::Relaxed) {
             log::info!("the packages are fetched, and are being installed");
-            // Downloads may have begun without it.
-            let _ = fetched.send(());
         }
     }
 
     fn waiting_for(&self, what: &str) {
+        // Another process's lock may be held for minutes, in which nothing is fetched.
+        self.let_downloads_begin();
         self.pass(Said::WaitingFor(what.to_owned()));
     }
 
@@ -93,7 +104,11 @@ impl<'a> Installing<'a> {
         let step = host.measure(Work::Packages, Stage::Packages.name());
         let work = move || {
             // Dropped at the end, by which the run hears of it.
-            let passing = Passing { said: tell, fetched: Mutex::new(Some(tell_fetched)) };
+            let passing = Passing {
+                said: tell,
+                fetched: Mutex::new(Some(tell_fetched)),
+                is_told: AtomicBool::new(false),
+            };
             let _step = step;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             install(&*packages, &names, &passing)
@@ -230,8 +245,6 @@ fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progres
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use kops_agent_plan::diff::diff;
@@ -239,20 +252,26 @@ mod tests {
 
     use super::*;
 
-    /// A package manager that is at work until it is told to end, tells so first, and may fail. It tells that packages are
-    /// fetched where it is to.
+    /// A package manager that is at work until it is told to end, tells first what it is to, and may fail.
     struct Slow {
         may_end: Mutex<Receiver<()>>,
         has_ended: AtomicBool,
         fails: bool,
-        tells_fetched: bool,
+        tells: Tells,
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Tells {
+        Nothing,
+        IsWaiting,
+        HasFetched,
     }
 
     impl Slow {
         fn new(fails: bool) -> (Arc<Slow>, Sender<()>) {
             let (end, may_end) = channel();
             let (may_end, has_ended) = (Mutex::new(may_end), AtomicBool::new(false));
-            (Arc::new(Slow { may_end, has_ended, fails, tells_fetched: true }), end)
+            (Arc::new(Slow { may_end, has_ended, fails, tells: Tells::IsWaiting }), end)
         }
 
         fn has_ended(&self) -> bool {
@@ -265,10 +284,11 @@ mod tests {
             Ok(packages.iter().map(|name| (*name).to_owned()).collect())
         }
         fn install(&self, _: &[&str], progress: &dyn Progress) -> Result<()> {
-            if self.tells_fetched {
-                progress.packages_fetched();
+            match self.tells {
+                Tells::Nothing => {}
+                Tells::IsWaiting => progress.waiting_for("waiting for apt"),
+                Tells::HasFetched => progress.packages_fetched(),
             }
-            progress.waiting_for("waiting for apt");
             self.may_end.lock().unwrap().recv().unwrap();
             self.has_ended.store(true, Ordering::SeqCst);
             match self.fails {
@@ -377,10 +397,10 @@ mod tests {
     #[tokio::test]
     async fn downloads_begin_once_packages_are_fetched_or_have_had_their_head_start() {
         const FOR_EVER: Duration = Duration::MAX;
-        let begins = async |tells_fetched, ends: bool, head_start| {
+        let begins = async |tells, ends: bool, head_start| {
             let (slow, end) = Slow::new(false);
             let mut slow = Arc::into_inner(slow).unwrap();
-            slow.tells_fetched = tells_fetched;
+            slow.tells = tells;
             let scene = Scene::new(Arc::new(slow));
             let mut installing = scene.begin();
             let fetched = installing.fetched(head_start);
@@ -390,9 +410,10 @@ mod tests {
             fetched.await;
             let _ = end.send(());
         };
-        begins(true, false, FOR_EVER).await;
-        begins(false, true, FOR_EVER).await;
-        begins(false, false, Duration::ZERO).await;
+        begins(Tells::HasFetched, false, FOR_EVER).await;
+        begins(Tells::IsWaiting, false, FOR_EVER).await;
+        begins(Tells::Nothing, true, FOR_EVER).await;
+        begins(Tells::Nothing, false, Duration::ZERO).await;
     }
 
     #[test]

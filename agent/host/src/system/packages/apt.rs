@@ -22,8 +22,10 @@ const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
 /// apt before 2.3 does not try again by itself.
 const RETRIES: &str = "Acquire::Retries=3";
 /// Has apt print how far it is among what it says (progress-reporting.md of apt): `dlstatus:` while it fetches, and
-/// `pmstatus:` once it installs.
-const STATUS: &str = "APT::Status-Fd=1";
+/// `pmstatus:` once it installs. By a descriptor of its own, since apt keeps that from dpkg and from hooks, which need their
+/// standard output.
+const STATUS: &str = "APT::Status-Fd=3";
+const WITH_STATUS: [&str; 4] = ["sh", "-c", "exec \"$@\" 3>&1", "sh"];
 const FETCHES: &str = "dlstatus:";
 const INSTALLS: &str = "pmstatus:";
 /// What an administrator has changed stays.
@@ -210,7 +212,8 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
         waiting.for_locks(&LOCKS)?;
-        let outcome = ask_with_status(command, |line| is_status(line, waiting.progress))?;
+        let told = [&WITH_STATUS[..], command].concat();
+        let outcome = ask_with_status(&told, |line| is_status(line, waiting.progress))?;
         races += 1;
         if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
             return Ok(outcome);
