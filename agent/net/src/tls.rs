@@ -1,29 +1,22 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
-mod host_verifier;
+mod verifier;
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_pki::common_name_and_validity;
 use rustls::client::WantsClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{
-    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme, WantsVerifier,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
-use time::OffsetDateTime;
 
-use host_verifier::HostVerifier;
+use verifier::{Rule, RuleVerifier};
 
 /// The host has no CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -138,8 +131,18 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
 /// # Errors
 /// If the provider can do no version of TLS that rustls deems safe.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
-    let verifier = HostVerifier::reading(CaBundle::of_this_host, provider());
-    Ok(client_judging_by(verifier)?.with_no_client_auth())
+    client_config_trusting_current(|| Ok(CaBundle::of_this_host().map_err(unusable)?.roots()))
+}
+
+/// How to be a TLS client that trusts the authorities that `authorities` gives, which is asked with each server: they may be
+/// replaced while the client is in use.
+///
+/// # Errors
+/// If the provider can do no version of TLS that rustls deems safe.
+pub fn client_config_trusting_current(
+    authorities: impl Fn() -> Result<Arc<RootCertStore>, rustls::Error> + Send + Sync + 'static,
+) -> Result<ClientConfig, rustls::Error> {
+    Ok(client_by(Rule::VouchedForBy(Box::new(authorities)))?.with_no_client_auth())
 }
 
 /// How to be a TLS client that trusts the authorities in this PEM text, and no others.
@@ -162,8 +165,12 @@ pub fn client_config_trusting_as(
     config_as(Arc::new(roots_of(authorities)?), chain, key)
 }
 
-fn roots_of(authorities: &str) -> Result<RootCertStore, rustls::Error> {
-    let certificates = CertificateDer::pem_slice_iter(authorities.as_bytes()).filter_map(Result::ok);
+/// The authorities in a PEM text.
+///
+/// # Errors
+/// If there is none in it.
+pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::Error> {
+    let certificates = CertificateDer::pem_slice_iter(authorities.as_ref()).filter_map(Result::ok);
     let mut roots = RootCertStore::empty();
     let (usable, _) = roots.add_parsable_certificates(certificates);
     match usable {
@@ -177,8 +184,7 @@ fn roots_of(authorities: &str) -> Result<RootCertStore, rustls::Error> {
 /// # Errors
 /// If there is no bundle, or the chain and its key are none.
 pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
-    let bundle = CaBundle::of_this_host().map_err(|error| rustls::Error::General(error.to_string()))?;
-    config_as(bundle.roots.clone(), chain, key)
+    config_as(CaBundle::of_this_host().map_err(unusable)?.roots(), chain, key)
 }
 
 fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
@@ -196,9 +202,7 @@ pub fn server_config_for_clients_of(
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
     let roots = Arc::new(roots_of(authorities)?);
-    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .build()
-        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(unusable)?;
     let (chain, key) = chain_and_key(chain, key)?;
     ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -242,6 +246,10 @@ pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Err
     Ok(client_by(Rule::Nothing(reason))?.with_no_client_auth())
 }
 
+fn unusable(error: impl std::error::Error) -> rustls::Error {
+    rustls::Error::General(error.to_string())
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -251,78 +259,8 @@ fn client() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error>
 }
 
 fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
-    client_judging_by(WithoutRoots { rule, provider: provider() })
-}
-
-fn client_judging_by(
-    verifier: impl ServerCertVerifier + 'static,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+    let verifier = RuleVerifier::new(rule, provider());
     Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
-}
-
-/// What is trusted where no authority is.
-#[derive(Debug)]
-enum Rule {
-    /// Nothing, for this reason.
-    Nothing(String),
-    /// One certificate, whatever has signed it: it comes from a source that is trusted.
-    Only(CertificateDer<'static>),
-}
-
-/// Trusts servers by a rule; signatures are checked as ever.
-#[derive(Debug)]
-struct WithoutRoots {
-    rule: Rule,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for WithoutRoots {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = match &self.rule {
-            Rule::Nothing(reason) => return Err(rustls::Error::General(reason.clone())),
-            Rule::Only(certificate) => certificate,
-        };
-        if end_entity != certificate {
-            return Err(CertificateError::UnknownIssuer.into());
-        }
-        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-        let now =
-            i64::try_from(now.as_secs()).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
-        match now.and_then(|now| common_name_and_validity(end_entity, now)) {
-            Some((_, true)) => Ok(ServerCertVerified::assertion()),
-            Some((_, false)) => Err(CertificateError::Expired.into()),
-            None => Err(CertificateError::BadEncoding.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -6,11 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use hyper::header::HeaderValue;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use kops_agent_net::tls;
+use rustls::{ClientConfig, RootCertStore};
 
 /// Where the kubelet puts them.
 pub const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -103,63 +100,14 @@ pub fn bearer(token: &str) -> Result<HeaderValue> {
 /// # Errors
 /// If there are none now.
 pub fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
-    let verifier = Reread::new(path, verifier)?;
-    Ok(ClientConfig::builder()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustFile(verifier)))
-        .with_no_client_auth())
+    let roots = Reread::new(path, roots)?;
+    Ok(tls::client_config_trusting_current(move || Ok(roots.get(Instant::now())))?)
 }
 
-fn verifier(path: &Path) -> Result<Arc<WebPkiServerVerifier>> {
+fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
     let what = || format!("reading the authorities {}", path.display());
     let text = std::fs::read(path).with_context(what)?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).filter_map(Result::ok));
-    WebPkiServerVerifier::builder(Arc::new(roots)).build().with_context(what)
-}
-
-#[derive(Debug)]
-struct TrustFile(Reread<Arc<WebPkiServerVerifier>>);
-
-impl TrustFile {
-    fn now(&self) -> Arc<WebPkiServerVerifier> {
-        self.0.get(Instant::now())
-    }
-}
-
-impl ServerCertVerifier for TrustFile {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.now().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.now().verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.now().verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().supported_verify_schemes()
-    }
+    Ok(Arc::new(tls::roots_of(text).with_context(what)?))
 }
 
 #[cfg(test)]
@@ -203,7 +151,7 @@ mod tests {
 
     #[test]
     fn authorities_that_are_replaced_are_trusted_from_then_on() {
-        kops_agent_net::tls::install_provider();
+        tls::install_provider();
         let authority = || {
             let key = rcgen::KeyPair::generate().unwrap();
             let mut params = rcgen::CertificateParams::new(vec!["api".to_owned()]).unwrap();
@@ -215,16 +163,14 @@ mod tests {
         let path = folder.path().join("ca.crt");
         assert!(trusting_file(path.clone()).is_err());
         std::fs::write(&path, old.pem()).unwrap();
-        let file = Reread::new(path.clone(), verifier).unwrap();
+        let file = Reread::new(path.clone(), roots).unwrap();
         let begun = Instant::now();
-        let hints = |at| file.get(at).root_hint_subjects().map(|hints| hints.len());
-        let first = file.get(begun);
+        let count = |at| file.get(at).len();
+        assert_eq!(count(begun), 1);
         std::fs::write(&path, format!("{}{}", old.pem(), new.pem())).unwrap();
-        assert!(Arc::ptr_eq(&first, &file.get(begun)));
-        let second = file.get(begun + 2 * READ_EVERY);
-        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!(count(begun), 1, "not before its time");
+        assert_eq!(count(begun + 2 * READ_EVERY), 2);
         std::fs::write(&path, "").unwrap();
-        assert!(Arc::ptr_eq(&second, &file.get(begun + 4 * READ_EVERY)), "no authority is no answer");
-        assert_eq!(hints(begun + 4 * READ_EVERY), None);
+        assert_eq!(count(begun + 4 * READ_EVERY), 2, "no authority is no answer");
     }
 }

@@ -1,0 +1,199 @@
+//! Judges servers by a rule, where rustls' own verifier of fixed authorities does not do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kops_agent_pki::common_name_and_validity;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use time::OffsetDateTime;
+
+/// The authorities of now, or why every server is refused: rustls' own answer without authorities is "unknown issuer",
+/// which leads astray.
+type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
+
+/// What is trusted.
+pub(super) enum Rule {
+    /// Nothing, for this reason.
+    Nothing(String),
+    /// One certificate, whatever has signed it: it comes from a source that is trusted.
+    Only(CertificateDer<'static>),
+    /// What these authorities vouch for. They are asked for with each server: not before there is one to judge, since a
+    /// host's bundle is some hundred files, and a run that finds nothing to do may speak TLS to no server.
+    VouchedForBy(Box<Authorities>),
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Rule::Nothing(_) => "Nothing",
+            Rule::Only(_) => "Only",
+            Rule::VouchedForBy(_) => "VouchedForBy",
+        })
+    }
+}
+
+/// Trusts servers by a rule; signatures are checked as ever.
+#[derive(Debug)]
+pub(super) struct RuleVerifier {
+    rule: Rule,
+    provider: Arc<CryptoProvider>,
+}
+
+impl RuleVerifier {
+    /// By this rule, with the cryptography of `provider`.
+    pub(super) fn new(rule: Rule, provider: Arc<CryptoProvider>) -> RuleVerifier {
+        RuleVerifier { rule, provider }
+    }
+}
+
+impl ServerCertVerifier for RuleVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.rule {
+            Rule::Nothing(reason) => Err(Error::General(reason.clone())),
+            Rule::Only(certificate) if end_entity != certificate => {
+                Err(CertificateError::UnknownIssuer.into())
+            }
+            Rule::Only(_) => is_of_server(end_entity, server_name, now),
+            // It holds little but the authorities, so that one is made as soon as kept.
+            Rule::VouchedForBy(authorities) => {
+                WebPkiServerVerifier::builder_with_provider(authorities()?, self.provider.clone())
+                    .build()
+                    .map_err(|error| Error::General(error.to_string()))?
+                    .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Whether a certificate that is trusted is this server's, and of this time.
+fn is_of_server(
+    certificate: &CertificateDer<'_>,
+    server: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    verify_server_name(&ParsedCertificate::try_from(certificate)?, server)?;
+    let now = i64::try_from(now.as_secs()).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+    match now.and_then(|now| common_name_and_validity(certificate, now)) {
+        Some((_, true)) => Ok(ServerCertVerified::assertion()),
+        Some((_, false)) => Err(CertificateError::Expired.into()),
+        None => Err(CertificateError::BadEncoding.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kops_agent_tests::authority::Authority;
+    use rcgen::CertificateParams;
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+
+    const NAME: &str = "example.com";
+
+    fn der(pem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    fn server_of(authority: &Authority) -> CertificateDer<'static> {
+        let pair = authority.issue(&CertificateParams::new(vec![NAME.to_owned()]).unwrap()).unwrap();
+        der(&pair.certificate)
+    }
+
+    fn verifier(rule: Rule) -> RuleVerifier {
+        RuleVerifier::new(rule, Arc::new(default_provider()))
+    }
+
+    fn judge(verifier: &RuleVerifier, certificate: &CertificateDer<'_>, name: &str) -> Result<(), String> {
+        let name = ServerName::try_from(name).unwrap();
+        let judged = verifier.verify_server_cert(certificate, &[], &name, &[], UnixTime::now());
+        judged.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn servers_are_judged_by_the_authorities_of_now_which_are_not_asked_for_before() {
+        let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
+        let roots = |authority: &Authority| {
+            let mut roots = RootCertStore::empty();
+            roots.add(der(&authority.pem)).unwrap();
+            Arc::new(roots)
+        };
+        let trusted = Arc::new((Mutex::new(roots(&first)), AtomicUsize::new(0)));
+        let verifier = verifier(Rule::VouchedForBy({
+            let trusted = trusted.clone();
+            Box::new(move || {
+                trusted.1.fetch_add(1, Ordering::Relaxed);
+                Ok(trusted.0.lock().unwrap().clone())
+            })
+        }));
+        assert!(!verifier.supported_verify_schemes().is_empty());
+        assert_eq!(trusted.1.load(Ordering::Relaxed), 0);
+        assert_eq!(judge(&verifier, &server_of(&first), NAME), Ok(()));
+        let refused = judge(&verifier, &server_of(&second), NAME).unwrap_err();
+        assert!(refused.contains("UnknownIssuer"), "{refused}");
+
+        *trusted.0.lock().unwrap() = roots(&second);
+        assert_eq!(judge(&verifier, &server_of(&second), NAME), Ok(()));
+        assert!(judge(&verifier, &server_of(&first), NAME).is_err());
+    }
+
+    #[test]
+    fn without_authorities_a_server_is_refused_for_the_reason_that_there_are_none() {
+        let refused = |rule| judge(&verifier(rule), &CertificateDer::from(vec![]), NAME).unwrap_err();
+        let none = || Err(Error::General("install ca-certificates".into()));
+        assert!(refused(Rule::VouchedForBy(Box::new(none))).contains("install ca-certificates"));
+        assert!(refused(Rule::Nothing("it is link-local".into())).contains("it is link-local"));
+        let empty = || Ok(Arc::new(RootCertStore::empty()));
+        assert!(refused(Rule::VouchedForBy(Box::new(empty))).contains("no root trust anchors"));
+    }
+
+    #[test]
+    fn one_certificate_is_trusted_for_its_own_name_and_no_other_of_its_authority() {
+        let authority = Authority::new("any").unwrap();
+        let (ours, other) = (server_of(&authority), server_of(&authority));
+        let verifier = verifier(Rule::Only(ours.clone()));
+        assert_eq!(judge(&verifier, &ours, NAME), Ok(()));
+        assert!(judge(&verifier, &ours, "example.org").is_err());
+        assert!(judge(&verifier, &other, NAME).unwrap_err().contains("UnknownIssuer"));
+    }
+}
