@@ -18,7 +18,7 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kops_agent_net::tls;
+use kops_agent_net::{http, tls};
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt as _};
 use kube::{Client, Config};
@@ -79,7 +79,7 @@ fn of_access(access: Access, retries: RetryPolicy) -> Result<Client> {
     }?;
     let authorization = match access.credentials {
         Credentials::None => Authorization::None,
-        Credentials::Token(token) => Authorization::Token(service_account::bearer(token.trim())?),
+        Credentials::Token(token) => Authorization::Token(http::bearer(token.trim())?),
         Credentials::TokenFile(path) => Authorization::File(Arc::new(TokenFile::open(path)?)),
     };
     connect(&access.server, access.tls_server_name, tls, authorization, retries)

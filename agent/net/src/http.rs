@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hyper_util::client::proxy::matcher::Matcher;
 use kops_agent_spec::terminal::one_line;
-use reqwest::header::DATE;
+use reqwest::header::{DATE, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
@@ -26,6 +26,17 @@ pub enum HttpError {
     /// The client cannot be set up, as with a proxy variable that is no URL.
     #[error("cannot set up an HTTP client: {0}; are HTTPS_PROXY, HTTP_PROXY and NO_PROXY right?")]
     Client(#[from] reqwest::Error),
+}
+
+/// A token that no request can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum UnusableToken {
+    /// It has no characters.
+    #[error("the token is empty")]
+    Empty,
+    /// It has characters that are none of a header, such as the end of a line.
+    #[error("the token has characters that no header may have")]
+    NoHeader,
 }
 
 /// How much of an HTTP/2 answer may be on its way before it is read; and of all answers of a connection. Enough to
@@ -127,6 +138,27 @@ pub fn is_proxied(url: &str) -> bool {
     url.parse().is_ok_and(|url| Matcher::from_env().intercept(&url).is_some())
 }
 
+/// A header's value that logs of a request do not show, and that HTTP/2 does not index.
+///
+/// # Errors
+/// If it has characters that no header may have.
+pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(value)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What a request shows as its `Authorization` with an access token (RFC 6750), as a [`secret`].
+///
+/// # Errors
+/// If it is empty, or has characters that no header may have.
+pub fn bearer(token: &str) -> Result<HeaderValue, UnusableToken> {
+    match token {
+        "" => Err(UnusableToken::Empty),
+        token => secret(&format!("Bearer {token}")).map_err(|_| UnusableToken::NoHeader),
+    }
+}
+
 /// When a server says that it is, by the `Date` of its answer (RFC 9110, section 6.6.1): in seconds since 1970.
 pub fn date_of(answer: &Response) -> Option<i64> {
     let date = answer.headers().get(DATE)?.to_str().ok()?;
@@ -205,6 +237,15 @@ mod tests {
             let answer = client.get(&url).send().await.unwrap().text().await.unwrap();
             assert!(answer.starts_with("kops-agent/"), "{answer}");
         }
+    }
+
+    #[test]
+    fn a_header_of_a_token_is_not_shown() {
+        let header = bearer("hidden").unwrap();
+        assert_eq!(header.to_str().unwrap(), "Bearer hidden");
+        assert!(!format!("{header:?}").contains("hidden"));
+        assert_eq!(bearer("two\nlines"), Err(UnusableToken::NoHeader));
+        assert_eq!(bearer(""), Err(UnusableToken::Empty));
     }
 
     #[tokio::test]

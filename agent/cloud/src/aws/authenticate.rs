@@ -22,6 +22,7 @@ use reqwest::header::HeaderValue;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::aws::endpoint;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
+use kops_agent_net::http;
 use kops_agent_net::tls::CaBundle;
 
 /// Signs with the credentials that every AWS tool would find: on an instance, those of its role.
@@ -68,10 +69,7 @@ impl Authenticator for AwsAuthenticator {
                 .map_err(|error| AuthenticationError::NoCredentials(error.to_string()))?;
             let headers = signed(&self.host, &self.region, &credentials, SystemTime::now(), body)?;
             let json = serde_json::to_vec(&headers).map_err(|error| not_signed(&error))?;
-            let mut token = HeaderValue::try_from(format!("{PREFIX_V1}{}", STANDARD.encode(json)))
-                .map_err(|error| not_signed(&error))?;
-            token.set_sensitive(true);
-            Ok(token)
+            http::secret(&format!("{PREFIX_V1}{}", STANDARD.encode(json))).map_err(|error| not_signed(&error))
         }
         .boxed()
     }

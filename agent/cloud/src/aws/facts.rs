@@ -9,6 +9,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 
 use crate::metadata::{Failure, MetadataError, MetadataService};
+use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
 const ENDPOINT: &str = "http://169.254.169.254";
@@ -159,10 +160,8 @@ impl Imds {
         let advice = "is the instance's metadata endpoint disabled? (aws ec2 modify-instance-metadata-options \
                       --http-endpoint enabled)";
         let token = self.service.trying(TOKEN_PATH, advice, attempt).await.map_err(suspect_hop_limit)?;
-        let mut token = HeaderValue::from_str(&token)
-            .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is none that can be sent back"))?;
-        token.set_sensitive(true);
-        Ok(token)
+        http::secret(&token)
+            .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is none that can be sent back"))
     }
 }
 

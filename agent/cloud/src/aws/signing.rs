@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use aws_sdk_s3::config::{Credentials, ProvideCredentials, SharedCredentialsProvider};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
-use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use kops_agent_net::http;
+use reqwest::header::{CONTENT_TYPE, HeaderName};
 use reqwest::{Client, Request};
 use tokio::sync::Mutex;
 
@@ -83,9 +84,7 @@ impl Signer {
             .map_err(|error| not_signed(&error))?;
         for (name, value) in instructions.headers() {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| not_signed(&error))?;
-            let mut value = HeaderValue::from_str(value).map_err(|error| not_signed(&error))?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(name, value);
+            request.headers_mut().insert(name, http::secret(value).map_err(|error| not_signed(&error))?);
         }
         Ok(request)
     }

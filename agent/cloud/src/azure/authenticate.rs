@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::azure_token;
 use kops_agent_spec::facts::AzureFacts;
@@ -65,11 +66,9 @@ impl Authenticator for AzureAuthenticator {
                 let document = facts::attested_document(&self.metadata, &nonce).await.map_err(failed)?;
                 azure_token::token(&self.resource_id, &document)
             };
-            let mut token = HeaderValue::try_from(token).map_err(|_| {
+            http::secret(&token).map_err(|_| {
                 AuthenticationError::NotSigned("the metadata service's document is no base64".into())
-            })?;
-            token.set_sensitive(true);
-            Ok(token)
+            })
         }
         .boxed()
     }

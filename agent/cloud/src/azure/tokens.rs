@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::facts::{endpoint_of_environment, headers};
 use crate::metadata::{Failure, MetadataError, MetadataService};
-use crate::token_cache::{Issued, TokenCache, bearer};
+use crate::token_cache::{Issued, TokenCache};
+use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
 /// The service of which blobs are asked.
@@ -104,7 +105,7 @@ impl Tokens {
         let unusable = || self.metadata.unusable(&self.path, "its answer is no token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;
-        let header = bearer(&access_token).ok_or_else(unusable)?;
+        let header = http::bearer(&access_token).map_err(|_| unusable())?;
         Ok(Issued::new(header, asked, Duration::from_secs(expires_in)))
     }
 }

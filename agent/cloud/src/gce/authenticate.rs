@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use kops_agent_net::http;
 use kops_agent_plan::bootstrap::gce_token::{self, Claim};
 use kops_agent_spec::facts::GceFacts;
 use reqwest::header::HeaderValue;
@@ -88,10 +89,8 @@ impl Authenticator for GceAuthenticator {
             };
             let data = claim.data(body);
             let signature = self.signature(data.clone()).await?;
-            let mut token = HeaderValue::try_from(gce_token::token(data, signature))
-                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))?;
-            token.set_sensitive(true);
-            Ok(token)
+            http::secret(&gce_token::token(data, signature))
+                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
         }
         .boxed()
     }

@@ -8,7 +8,8 @@ use thiserror::Error;
 use super::facts::endpoint_of_environment;
 use super::service_account::{Granted, KeyError, KeyTokens, ServiceAccountKey};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::token_cache::{Issued, TokenCache, bearer};
+use crate::token_cache::{Issued, TokenCache};
+use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
 /// On a machine outside GCE no retry helps, and the metadata server is there before the node is.
@@ -127,9 +128,9 @@ impl Tokens {
     }
 }
 
-/// What was granted to a request of that time; `None` if it is no text of a header.
+/// What was granted to a request of that time; `None` if no header can show it.
 fn issued(Granted { access_token, expires_in }: Granted, asked: Instant) -> Option<Issued<HeaderValue>> {
-    Some(Issued::new(bearer(&access_token)?, asked, Duration::from_secs(expires_in)))
+    Some(Issued::new(http::bearer(&access_token).ok()?, asked, Duration::from_secs(expires_in)))
 }
 
 #[cfg(test)]

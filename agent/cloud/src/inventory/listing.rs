@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kops_agent_net::tls;
+use kops_agent_net::{http, tls};
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::machine_id::MachineId;
-use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout};
 
 use super::access::{Access, AccessSource};
@@ -114,9 +113,8 @@ impl<M: Listed> Inventory<M> {
     ) -> Result<Inventory<M>, ApiError> {
         let scope = scope.into();
         let ListApi { token_variable: variable, token_header: (_, before), .. } = M::API;
-        let mut token = HeaderValue::try_from(format!("{before}{}", token.trim()))
-            .map_err(|_| ApiError::NoToken { variable })?;
-        token.set_sensitive(true);
+        let token =
+            http::secret(&format!("{before}{}", token.trim())).map_err(|_| ApiError::NoToken { variable })?;
         let access = Access::of::<M>(&Session { endpoint: endpoint.to_owned(), token }, &scope)?;
         Inventory::of(AccessSource::Fixed(Arc::new(access)), scope, calls)
     }

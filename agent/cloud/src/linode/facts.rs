@@ -1,5 +1,6 @@
 //! An instance of Linode, by its metadata service.
 
+use kops_agent_net::http;
 use kops_agent_spec::facts::LinodeFacts;
 use reqwest::Method;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -41,10 +42,7 @@ async fn token(service: &MetadataService) -> Result<HeaderValue, MetadataError> 
     };
     let token =
         service.trying(TOKEN_PATH, "is the metadata service there for this instance?", attempt).await?;
-    let mut token = HeaderValue::from_str(&token)
-        .map_err(|_| service.unusable(TOKEN_PATH, "its token is none that can be sent back"))?;
-    token.set_sensitive(true);
-    Ok(token)
+    http::secret(&token).map_err(|_| service.unusable(TOKEN_PATH, "its token is none that can be sent back"))
 }
 
 /// The answer is a line `name: value` for each property (upstream: `linodemetadata/authenticator.go`).

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use kops_agent_net::http;
 use kops_agent_plan::bootstrap::host_token::{self, KEY_FILE};
 use reqwest::header::HeaderValue;
 use rustls::SignatureScheme;
@@ -81,10 +82,8 @@ impl Authenticator for HostAuthenticator {
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
         async {
             let token = self.sign(body).map_err(AuthenticationError::NotSigned)?;
-            let mut token = HeaderValue::try_from(token)
-                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))?;
-            token.set_sensitive(true);
-            Ok(token)
+            http::secret(&token)
+                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
         }
         .boxed()
     }

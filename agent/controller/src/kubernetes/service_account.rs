@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use hyper::header::HeaderValue;
-use kops_agent_net::tls;
+use kops_agent_net::{http, tls};
 use rustls::{ClientConfig, RootCertStore};
 
 /// Where the kubelet puts them.
@@ -70,7 +70,7 @@ impl TokenFile {
         Reread::new(path, |path| {
             let what = || format!("reading the token {}", path.display());
             let token = std::fs::read_to_string(path).with_context(what)?;
-            bearer(token.trim()).with_context(what)
+            http::bearer(token.trim()).with_context(what)
         })
         .map(TokenFile)
     }
@@ -79,20 +79,6 @@ impl TokenFile {
     pub fn bearer(&self) -> HeaderValue {
         self.0.get(Instant::now())
     }
-}
-
-/// A token, for a request's `Authorization`.
-///
-/// # Errors
-/// If it is none.
-pub fn bearer(token: &str) -> Result<HeaderValue> {
-    if token.is_empty() {
-        return Err(anyhow!("the token is empty"));
-    }
-    let header = HeaderValue::try_from(format!("Bearer {token}"));
-    let mut header = header.map_err(|_| anyhow!("the token has characters that no header may have"))?;
-    header.set_sensitive(true);
-    Ok(header)
 }
 
 /// How to be a TLS client that trusts the authorities in a file, as they are when a connection is made.
