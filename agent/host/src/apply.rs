@@ -96,7 +96,7 @@ impl Host {
         let mut is_unread = record.has_begun(is_read_by_systemd);
         let mut prepared = if begins_with_packages {
             is_unread |= self.note_sight(&record, desired, secrets, &preparation.certificates, scope)?;
-            let mut installing = Installing::begin(self, plan, desired)?;
+            let installing = Installing::begin(self, plan, desired)?;
             let fetched = installing.fetched(HEAD_START);
             installing.beside(preparation.finish(downloads, fetched, progress), progress).await?
         } else {

@@ -4,8 +4,7 @@
 //! A package manager is never ended half-way: whatever becomes of the run meanwhile, its end is waited for.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use kops_agent_plan::diff::{Action, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_plan::timeline::Work;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use super::run::{Run, Steps};
 use crate::assets::Progress;
@@ -31,10 +30,21 @@ pub(super) struct Installing<'a> {
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    /// Answers, or ends, once they are fetched.
-    fetched: Option<oneshot::Receiver<()>>,
+    /// Ends with installing.
+    fetching: watch::Receiver<Fetching>,
     /// What they waited for last.
     waiting: Option<String>,
+}
+
+/// How far a package manager is with fetching the packages; from one to the next, and never back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fetching {
+    /// It has begun.
+    Begun,
+    /// It has waited for another process's lock, which may be held for minutes, in which nothing is fetched.
+    HeldUp,
+    /// All packages are here, and are being installed.
+    Done,
 }
 
 /// What a package manager has to tell meanwhile.
@@ -46,9 +56,7 @@ enum Said {
 /// Passes on what is told, for the run's own thread to tell.
 struct Passing {
     said: UnboundedSender<Said>,
-    fetched: Mutex<Option<oneshot::Sender<()>>>,
-    /// Whether it has been logged that packages are fetched, which a package manager tells with each step.
-    is_told: AtomicBool,
+    fetching: watch::Sender<Fetching>,
 }
 
 impl Passing {
@@ -57,25 +65,25 @@ impl Passing {
         let _ = self.said.send(said);
     }
 
-    fn let_downloads_begin(&self) {
-        if let Some(fetched) = self.fetched.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // They may have begun by themselves, after the head start.
-            let _ = fetched.send(());
-        }
+    /// Notes that fetching has come so far; whether that is news, since a package manager tells it with each step.
+    fn advance(&self, to: Fetching) -> bool {
+        self.fetching.send_if_modified(|fetching| {
+            let is_news = *fetching < to;
+            *fetching = to.max(*fetching);
+            is_news
+        })
     }
 }
 
 impl Progress for Passing {
     fn packages_fetched(&self) {
-        self.let_downloads_begin();
-        if !self.is_told.swap(true, Ordering::Relaxed) {
+        if self.advance(Fetching::Done) {
             log::info!("the packages are fetched, and are being installed");
         }
     }
 
     fn waiting_for(&self, what: &str) {
-        // Another process's lock may be held for minutes, in which nothing is fetched.
-        self.let_downloads_begin();
+        self.advance(Fetching::HeldUp);
         self.pass(Said::WaitingFor(what.to_owned()));
     }
 
@@ -99,16 +107,12 @@ impl<'a> Installing<'a> {
         }
         log::info!("installing {} while all else is made ready", names.join(", "));
         let (tell, said) = unbounded_channel();
-        let (tell_fetched, fetched) = oneshot::channel();
+        let (tell_fetching, fetching) = watch::channel(Fetching::Begun);
         let packages = Arc::clone(&host.packages);
         let step = host.measure(Work::Packages, Stage::Packages.name());
         let work = move || {
             // Dropped at the end, by which the run hears of it.
-            let passing = Passing {
-                said: tell,
-                fetched: Mutex::new(Some(tell_fetched)),
-                is_told: AtomicBool::new(false),
-            };
+            let passing = Passing { said: tell, fetching: tell_fetching };
             let _step = step;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             install(&*packages, &names, &passing)
@@ -119,18 +123,17 @@ impl<'a> Installing<'a> {
                 path: "a thread for installing packages".into(),
                 reason: error.to_string(),
             })?;
-        Ok(Installing { steps, thread: Some(thread), said, fetched: Some(fetched), waiting: None })
+        Ok(Installing { steps, thread: Some(thread), said, fetching, waiting: None })
     }
 
     /// Comes to its end when downloads may begin: once the packages are fetched, or `head_start` is over. Packages are few
     /// bytes and take longest from there on, and downloads that fill the link would keep them waiting.
-    pub(super) fn fetched(&mut self, head_start: Duration) -> impl Future<Output = ()> + use<> {
-        let fetched = self.fetched.take();
+    pub(super) fn fetched(&self, head_start: Duration) -> impl Future<Output = ()> + use<> {
+        let mut fetching = self.fetching.clone();
         async move {
-            if let Some(fetched) = fetched {
-                // Where installing has ended without a word, there is nothing to wait for either.
-                let _ = tokio::time::timeout(head_start, fetched).await;
-            }
+            // Where installing has ended without a word, there is nothing to wait for either.
+            let fetched = fetching.wait_for(|fetching| *fetching != Fetching::Begun);
+            let _ = tokio::time::timeout(head_start, fetched).await;
         }
     }
 
@@ -245,6 +248,8 @@ fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progres
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use kops_agent_plan::diff::diff;
@@ -402,7 +407,7 @@ mod tests {
             let mut slow = Arc::into_inner(slow).unwrap();
             slow.tells = tells;
             let scene = Scene::new(Arc::new(slow));
-            let mut installing = scene.begin();
+            let installing = scene.begin();
             let fetched = installing.fetched(head_start);
             if ends {
                 end.send(()).unwrap();

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::sysctls;
 use crate::assets::Progress;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, explain};
 use crate::root::Root;
 
 /// How much of what a failed program said is repeated.
@@ -100,10 +100,7 @@ impl Outcome {
 
 /// Runs a program to its end, and takes any end for an answer.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
-    let output = prepare(command)?
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| failed(command, format!("cannot be run: {}", crate::error::explain(&error))))?;
+    let output = prepare(command)?.stdin(Stdio::null()).output().map_err(|error| not_run(command, &error))?;
     Ok(Outcome {
         status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -113,8 +110,7 @@ pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
 
 /// As [`ask`], and passes each line that the program prints to `status` as it comes; those that this takes are not kept.
 pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> bool) -> Result<Outcome> {
-    let not_run =
-        |error: io::Error| failed(command, format!("cannot be run: {}", crate::error::explain(&error)));
+    let not_run = |error: io::Error| not_run(command, &error);
     let mut child = prepare(command)?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -177,6 +173,11 @@ pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
         command,
         if last.is_empty() { format!("failed ({how})") } else { format!("failed ({how}): {last}") },
     )
+}
+
+/// The error for a program that the kernel does not start, or of which nothing can be read.
+pub(super) fn not_run(command: &[&str], error: &io::Error) -> Error {
+    failed(command, format!("cannot be run: {}", explain(error)))
 }
 
 pub(super) fn failed(command: &[&str], outcome: String) -> Error {

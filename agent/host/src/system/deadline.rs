@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::child::Runner;
-use super::commands::{Outcome, failed, prepare};
-use crate::error::{Result, explain};
+use super::commands::{Outcome, failed, not_run, prepare};
+use crate::error::Result;
 
 /// Runs a program that is fed `input` to its end, and takes any end for an answer; `None` where it is not installed.
 ///
@@ -29,7 +29,7 @@ pub(super) fn ask_prepared(
     within: Duration,
 ) -> Result<Option<Outcome>> {
     let deadline = Instant::now() + within;
-    let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {}", explain(&error)));
+    let cannot = |error: std::io::Error| not_run(command, &error);
     prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let runner = Runner::default();
     let started = match runner.start(&mut prepared) {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::child::Runner;
-use super::commands::{Outcome, failed, prepare, refused};
+use super::commands::{Outcome, failed, not_run, prepare, refused};
 use crate::error::Result;
 
 /// What holds the programs of one piece of work: they run until the deadline at most, and no longer than its `Leash`.
@@ -48,7 +48,7 @@ impl Tether {
     /// # Errors
     /// As [`Tether::run`]; or what it is fed cannot be read.
     pub fn feed(&self, command: &[&str], input: &mut dyn Read) -> Result<()> {
-        let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {error}"));
+        let cannot = |error: std::io::Error| not_run(command, &error);
         let mut prepared = prepare(command)?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let Some(started) = self.runner.start(&mut prepared).map_err(cannot)? else {
