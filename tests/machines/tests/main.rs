@@ -62,6 +62,17 @@ fn disturb_apt(machine: &Machine) {
     });
 }
 
+/// What an administrator may have set for apt: dpkg has no terminal, and a hook says something, on which apt fails where it
+/// cannot. What a reset is held to is looked at only after this.
+const ADMINISTRATORS_APT: &str = r#"Dpkg::Use-Pty "0";
+DPkg::Post-Invoke { "echo dpkg has run && echo it has >>/root/apt-hook"; };
+"#;
+
+fn set_apt_as_an_administrator(machine: &Machine) {
+    machine.write("/etc/apt/apt.conf.d/99-administrator", ADMINISTRATORS_APT);
+    machine.write("/root/apt-hook", "");
+}
+
 /// What must not change by itself: the starts of these units, each of which has an id of its own, and of their programs.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
@@ -216,6 +227,9 @@ fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    for machine in [control_plane, node] {
+        set_apt_as_an_administrator(machine);
+    }
     let [bare_control_plane, bare_node] = [control_plane, node].map(Traces::of);
 
     step("the boot script's call on the control plane, and the packages' service on the node");
@@ -234,6 +248,7 @@ fn becomes_a_cluster(suite: &str) {
     apt_has_told_that_packages_are_fetched(node, "kops-agent.service");
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
+        assert_ne!(machine.read("/root/apt-hook"), "", "apt's hook has not run on {}", machine.name());
         programs_run_from_our_units(machine);
     }
     step("nodes are Ready");

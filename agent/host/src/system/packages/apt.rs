@@ -212,14 +212,18 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
         waiting.for_locks(&LOCKS)?;
-        let told = [&WITH_STATUS[..], command].concat();
-        let outcome = ask_with_status(&told, |line| is_status(line, waiting.progress))?;
+        let outcome = with_status(command, waiting.progress)?;
         races += 1;
         if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
             return Ok(outcome);
         }
         std::thread::sleep(waiting.pause);
     }
+}
+
+/// Runs apt, and tells how far it is; its status is not kept with what it says.
+fn with_status(command: &[&str], progress: &dyn Progress) -> Result<Outcome> {
+    ask_with_status(&[&WITH_STATUS[..], command].concat(), |line| is_status(line, progress))
 }
 
 /// Whether a line is of apt's status. That it has come to installing is told.
@@ -255,6 +259,29 @@ mod tests {
         assert!(!is("Fetched 5,120 kB in 0s (51.2 MB/s)"));
         assert_eq!(told.0.load(Ordering::Relaxed), 0);
         assert!(is("pmstatus:dpkg-exec:0.0000:Running dpkg"));
+        assert_eq!(told.0.load(Ordering::Relaxed), 1);
+    }
+
+    /// Does with the descriptor of its status what apt does, which closes it for dpkg and for hooks. A hook that cannot print
+    /// fails, and apt with it.
+    const APT_GET: &str = r#"
+        for argument; do
+            case $argument in APT::Status-Fd=*) status=${argument#*=} ;; esac
+        done
+        eval "echo dlstatus:1:20.0:Retrieving >&$status"
+        echo Reading package lists...
+        eval "echo pmstatus:dpkg-exec:0.0000:Running dpkg >&$status"
+        eval "sh -c 'echo Setting up chrony' $status>&-" || exit 100
+        eval "sh -c 'echo a hook && echo complains >&2' $status>&-" || exit 100
+    "#;
+
+    #[test]
+    fn dpkg_and_hooks_keep_the_output_that_the_status_is_not_among() {
+        let told = Told::default();
+        let apt_get = ["sh", "-c", APT_GET, "apt-get", "-o", STATUS, "--yes", "install", "--", "chrony"];
+        let Outcome { status, stdout, stderr } = with_status(&apt_get, &told).unwrap();
+        assert_eq!(stdout, "Reading package lists...\nSetting up chrony\na hook\n");
+        assert_eq!((status.code(), stderr.as_str()), (Some(0), "complains\n"));
         assert_eq!(told.0.load(Ordering::Relaxed), 1);
     }
 
