@@ -1,6 +1,6 @@
 //! The slots of nodes that are about to restart what they are made of (`docs/pacing.md`): which node asks, by its kubelet's
 //! certificate alone; of which group it is, by the labels of its Node, which no kubelet may change; and what its group's Leases
-//! say. Who gets one is decided in `kops_agent_plan::pacing::slots`.
+//! say. Which of them gets one is decided in `kops_agent_plan::pacing::slots`.
 //!
 //! The cloud is not asked: what has a kubelet's certificate and key can drain and cordon that node anyway, and gets that node's
 //! one slot here, for [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row at most.

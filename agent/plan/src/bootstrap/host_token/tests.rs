@@ -67,7 +67,7 @@ fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
     assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is no EC key")));
 }
 
-/// Otherwise who hears a token could use it again.
+/// Otherwise a token that is overheard could be used again.
 #[test]
 fn another_signature_of_the_same_claim_makes_no_other_token() {
     let (one, negated) = (parsed(TOKEN, BODY, MADE_AT).unwrap(), parsed(NEGATED, BODY, MADE_AT).unwrap());
