@@ -37,8 +37,9 @@ pub(super) fn issued(
     }
 }
 
-/// A certificate that the bootstrap server issues, under its name in the bootstrap protocol.
-pub(super) fn bootstrapped(
+/// A certificate of a component that runs on every node: issued here where the authority's key may be used, else asked of the
+/// bootstrap server, under its name in the bootstrap protocol.
+pub(super) fn of_every_node(
     node: &NodeConfig,
     name: &str,
     signer: &str,
@@ -46,7 +47,8 @@ pub(super) fn bootstrapped(
     subject: Subject,
     sans: Vec<String>,
 ) -> Certificate {
-    Certificate { issuer: Issuer::Bootstrap, ..issued(node, name, signer, certificate_type, subject, sans) }
+    let issuer = if node.has_api_server() { Issuer::Local } else { Issuer::Bootstrap };
+    Certificate { issuer, ..issued(node, name, signer, certificate_type, subject, sans) }
 }
 
 /// Adds a certificate and its files: `<directory>/<stem>.crt`, `.key`, and the signer's as
@@ -83,21 +85,19 @@ pub(super) fn issued_kubeconfig(
     kubeconfig(state, node, certificate)
 }
 
-/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses
-/// it: issued here where the authority's key may be used, else asked of the bootstrap server.
+/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses it.
 pub(super) fn node_kubeconfig(
     state: &mut DesiredState,
     node: &NodeConfig,
     name: &str,
     subject: Subject,
 ) -> Content {
-    let issue = if node.has_api_server() { issued } else { bootstrapped };
-    let certificate = issue(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
+    let certificate = of_every_node(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
     kubeconfig(state, node, certificate)
 }
 
 /// Adds a client certificate and gives the kubeconfig that uses it.
-pub(super) fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
+fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
     let content = Content::Kubeconfig(Kubeconfig {
         certificate: certificate.name.clone(),
         server: node.api_server_url(),

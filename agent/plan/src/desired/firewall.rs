@@ -28,20 +28,23 @@ fi
 /// Adds the rules, and a service that makes them at every boot.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(SCRIPT_PATH, SCRIPT).mode(Mode::EXECUTABLE));
-    let service = UnitFile::default()
-        .set("Unit", "Description", "Configure iptables for kubernetes")
+    state.add(unit("kubernetes-iptables-setup.service", "Configure iptables for kubernetes", SCRIPT_PATH));
+    if node.distribution.force_nftables {
+        state.add(without_firewalld());
+    }
+}
+
+/// The service that makes rules by a script at every boot.
+pub(super) fn unit(name: &str, description: &str, script: &str) -> Unit {
+    let file = UnitFile::default()
+        .set("Unit", "Description", description)
         .set("Unit", "Documentation", "https://github.com/kubernetes/kops")
         .set("Unit", "Before", "network.target")
         .set("Service", "Type", "oneshot")
         .set("Service", "RemainAfterExit", "yes")
-        .set("Service", "ExecStart", SCRIPT_PATH)
+        .set("Service", "ExecStart", script)
         .set("Install", "WantedBy", "basic.target");
-    state.add(
-        Unit::new("kubernetes-iptables-setup.service", service.render()).restarted_by_files([SCRIPT_PATH]),
-    );
-    if node.distribution.force_nftables {
-        state.add(without_firewalld());
-    }
+    Unit::new(name, file.render()).restarted_by_files([script])
 }
 
 /// firewalld rejects what network plugins let through, and loads its own rules over theirs. The file

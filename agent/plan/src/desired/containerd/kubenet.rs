@@ -1,10 +1,9 @@
 //! kubenet's place: containerd makes a CNI configuration from a template once the node has a range for
 //! its pods, and packets that leave the cluster get the node's address.
 
-use crate::desired::paths;
-use crate::desired::unit_file::UnitFile;
+use crate::desired::{firewall, paths};
 use crate::resolve::NodeConfig;
-use crate::resource::{DesiredState, File, Mode, Unit};
+use crate::resource::{DesiredState, File, Mode};
 
 const MASQUERADE_SCRIPT: &str = "/opt/kops/bin/cni-iptables-setup";
 
@@ -14,7 +13,11 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let inside = &node.config.networking.non_masquerade_cidr;
     if !inside.is_empty() && !inside.ends_with("/0") {
         state.add(File::text(MASQUERADE_SCRIPT, masquerade_script(inside)).mode(Mode::EXECUTABLE));
-        state.add(masquerade_unit());
+        state.add(firewall::unit(
+            "cni-iptables-setup.service",
+            "Configure iptables for kubernetes CNI",
+            MASQUERADE_SCRIPT,
+        ));
     }
 }
 
@@ -62,16 +65,4 @@ iptables -w -t nat -A IP-MASQ -d {inside} -m comment --comment "ip-masq: pod cid
 iptables -w -t nat -A IP-MASQ -m comment --comment "ip-masq: outbound traffic is subject to MASQUERADE (must be last in chain)" -j MASQUERADE
 "#
     )
-}
-
-fn masquerade_unit() -> Unit {
-    let file = UnitFile::default()
-        .set("Unit", "Description", "Configure iptables for kubernetes CNI")
-        .set("Unit", "Documentation", "https://github.com/kubernetes/kops")
-        .set("Unit", "Before", "network.target")
-        .set("Service", "Type", "oneshot")
-        .set("Service", "RemainAfterExit", "yes")
-        .set("Service", "ExecStart", MASQUERADE_SCRIPT)
-        .set("Install", "WantedBy", "basic.target");
-    Unit::new("cni-iptables-setup.service", file.render()).restarted_by_files([MASQUERADE_SCRIPT])
 }

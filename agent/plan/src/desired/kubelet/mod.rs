@@ -56,32 +56,21 @@ fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
 
 /// What kubelet's own server shows to the API server.
 fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let certificate = if node.has_api_server() {
-        let names = node.kubelet.serving_names.clone();
-        let subject = certificates::user(names.first().map_or("", String::as_str));
-        certificates::issued(
-            node,
-            paths::KUBELET_SERVER,
-            KUBERNETES_CA,
-            CertificateType::Server,
-            subject,
-            names,
-        )
-    } else {
+    let own_names = &node.kubelet.serving_names;
+    let (common_name, names) = match node.has_api_server() {
+        true => (own_names.first().map_or("", String::as_str), own_names.clone()),
         // The bootstrap server takes the names from the cloud; those of the machine's own are not believed. The subject
         // is the Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
-        let names = Vec::new();
-        let subject = certificates::user(&node.node_name);
-        certificates::bootstrapped(
-            node,
-            paths::KUBELET_SERVER,
-            KUBERNETES_CA,
-            CertificateType::Server,
-            subject,
-            names,
-        )
+        false => (node.node_name.as_str(), Vec::new()),
     };
-    state.add(certificate);
+    state.add(certificates::of_every_node(
+        node,
+        paths::KUBELET_SERVER,
+        KUBERNETES_CA,
+        CertificateType::Server,
+        certificates::user(common_name),
+        names,
+    ));
     state.add(Directory::new(node.distribution.srv_kubernetes));
     state.add(File::new(
         paths::kubelet_server_certificate(node),

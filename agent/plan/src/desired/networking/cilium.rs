@@ -61,27 +61,18 @@ fn add_etcd_certificate(node: &NodeConfig, state: &mut DesiredState) {
         File::text(format!("{ETCD_DIRECTORY}/etcd-ca.crt"), node.ca(CILIUM_ETCD_CLIENTS_CA))
             .mode(Mode::PRIVATE),
     );
-    let subject = certificates::user("cilium");
-    let certificate_type = CertificateType::Client;
+    let certificate = certificates::of_every_node(
+        node,
+        ETCD_CLIENT,
+        CILIUM_ETCD_CLIENTS_CA,
+        CertificateType::Client,
+        certificates::user("cilium"),
+        Vec::new(),
+    );
     if node.has_api_server() {
-        let certificate = certificates::issued(
-            node,
-            ETCD_CLIENT,
-            CILIUM_ETCD_CLIENTS_CA,
-            certificate_type,
-            subject,
-            Vec::new(),
-        );
         certificates::add_with_files(state, certificate, ETCD_DIRECTORY, ETCD_CLIENT, None, "root");
     } else {
-        state.add(certificates::bootstrapped(
-            node,
-            ETCD_CLIENT,
-            CILIUM_ETCD_CLIENTS_CA,
-            certificate_type,
-            subject,
-            Vec::new(),
-        ));
+        state.add(certificate);
         let path = |suffix: &str| format!("{ETCD_DIRECTORY}/{ETCD_CLIENT}.{suffix}");
         state.add(File::new(path("crt"), Content::Certificate(ETCD_CLIENT.into())));
         state.add(File::new(path("key"), Content::PrivateKey(ETCD_CLIENT.into())).mode(Mode(0o400)));

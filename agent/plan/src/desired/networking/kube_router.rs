@@ -3,8 +3,8 @@
 //! Source: nodeup/pkg/model/networking/kube_router.go.
 
 use crate::desired::certificates;
-use crate::resolve::{KUBERNETES_CA, NodeConfig, Project};
-use crate::resource::{CertificateType, DesiredState, File, Mode, Symlink};
+use crate::resolve::{NodeConfig, Project};
+use crate::resource::{DesiredState, File, Mode, Symlink};
 
 const NAME: &str = "kube-router";
 
@@ -14,19 +14,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         return;
     }
     let subject = certificates::user("system:kube-router");
-    let kubeconfig = if node.has_api_server() {
-        certificates::issued_kubeconfig(state, node, NAME, subject)
-    } else {
-        let certificate = certificates::bootstrapped(
-            node,
-            NAME,
-            KUBERNETES_CA,
-            CertificateType::Client,
-            subject,
-            Vec::new(),
-        );
-        certificates::kubeconfig(state, node, certificate)
-    };
+    let kubeconfig = certificates::node_kubeconfig(state, node, NAME, subject);
     state.add(File::new("/var/lib/kube-router/kubeconfig", kubeconfig).mode(Mode(0o400)));
     if has_iproute2_in_etc(node) {
         state.add(Symlink { path: "/usr/share/iproute2".into(), target: "/etc/iproute2".into() });
