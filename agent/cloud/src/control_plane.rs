@@ -2,6 +2,7 @@
 //! may.
 
 use std::error::Error;
+use std::fmt::Display;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -26,6 +27,19 @@ pub enum NotIdentified {
     Unavailable(String),
 }
 
+impl NotIdentified {
+    /// A cloud that answers with this error, or not at all.
+    pub(crate) fn unavailable(error: impl Display) -> NotIdentified {
+        NotIdentified::Unavailable(error.to_string())
+    }
+}
+
+impl From<Refusal> for NotIdentified {
+    fn from(refusal: Refusal) -> NotIdentified {
+        NotIdentified::Refused(refusal)
+    }
+}
+
 /// Why the pods of a Node get no addresses.
 #[derive(Clone, Debug)]
 pub enum NoPodRanges {
@@ -35,6 +49,18 @@ pub enum NoPodRanges {
     Lacking(PodRangeProblem),
     /// Machines of this cloud never have any.
     NeverGiven,
+}
+
+impl From<NotIdentified> for NoPodRanges {
+    fn from(why: NotIdentified) -> NoPodRanges {
+        NoPodRanges::NotIdentified(why)
+    }
+}
+
+impl From<PodRangeProblem> for NoPodRanges {
+    fn from(problem: PodRangeProblem) -> NoPodRanges {
+        NoPodRanges::Lacking(problem)
+    }
 }
 
 /// Why a cloud cannot be asked about the machines of a cluster.

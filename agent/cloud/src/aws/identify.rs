@@ -70,15 +70,11 @@ async fn own_region() -> Result<String, MetadataError> {
 impl AwsControlPlane {
     /// What EC2 tells of the instance of a Node, and which machine that is.
     async fn look(&self, node: &ObservedNode) -> Result<(Arc<Ec2Instance>, Identity), NotIdentified> {
-        let id = aws::instance_id(&node.provider_id).map_err(NotIdentified::Refused)?;
-        match self.instances.get(id).await {
-            Ok(Some(instance)) => {
-                let identity = aws::identify(&node.name, &instance, &self.cluster);
-                Ok((instance, identity.map_err(NotIdentified::Refused)?))
-            }
-            Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
-            Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
-        }
+        let id = aws::instance_id(&node.provider_id)?;
+        let found = self.instances.get(id).await.map_err(NotIdentified::unavailable)?;
+        let instance = found.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_owned() })?;
+        let identity = aws::identify(&node.name, &instance, &self.cluster)?;
+        Ok((instance, identity))
     }
 }
 
@@ -99,8 +95,8 @@ impl ControlPlane for AwsControlPlane {
         _since: Instant,
     ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
         async {
-            let (instance, _) = self.look(node).await.map_err(NoPodRanges::NotIdentified)?;
-            aws::pod_ranges(&instance).map_err(NoPodRanges::Lacking)
+            let (instance, _) = self.look(node).await?;
+            Ok(aws::pod_ranges(&instance)?)
         }
         .boxed()
     }

@@ -57,17 +57,11 @@ impl ControlPlane for AzureControlPlane {
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async move {
             let cluster = self.scale_sets.cluster();
-            let path = cluster.machine(&node.provider_id).map_err(NotIdentified::Refused)?;
-            let found = self.scale_sets.find(&path, since).await;
-            let found = found.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
-            let identity = match found {
-                Some(machine) => {
-                    let has_namesake = self.scale_sets.has_namesake(&node.name, &path).await;
-                    machine.identify_node(&node.name, has_namesake, cluster)
-                }
-                None => Err(Refusal::NoSuchInstance { instance: path.to_string() }),
-            };
-            identity.map_err(NotIdentified::Refused)
+            let path = cluster.machine(&node.provider_id)?;
+            let found = self.scale_sets.find(&path, since).await.map_err(NotIdentified::unavailable)?;
+            let machine = found.ok_or_else(|| Refusal::NoSuchInstance { instance: path.to_string() })?;
+            let has_namesake = self.scale_sets.has_namesake(&node.name, &path).await;
+            Ok(machine.identify_node(&node.name, has_namesake, cluster)?)
         }
         .boxed()
     }

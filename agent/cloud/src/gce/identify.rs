@@ -1,7 +1,5 @@
 //! The instances of a cluster's managed groups, as its control plane asks for them.
 
-use std::sync::Arc;
-
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::gce::{self, GceCluster, ManagedInstance, is_project, is_resource_name};
@@ -14,7 +12,6 @@ use super::compute::Compute;
 use super::facts;
 use super::managed_groups::{Managed, ManagedGroups};
 use super::verify::GceVerifier;
-use crate::api::ApiError;
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 use crate::verify::{MachinePrefix, Verifier};
@@ -64,11 +61,6 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
     Ok(GceCluster { name: options.cluster_name.clone(), project, region })
 }
 
-/// Google does not answer.
-fn unavailable(error: Arc<ApiError>) -> NotIdentified {
-    NotIdentified::Unavailable(error.to_string())
-}
-
 impl GceControlPlane {
     /// The instance of a Node as its group lists it, and which machine that is.
     async fn look(
@@ -77,20 +69,19 @@ impl GceControlPlane {
         since: Instant,
     ) -> Result<(ManagedInstance, Identity), NotIdentified> {
         let cluster = self.groups.cluster();
-        let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
-        match self.groups.find(&path, since).await.map_err(unavailable)? {
-            Some(Managed { instance, template }) => {
-                let identity = gce::identify(&node.name, &instance, &template, cluster);
-                Ok((instance, identity.map_err(NotIdentified::Refused)?))
-            }
+        let path = gce::instance_path(&node.provider_id, cluster)?;
+        let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
+        let Some(Managed { instance, template }) = found else {
             // Only for the message.
-            None => {
-                Err(NotIdentified::Refused(match self.groups.instance(&path).await.map_err(unavailable)? {
-                    Some(instance) => gce::unlisted(&instance, cluster),
-                    None => Refusal::NoSuchInstance { instance: path.name },
-                }))
+            let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
+            return Err(match unlisted {
+                Some(instance) => gce::unlisted(&instance, cluster),
+                None => Refusal::NoSuchInstance { instance: path.name },
             }
-        }
+            .into());
+        };
+        let identity = gce::identify(&node.name, &instance, &template, cluster)?;
+        Ok((instance, identity))
     }
 }
 
@@ -110,15 +101,12 @@ impl ControlPlane for GceControlPlane {
         since: Instant,
     ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
         async move {
-            let (instance, _) = self.look(node, since).await.map_err(NoPodRanges::NotIdentified)?;
-            let ranges = self.groups.ranges(&instance).await;
-            let ranges = ranges.map_err(|error| NoPodRanges::NotIdentified(unavailable(error)))?;
-            let name = || instance.path.name.clone();
-            let ranges = ranges.ok_or_else(|| {
-                let refusal = Refusal::NoSuchInstance { instance: name() };
-                NoPodRanges::NotIdentified(NotIdentified::Refused(refusal))
-            })?;
-            gce::pod_ranges(&name(), &ranges).map_err(NoPodRanges::Lacking)
+            let (instance, _) = self.look(node, since).await?;
+            let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;
+            let name = instance.path.name.clone();
+            let ranges = ranges
+                .ok_or_else(|| NotIdentified::Refused(Refusal::NoSuchInstance { instance: name.clone() }))?;
+            Ok(gce::pod_ranges(&name, &ranges)?)
         }
         .boxed()
     }

@@ -45,17 +45,13 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         _since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async {
-            let id = M::PROVIDER_IDS.id(&node.provider_id).map_err(NotIdentified::Refused)?;
+            let id = M::PROVIDER_IDS.id(&node.provider_id)?;
             let asked = self.machines.get_with_namesake(id, &node.name).await;
-            let (machine, namesake) = asked.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
-            let identity = match machine {
-                // It may say where the machine is, too, and be wrong about that.
-                Some(machine) if machine.is_named_by(&node.provider_id) => {
-                    identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())
-                }
-                _ => Err(Refusal::NoSuchInstance { instance: id.to_string() }),
-            };
-            identity.map_err(NotIdentified::Refused)
+            let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
+            // It may say where the machine is, too, and be wrong about that.
+            let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
+            let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
+            Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
         }
         .boxed()
     }

@@ -23,8 +23,7 @@ pub struct HostControlPlane {
 
 impl HostControlPlane {
     async fn host(&self, node: &ObservedNode, since: Instant) -> Result<Option<Host>, NotIdentified> {
-        let asked = self.hosts.of_node(&node.name, since).await;
-        asked.map_err(|error| NotIdentified::Unavailable(error.to_string()))
+        self.hosts.of_node(&node.name, since).await.map_err(NotIdentified::unavailable)
     }
 }
 
@@ -36,7 +35,7 @@ impl ControlPlane for HostControlPlane {
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async move {
             let host = self.host(node, since).await?;
-            host::identify(&node.name, host.as_ref()).map_err(NotIdentified::Refused)
+            Ok(host::identify(&node.name, host.as_ref())?)
         }
         .boxed()
     }
@@ -47,10 +46,9 @@ impl ControlPlane for HostControlPlane {
         since: Instant,
     ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
         async move {
-            let host = self.host(node, since).await.map_err(NoPodRanges::NotIdentified)?;
-            let refused = || Refusal::NotEnrolled { name: node.name.clone() };
-            let host = host.ok_or_else(|| NoPodRanges::NotIdentified(NotIdentified::Refused(refused())))?;
-            host::pod_ranges(&host).map_err(NoPodRanges::Lacking)
+            let host = self.host(node, since).await?;
+            let refused = || NotIdentified::Refused(Refusal::NotEnrolled { name: node.name.clone() });
+            Ok(host::pod_ranges(&host.ok_or_else(refused)?)?)
         }
         .boxed()
     }
