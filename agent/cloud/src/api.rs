@@ -4,6 +4,8 @@
 //! error may pass, or names what does not exist, or what this machine has no right to. Only what an API says does not exist is
 //! absent: no right to it, a throttled request, no answer or one that is not understood say nothing of that.
 
+mod client;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +14,13 @@ use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::NoCaBundle;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
-use reqwest::{Client, Request};
+use reqwest::{Client, Request, Url};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::calls::Outcome;
+
+pub(crate) use client::{AccessTokens, ApiClient};
 
 /// The longest pause that is made on an API's word: one that asks for an hour is asked again before, at a small price, for
 /// limits are often lifted sooner.
@@ -332,6 +336,24 @@ impl ApiError {
             _ => None,
         }
     }
+}
+
+/// The URL of an API that a variable may name.
+///
+/// # Errors
+/// If it is none of HTTP, or has a query.
+pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static str) -> Result<Url, ApiError> {
+    let is_base =
+        |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.has_host();
+    let bad = || ApiError::BadEndpoint { variable, endpoint: endpoint.to_owned(), usual };
+    Url::parse(endpoint).ok().filter(is_base).ok_or_else(bad)
+}
+
+/// What is at a path below an API's URL.
+pub(crate) fn below(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}/{}", base.path().trim_end_matches('/'), path.trim_start_matches('/')));
+    url
 }
 
 /// What came of a call, for metrics.

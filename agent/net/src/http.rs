@@ -59,17 +59,29 @@ pub fn client() -> Result<Client, HttpError> {
 
 /// What [`client`] is, following these redirects.
 pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
-    let mut config = tls::client_config()?;
-    // With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(proxied_builder()
-        .tls_backend_preconfigured(config)
+        .tls_backend_preconfigured(tls_with_http2()?)
         .redirect(redirects)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .read_timeout(Duration::from_secs(30))
         .pool_idle_timeout(Duration::from_secs(30))
         .build()?)
+}
+
+/// A client for the API of a cloud, to which alone its tokens may go: with HTTP/2, and never redirected.
+///
+/// # Errors
+/// If TLS or the client cannot be set up.
+pub fn client_without_redirects() -> Result<Client, HttpError> {
+    client_with(tls_with_http2()?)
+}
+
+/// With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
+fn tls_with_http2() -> Result<rustls::ClientConfig, rustls::Error> {
+    let mut config = tls::client_config()?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 /// A client for one server of the world that asks for a client certificate: with this configuration of TLS, and what else

@@ -253,3 +253,25 @@ async fn a_pause_is_made_on_the_apis_word_up_to_a_bound() {
         assert_eq!(error.retry_after(), expected, "{header}");
     }
 }
+
+#[test]
+fn an_endpoint_is_a_url_of_http_without_a_query_which_paths_are_below() {
+    let base = |endpoint: &str| base_url(endpoint, "EXAMPLE_URL", "https://api.example.com");
+    for endpoint in
+        ["", "api.example.com", "ftp://api.example.com", "https://", "https://api.example.com/?a=b"]
+    {
+        let error = base(endpoint).unwrap_err();
+        assert!(error.is_configuration(), "{endpoint}");
+        let told = format!(
+            "EXAMPLE_URL is {endpoint:?}, which is no URL of an API, as https://api.example.com would be"
+        );
+        assert_eq!(error.to_string(), told);
+    }
+    for (endpoint, url) in [
+        ("https://api.example.com", "https://api.example.com/v2/machines"),
+        ("http://[::1]:8080/", "http://[::1]:8080/v2/machines"),
+        ("https://example.com/api/", "https://example.com/api/v2/machines"),
+    ] {
+        assert_eq!(below(&base(endpoint).unwrap(), "/v2/machines").as_str(), url);
+    }
+}

@@ -11,17 +11,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kops_agent_plan::identity::azure::AzureMachine;
-use reqwest::header::AUTHORIZATION;
-use reqwest::{Client, Url};
+use reqwest::Url;
+use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;
 
 use super::answer::{self, InterfaceAnswer, MachineAnswer, Page, ScaleSetAnswer};
 use super::tokens::{MANAGEMENT, Tokens};
-use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
+use crate::api::{self, AccessTokens, Api, ApiClient, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
 use crate::rate_limiter::RateLimiter;
-use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
@@ -39,8 +38,6 @@ const MOST_PAGES: usize = 50;
 /// Azure lets an identity read 250 times at once in a subscription, and 25 times a second after that. A fifth of it is ours.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 5.0;
-/// How long no request is made after a throttled one where Azure does not say for how long.
-const PAUSE: Duration = Duration::from_secs(1);
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(20),
     attempt: Duration::from_secs(10),
@@ -81,19 +78,25 @@ fn no_token(error: MetadataError) -> ApiError {
     }
 }
 
+impl AccessTokens for Tokens {
+    async fn authorization(&self) -> Result<HeaderValue, ApiError> {
+        self.header().await.map_err(no_token)
+    }
+
+    async fn forget_refused(&self) {
+        self.forget().await;
+    }
+}
+
 /// Azure Resource Manager for one resource group.
 #[derive(Debug)]
 pub struct Arm {
-    client: Client,
+    client: ApiClient<Tokens>,
     endpoint: Url,
     /// Where it is, as messages show it.
     shown: String,
     /// `/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute`.
     compute: String,
-    tokens: Tokens,
-    calls: CloudCalls,
-    limiter: RateLimiter,
-    retries: Retries,
 }
 
 /// A list.
@@ -129,29 +132,14 @@ impl Arm {
         tokens: Tokens,
         calls: CloudCalls,
     ) -> Result<Arm, ApiError> {
-        let bad = || ApiError::BadEndpoint {
-            variable: ENDPOINT_VARIABLE,
-            endpoint: endpoint.to_owned(),
-            usual: ENDPOINT,
-        };
-        let url = Url::parse(endpoint).map_err(|_| bad())?;
-        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
-            return Err(bad());
-        }
-        let mut config = tls::client_config().map_err(HttpError::from)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let url = api::base_url(endpoint, ENDPOINT_VARIABLE, ENDPOINT)?;
         Ok(Arm {
-            // It follows no redirect: the token is for Azure.
-            client: http::client_with(config)?,
+            client: ApiClient::new("arm", tokens, calls, RateLimiter::of(BURST, PER_SECOND), RETRIES)?,
             shown: url.origin().ascii_serialization(),
             endpoint: url,
             compute: format!(
                 "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.Compute"
             ),
-            tokens,
-            calls,
-            limiter: RateLimiter::of(BURST, PER_SECOND),
-            retries: RETRIES,
         })
     }
 
@@ -159,14 +147,14 @@ impl Arm {
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(server: &str, subscription: &str, resource_group: &str, calls: CloudCalls) -> Arm {
         let tokens = Tokens::at(server.to_owned(), MANAGEMENT, None, Retries::default()).expect("a client");
-        let retries = Retries {
+        let mut arm = Arm::new(server, subscription, resource_group, tokens, calls).expect("a client");
+        arm.client.retries = Retries {
             deadline: Duration::from_secs(2),
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_millis(10),
             ..RETRIES
         };
-        let arm = Arm::new(server, subscription, resource_group, tokens, calls);
-        Arm { retries, ..arm.expect("a client") }
+        arm
     }
 
     /// The names of the resource group's scale sets.
@@ -214,17 +202,13 @@ impl Arm {
 
     async fn pages<T: DeserializeOwned>(&self, list: &List) -> Result<Vec<T>, ApiError> {
         let garbage = |problem: &str| self.question(list.action).garbage(200, problem);
-        let mut url = self.endpoint.clone();
-        url.set_path(&format!(
-            "{}{}/{}",
-            self.endpoint.path().trim_end_matches('/'),
-            self.compute,
-            list.path
-        ));
+        let mut url = api::below(&self.endpoint, &format!("{}/{}", self.compute, list.path));
         url.query_pairs_mut().extend_pairs(list.parameters);
         let mut items = Vec::new();
         for _ in 0..MOST_PAGES {
-            let Page { value, next_link } = self.ask(list.action, &url).await?;
+            let question = self.question(list.action);
+            let Page { value, next_link } =
+                self.client.ask(question, |client| client.get(url.clone())).await?;
             items.extend(value);
             let Some(next) = next_link.filter(|link| !link.is_empty()) else { return Ok(items) };
             // The token goes there.
@@ -232,37 +216,6 @@ impl Arm {
             url = next.ok_or_else(|| garbage("its next page is elsewhere"))?;
         }
         Err(garbage("its pages have no end"))
-    }
-
-    /// Asks, again where that helps.
-    async fn ask<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
-        let attempt = || async {
-            let asked = self.attempt(action, url).await;
-            self.calls.count("arm", action, api::outcome(&asked));
-            self.limiter.heed(&asked, PAUSE);
-            asked
-        };
-        let what = format!("Azure Resource Manager, {action}");
-        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
-    }
-
-    async fn attempt<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
-        self.limiter.turn().await;
-        let mut asked = self.send(action, url).await;
-        if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
-            // A token may be revoked before its end.
-            self.tokens.forget().await;
-            asked = self.send(action, url).await;
-        }
-        serde_json::from_slice(&asked?).map_err(|error| self.question(action).garbage(200, error))
-    }
-
-    async fn send(&self, action: &'static str, url: &Url) -> Result<Vec<u8>, ApiError> {
-        let token = self.tokens.header().await.map_err(no_token)?;
-        let question = self.question(action);
-        let request = self.client.get(url.clone()).header(AUTHORIZATION, token).timeout(self.retries.attempt);
-        let request = request.build().map_err(|error| question.unreachable(innermost_cause(error)))?;
-        api::ask(&self.client, request, question).await
     }
 
     fn question(&self, action: &'static str) -> Question<'_> {

@@ -13,10 +13,10 @@ use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::facts;
-use crate::api::{Api, ErrorBody, Meaning};
+use crate::api::{Api, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
@@ -75,11 +75,6 @@ struct Address {
     ip_address: String,
     #[serde(rename = "type")]
     kind: String,
-}
-
-/// One droplet that is written in another way must not take the list of all others away.
-fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]

@@ -11,16 +11,15 @@ use std::time::Duration;
 use kops_agent_plan::identity::gce::{
     GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
-use reqwest::{Client, Method, Url};
+use reqwest::header::{CONTENT_LENGTH, HeaderValue};
+use reqwest::{Client, Method};
 use serde::de::DeserializeOwned;
 
 use super::answer::{self, Page};
 use super::tokens::Tokens;
-use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
+use crate::api::{self, AccessTokens, Api, ApiClient, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
-use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
@@ -36,8 +35,6 @@ const MOST_PAGES: usize = 1000;
 /// Google lets a project make 1500 requests of a kind a minute and region. Less than half of it is ours.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
-/// How long no request is made after a throttled one where Google does not say for how long.
-const PAUSE: Duration = Duration::from_secs(1);
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(20),
     attempt: Duration::from_secs(30),
@@ -91,16 +88,22 @@ fn no_token(error: impl std::fmt::Display) -> ApiError {
     }
 }
 
+impl AccessTokens for Tokens {
+    async fn authorization(&self) -> Result<HeaderValue, ApiError> {
+        self.header().await.map_err(no_token)
+    }
+
+    async fn forget_refused(&self) {
+        self.forget().await;
+    }
+}
+
 /// Compute Engine in one project.
 #[derive(Debug)]
 pub struct Compute {
-    client: Client,
+    client: ApiClient<Tokens>,
     endpoint: String,
     project: String,
-    tokens: Tokens,
-    calls: CloudCalls,
-    limiter: RateLimiter,
-    retries: Retries,
 }
 
 /// A request.
@@ -127,26 +130,11 @@ impl Compute {
     }
 
     fn new(endpoint: &str, project: &str, tokens: Tokens, calls: CloudCalls) -> Result<Compute, ApiError> {
-        let bad = || ApiError::BadEndpoint {
-            variable: ENDPOINT_VARIABLE,
-            endpoint: endpoint.to_owned(),
-            usual: ENDPOINT,
-        };
-        let url = Url::parse(endpoint).map_err(|_| bad())?;
-        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
-            return Err(bad());
-        }
-        let mut config = tls::client_config().map_err(HttpError::from)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        api::base_url(endpoint, ENDPOINT_VARIABLE, ENDPOINT)?;
         Ok(Compute {
-            // It follows no redirect: the token is for Google.
-            client: http::client_with(config)?,
+            client: ApiClient::new("compute", tokens, calls, RateLimiter::of(BURST, PER_SECOND), RETRIES)?,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             project: project.to_owned(),
-            tokens,
-            calls,
-            limiter: RateLimiter::of(BURST, PER_SECOND),
-            retries: RETRIES,
         })
     }
 
@@ -154,14 +142,15 @@ impl Compute {
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(server: &str, calls: CloudCalls) -> Compute {
         let tokens = Tokens::at(server.to_owned(), Retries::default()).expect("a client");
-        let retries = Retries {
+        let endpoint = format!("{server}/compute/v1");
+        let mut compute = Compute::new(&endpoint, "my-project", tokens, calls).expect("a client");
+        compute.client.retries = Retries {
             deadline: Duration::from_secs(2),
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_millis(10),
             ..RETRIES
         };
-        let compute = Compute::new(&format!("{server}/compute/v1"), "my-project", tokens, calls);
-        Compute { retries, ..compute.expect("a client") }
+        compute
     }
 
     /// The names of a region's zones: of all that there are, as Google's own cloud controller asks, which has the same
@@ -280,42 +269,15 @@ impl Compute {
         Err(self.question(action).garbage(200, "its pages have no end"))
     }
 
-    /// Asks, again where that helps.
     async fn ask<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ApiError> {
-        let attempt = || async {
-            let asked = self.attempt(call).await;
-            self.calls.count("compute", call.action, api::outcome(&asked));
-            self.limiter.heed(&asked, PAUSE);
-            asked
-        };
-        let what = format!("Compute Engine, {}", call.action);
-        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
-    }
-
-    async fn attempt<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ApiError> {
-        self.limiter.turn().await;
-        let mut asked = self.send(call).await;
-        if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
-            // A token may be revoked before its end.
-            self.tokens.forget().await;
-            asked = self.send(call).await;
-        }
-        serde_json::from_slice(&asked?).map_err(|error| self.question(call.action).garbage(200, error))
-    }
-
-    async fn send(&self, call: &Call<'_>) -> Result<Vec<u8>, ApiError> {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&call.parameters).finish();
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, call.path);
-        let token = self.tokens.header().await.map_err(no_token)?;
-        let mut request = self.client.request(call.method.clone(), url);
-        if call.method == Method::POST {
+        let request = |client: &Client| {
+            let request = client.request(call.method.clone(), &url);
             // Google wants to be told that there is no body, which hyper does not do.
-            request = request.header(CONTENT_LENGTH, 0);
-        }
-        let question = self.question(call.action);
-        let request = request.header(AUTHORIZATION, token).timeout(self.retries.attempt).build();
-        let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
-        api::ask(&self.client, request, question).await
+            if call.method == Method::POST { request.header(CONTENT_LENGTH, 0) } else { request }
+        };
+        self.client.ask(self.question(call.action), request).await
     }
 
     fn question(&self, action: &'static str) -> Question<'_> {

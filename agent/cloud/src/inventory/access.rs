@@ -9,7 +9,7 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{ListApi, Listed, Scope, Selection};
-use crate::api::{ApiError, Question};
+use crate::api::{self, ApiError, Question};
 
 /// The longest page that is read, in bytes: a machine has some 5 KiB, and a page 1,000 machines at most.
 const LONGEST_PAGE: usize = 16 << 20;
@@ -93,14 +93,10 @@ impl Access {
         let Session { endpoint, token } = session;
         let ListApi { service, endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } =
             M::API;
-        let bad = || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.clone(), usual };
+        let base = api::base_url(endpoint, endpoint_variable, usual)?;
         let Selection { path, machines, parameters, header } = M::selection(scope);
-        let at =
-            |path: &str| Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad());
-        let (mut list, machines) = (at(&path)?, at(machines.unwrap_or(&path))?);
-        if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
-            return Err(bad());
-        }
+        let mut list = api::below(&base, &path);
+        let machines = api::below(&base, machines.unwrap_or(&path));
         list.query_pairs_mut()
             .extend_pairs(parameters)
             .append_pair(page.0, page.1)

@@ -14,11 +14,11 @@ use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::facts;
-use crate::api::{Api, ErrorBody, Meaning};
+use crate::api::{Api, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
@@ -45,11 +45,6 @@ pub struct Listing {
     /// With the length of its prefix.
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv6: String,
-}
-
-/// One instance that is written in another way must not take the list of all others away.
-fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
 #[derive(Deserialize)]

@@ -11,8 +11,8 @@ use futures_util::future::BoxFuture;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls;
 use kops_agent_spec::terminal::one_line;
+use reqwest::Client;
 use reqwest::header::HeaderValue;
-use reqwest::{Client, Url};
 use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -102,15 +102,7 @@ impl Keystone {
     /// # Errors
     /// If Keystone's URL is none, needs TLS and this host has no CA bundle, or there can be no HTTP client.
     pub fn of(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
-        let bad = || ApiError::BadEndpoint {
-            variable: AUTH_URL,
-            endpoint: settings.tokens_url.clone(),
-            usual: "https://keystone.example.com:5000/v3",
-        };
-        let url = Url::parse(&settings.tokens_url).map_err(|_| bad())?;
-        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
-            return Err(bad());
-        }
+        let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
         tls::require_ca_bundle_for([url.as_str()])?;
         let config = tls::client_config().map_err(HttpError::from)?;
         Ok(Keystone {

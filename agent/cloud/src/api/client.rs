@@ -1,0 +1,148 @@
+//! An API that is asked with access tokens: as often as its rate limit lets, and again where that helps.
+
+use std::time::Duration;
+
+use kops_agent_net::http::{HttpError, client_without_redirects, innermost_cause};
+use kops_agent_net::retry::Retries;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::{Client, RequestBuilder};
+use serde::de::DeserializeOwned;
+
+use super::{ApiError, Question, ask, outcome};
+use crate::calls::CloudCalls;
+use crate::rate_limiter::RateLimiter;
+
+/// How long no request is made after a throttled one where the API does not say for how long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Access tokens of an API, which end.
+pub(crate) trait AccessTokens: Send + Sync {
+    /// What a request shows as its `Authorization`, with a token that is good for a while.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn authorization(&self) -> impl Future<Output = Result<HeaderValue, ApiError>> + Send;
+
+    /// Forgets a token that is refused.
+    fn forget_refused(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// A client of one API.
+#[derive(Debug)]
+pub(crate) struct ApiClient<T> {
+    client: Client,
+    tokens: T,
+    /// The API's name in metrics.
+    service: &'static str,
+    calls: CloudCalls,
+    limiter: RateLimiter,
+    pub(crate) retries: Retries,
+}
+
+impl<T: AccessTokens> ApiClient<T> {
+    /// A client that asks with these tokens, counts what it asks in `calls` as of `service`, and follows no redirect: the tokens
+    /// are for the API.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub(crate) fn new(
+        service: &'static str,
+        tokens: T,
+        calls: CloudCalls,
+        limiter: RateLimiter,
+        retries: Retries,
+    ) -> Result<ApiClient<T>, HttpError> {
+        Ok(ApiClient { client: client_without_redirects()?, tokens, service, calls, limiter, retries })
+    }
+
+    /// Makes a request, and gives what its answer says in JSON.
+    ///
+    /// # Errors
+    /// If there is no token, no answer, or one that refuses or cannot be read.
+    pub(crate) async fn ask<A: DeserializeOwned>(
+        &self,
+        question: Question<'_>,
+        request: impl Fn(&Client) -> RequestBuilder + Sync,
+    ) -> Result<A, ApiError> {
+        let attempt = || async {
+            let asked = self.attempt(question, &request).await;
+            self.calls.count(self.service, question.action, outcome(&asked));
+            self.limiter.heed(&asked, PAUSE);
+            asked
+        };
+        let what = format!("{}, {}", question.api.name, question.action);
+        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
+    }
+
+    async fn attempt<A: DeserializeOwned>(
+        &self,
+        question: Question<'_>,
+        request: &(impl Fn(&Client) -> RequestBuilder + Sync),
+    ) -> Result<A, ApiError> {
+        self.limiter.turn().await;
+        let mut asked = self.send(question, request(&self.client)).await;
+        if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
+            // A token may be revoked before its end.
+            self.tokens.forget_refused().await;
+            asked = self.send(question, request(&self.client)).await;
+        }
+        serde_json::from_slice(&asked?).map_err(|error| question.garbage(200, error))
+    }
+
+    async fn send(&self, question: Question<'_>, request: RequestBuilder) -> Result<Vec<u8>, ApiError> {
+        let token = self.tokens.authorization().await?;
+        let request = request.header(AUTHORIZATION, token).timeout(self.retries.attempt).build();
+        let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
+        ask(&self.client, request, question).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    use kops_agent_tests::test_server::{TestServer, text};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::gce::compute::API;
+
+    struct Fixed;
+
+    impl AccessTokens for Fixed {
+        async fn authorization(&self) -> Result<HeaderValue, ApiError> {
+            Ok(HeaderValue::from_static("Bearer hidden"))
+        }
+
+        async fn forget_refused(&self) {}
+    }
+
+    #[tokio::test]
+    async fn a_throttled_request_is_made_again_after_the_pause_that_is_asked_for() {
+        kops_agent_net::tls::install_provider();
+        let asked = Arc::new(AtomicU32::new(0));
+        let asked_there = asked.clone();
+        let server = TestServer::start(move |request| {
+            let is_first = asked_there.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                assert_eq!(request.headers()["authorization"], "Bearer hidden");
+                let mut answer = text(if is_first { 429 } else { 200 }, "{}");
+                answer.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
+                Ok(answer)
+            }
+        })
+        .await;
+        let retries = Retries { first_pause: Duration::ZERO, ..Retries::default() };
+        let limiter = RateLimiter::of(50.0, 10.0);
+        let client = ApiClient::new("compute", Fixed, CloudCalls::default(), limiter, retries).unwrap();
+        let question = Question { api: &API, action: "zones.list", endpoint: &server.url, longest: 1024 };
+        let begun = Instant::now();
+        client.ask::<Value>(question, |client| client.get(&server.url)).await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        // Less than the second that was asked for, by what clocks differ.
+        assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
+    }
+}
