@@ -5,6 +5,7 @@ mod components;
 mod files;
 mod images;
 mod jobs;
+mod late_pods;
 mod packages;
 mod pods;
 mod removals;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 
 use kops_agent_plan::diff::{Kept, Plan, Stage};
+use kops_agent_plan::late_pods::{LatePods, late_pods};
 use kops_agent_plan::overlap::{self, installing};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::timeline::Work;
@@ -140,6 +142,10 @@ impl Host {
             is_unread,
             loaded,
             has_packages: begins_with_packages,
+            late: match is_guarded || self.waits.api_server.is_zero() {
+                true => LatePods::default(),
+                false => late_pods(plan, desired),
+            },
             starts,
         };
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };

@@ -17,6 +17,9 @@ pub struct Waits {
     /// For an image to be pulled or loaded. As long as upstream tries a task (`RunTasksOptions` in
     /// upup/pkg/fi/executor.go). Once one has taken all of it, those that kubelet waits for have as long as `others`.
     pub image: Duration,
+    /// For the API server of a machine that is no node yet, before the pods are started that end where it does not answer
+    /// ([`kops_agent_plan::late_pods`]); zero where those are started with all others.
+    pub api_server: Duration,
 }
 
 impl Default for Waits {
@@ -25,6 +28,7 @@ impl Default for Waits {
             awaited: Duration::from_secs(15 * 60),
             others: Duration::from_secs(15),
             image: Duration::from_secs(10 * 60),
+            api_server: Duration::ZERO,
         }
     }
 }

@@ -110,6 +110,11 @@ impl Progress for Watch {
         self.bars.suspend(|| log::warn!("{about}"));
     }
 
+    fn serving(&self, what: &str) {
+        self.bars.suspend(|| log::info!("{what}"));
+        service_manager::serving(what);
+    }
+
     fn waiting_for(&self, what: &str) {
         self.bars.suspend(|| log::info!("{what}"));
         service_manager::waiting(what, OTHERS_TIMEOUT);

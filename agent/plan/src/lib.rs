@@ -18,6 +18,7 @@ pub mod fleet;
 pub mod health;
 pub mod identity;
 pub mod labels;
+pub mod late_pods;
 pub mod lifecycle_action;
 pub mod machine_id;
 pub mod overlap;

@@ -73,6 +73,8 @@ pub(crate) struct Manifest {
     pub(crate) probes: Vec<String>,
     /// The paths of this machine that it has mounted, other than `/`.
     pub(crate) host_paths: Vec<String>,
+    /// The images that its containers run.
+    pub(crate) images: BTreeSet<String>,
 }
 
 /// How long containers have to end where the manifest does not say (pkg/apis/core/v1/defaults.go).
@@ -117,6 +119,8 @@ struct HostPath {
 #[serde(rename_all = "camelCase")]
 struct Container {
     name: String,
+    #[serde(default)]
+    image: String,
     readiness_probe: Option<Probe>,
     liveness_probe: Option<Probe>,
 }
@@ -151,9 +155,11 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     };
     let host_paths = spec.volumes.into_iter().filter_map(|volume| Some(volume.host_path?.path));
     let host_paths = host_paths.filter(|path| path != "/").collect();
+    let images = spec.containers.iter().map(|container| container.image.clone());
+    let images = images.filter(|image| !image.is_empty()).collect();
     // Elsewhere than on the node's own network the pod's address would have to be known.
     let asked = if spec.host_network { spec.containers } else { Vec::new() };
-    Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths })
+    Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }
 
 /// Where to ask a container: whether it is ready says more than whether it lives.

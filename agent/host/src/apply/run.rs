@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step};
+use kops_agent_plan::late_pods::LatePods;
 use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource};
 use kops_agent_plan::timeline::Work;
 
@@ -37,6 +38,8 @@ pub(super) struct Run<'a> {
     pub(super) loaded: BTreeSet<String>,
     /// Whether the packages were installed while downloads were fetched.
     pub(super) has_packages: bool,
+    /// What is held back until the API server answers.
+    pub(super) late: LatePods,
     pub(super) starts: Starts,
 }
 
@@ -52,6 +55,7 @@ impl Run<'_> {
                 .stage(stage)
                 // What is removed has nothing desired to it.
                 .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
+                .filter(|step| !self.is_late(step))
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             if stage == Stage::Runtime {
@@ -65,8 +69,12 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        self.pull_images().await?;
-        report.starting = self.collect_jobs().await?;
+        // What is late of one keeps the others from nothing.
+        let (pulled, starting, late) =
+            tokio::join!(self.pull_images(), self.collect_jobs(), self.late_pods());
+        pulled?;
+        report.starting = starting?;
+        late?;
         for unit in &report.starting {
             self.progress.warned(&format!(
                 "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"

@@ -38,6 +38,11 @@ pub trait Progress: Send + Sync {
     /// The package manager has fetched what it installs, and begins to install it. One that does not tell says nothing.
     fn packages_fetched(&self) {}
 
+    /// The node runs, and what may wait for that may go on; the run goes on with this.
+    fn serving(&self, what: &str) {
+        let _ = what;
+    }
+
     /// Another process is waited for.
     fn waiting_for(&self, what: &str) {
         let _ = what;

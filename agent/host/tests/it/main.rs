@@ -8,6 +8,7 @@ mod faults;
 mod first_sight;
 mod hooks;
 mod interrupted;
+mod late_pods;
 mod located;
 mod mirrors;
 mod mounts;

@@ -14,7 +14,16 @@ use kops_agent_plan::resource::*;
 
 /// A systemd whose units may be masked, fail, or not come to their end before another runs.
 #[derive(Default)]
-struct Manager(Arc<Mutex<Units>>);
+pub(crate) struct Manager(Arc<Mutex<Units>>);
+
+impl Manager {
+    /// One that refuses this, as `start a.service`.
+    pub(crate) fn refusing(refused: &[&str]) -> Manager {
+        let manager = Manager::default();
+        manager.0.lock().unwrap().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
+        manager
+    }
+}
 
 #[derive(Default)]
 struct Units {
@@ -148,9 +157,7 @@ impl Node {
     }
 
     fn refusing(refused: &[&str]) -> Node {
-        let node = Node::new();
-        node.units().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
-        node
+        Node { machine: Machine::new(), systemd: Arc::new(Manager::refusing(refused)) }
     }
 
     fn blocking(blocked: &str, by: &str) -> Node {

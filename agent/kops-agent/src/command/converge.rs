@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_host::Report;
+use kops_agent_host::{Report, Waits};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls::CaBundle;
 use kops_agent_process::output::error_text;
@@ -23,6 +23,9 @@ use crate::{exit, output};
 /// Between two looks at whether the cluster wants something else than what was rolled back; with its jitter, up to twice
 /// as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
+/// How long a run at boot waits for the API server of a new control plane before it has pods started that end where none answers.
+/// etcd-manager takes a minute or more to find its volumes and peers; whatever waits for this run's unit waits as long.
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
 /// but what is wrong with this process's own flags: a role is given its permissions, a store its files, and a mistake in
@@ -113,6 +116,7 @@ impl Run<'_> {
             return noted(root, Err(error));
         }
         let host = self.args.change.applied_to(machine::open(root)?).timed_by(self.on.stopwatch.clone());
+        let host = host.with_waits(self.waits());
         match last_applied::stands_in_for(&error, &host) {
             Ok(true) => {}
             Ok(false) => return noted(root, Err(error)),
@@ -158,8 +162,14 @@ impl Run<'_> {
         let decision =
             Box::pin(convergence::decide(&self.options, &self.on, hashes, &machine::before(root)?)).await?;
         let host = self.args.change.applied_to(machine::open(root)?).adopting(self.args.adopt);
-        let host = host.timed_by(self.on.stopwatch.clone());
+        let host = host.timed_by(self.on.stopwatch.clone()).with_waits(self.waits());
         Box::pin(convergence::converge(&self.on, &host, &decision)).await
+    }
+
+    /// A run that is typed starts everything at once, and ends when that is done.
+    fn waits(&self) -> Waits {
+        let is_boot = self.args.retries != 0;
+        Waits { api_server: if is_boot { API_SERVER_TIMEOUT } else { Duration::ZERO }, ..Waits::default() }
     }
 
     /// Tells what a run came to that had no failure; what it could not put right is one.

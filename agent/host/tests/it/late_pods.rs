@@ -1,0 +1,241 @@
+//! Static pods that end where no API server answers: a machine that boots for the first time starts them once it does.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{Machine, ended_once, state};
+use crate::units::Manager;
+use kops_agent_host::health::{Asking, Health};
+use kops_agent_host::system::images::{Images, Tether};
+use kops_agent_host::{Error, Host, Waits};
+use kops_agent_plan::health::{Check, StaticPod};
+use kops_agent_plan::resource::{DesiredState, File, Resource, ResourceId, Unit};
+
+const PROBE: &str = "http://127.0.0.1:3990/healthz";
+/// Longer than any test takes.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+fn path(pod: &str) -> String {
+    format!("/etc/kubernetes/manifests/{pod}.manifest")
+}
+
+fn manifest(pod: &str, probe: &str) -> Resource {
+    let text = format!(
+        "metadata: {{name: {pod}, namespace: kube-system}}\nspec:\n  hostNetwork: true\n  containers:\n  - name: {pod}\n    \
+         image: registry.example.com/{pod}:1\n{probe}"
+    );
+    File::text(path(pod), text).into()
+}
+
+fn unit(name: &str) -> Resource {
+    let text = "[Unit]\n[Service]\nExecStart=/x\n[Install]\nWantedBy=multi-user.target\n";
+    Unit::new(name, text).into()
+}
+
+/// A control plane, but for etcd.
+fn control_plane() -> DesiredState {
+    let probe = "    livenessProbe:\n      httpGet: {host: 127.0.0.1, path: /healthz, port: 3990}\n";
+    state([
+        unit("containerd.service"),
+        unit("kubelet.service"),
+        manifest("kube-apiserver", probe),
+        manifest("kube-controller-manager", ""),
+        manifest("kube-proxy", ""),
+        manifest("kube-scheduler", ""),
+    ])
+}
+
+/// An API server, and a container runtime that has its image once kubelet has pulled it. The scheduler's image asks for credentials.
+#[derive(Default)]
+struct Cluster {
+    answers: AtomicBool,
+    asked: AtomicBool,
+    is_pulling: AtomicBool,
+    pulls_hang: AtomicBool,
+    images: Mutex<BTreeSet<String>>,
+}
+
+impl Health for Cluster {
+    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
+        self.asked.store(true, Ordering::SeqCst);
+        let is_it = matches!(check, Check::Answers { url } if url == PROBE);
+        let answer = match is_it && self.answers.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("refused".to_owned()),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+    fn pod_uid(&self, _: &StaticPod, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+    fn last_words(&self, _: &ResourceId) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Images for Cluster {
+    fn references(&self) -> Result<BTreeSet<String>, Error> {
+        Ok(self.images.lock().unwrap().clone())
+    }
+    fn wait_until_ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn pull(&self, reference: &str, tether: &Tether) -> Result<(), Error> {
+        self.is_pulling.store(true, Ordering::SeqCst);
+        if self.pulls_hang.load(Ordering::SeqCst) {
+            tether.run(&["sleep", "600"])?;
+        }
+        if reference.contains("scheduler") {
+            let outcome = "401 Unauthorized".to_owned();
+            return Err(Error::Command { command: format!("ctr images pull {reference}"), outcome });
+        }
+        self.images.lock().unwrap().insert(reference.to_owned());
+        Ok(())
+    }
+    fn load(&self, _: &str, _: &mut dyn Read, _: &Tether) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+struct Scene {
+    machine: Machine,
+    cluster: Arc<Cluster>,
+    desired: DesiredState,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { machine: Machine::new(), cluster: Arc::default(), desired: control_plane() }
+    }
+
+    fn host(&self, api_server: Duration) -> Host {
+        let host = self.machine.host().with_health(self.cluster.clone()).with_images(self.cluster.clone());
+        host.with_waits(Waits { api_server, ..Waits::default() })
+    }
+
+    async fn converge(&self, api_server: Duration) {
+        self.machine.converge_with(&self.host(api_server), &self.desired).await.unwrap();
+    }
+
+    /// The static pods that there are, by what their names begin with.
+    fn pods(&self) -> Vec<&'static str> {
+        let all = ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"];
+        all.into_iter().filter(|pod| self.machine.path(&path(pod)).exists()).collect()
+    }
+
+    fn runs_kubelet(&self) -> bool {
+        self.machine.requests().iter().any(|request| request == "systemd: start kubelet.service")
+    }
+
+    fn has_settled(&self) -> bool {
+        self.host(Duration::ZERO).status().unwrap().converged
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.cluster.asked.load(Ordering::SeqCst)
+    }
+
+    fn has_pulled(&self, pod: &str) -> bool {
+        self.cluster.images.lock().unwrap().contains(&format!("registry.example.com/{pod}:1"))
+    }
+
+    fn kubelet_pulls_the_api_server(&self) {
+        self.cluster.images.lock().unwrap().insert("registry.example.com/kube-apiserver:1".into());
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+const WITHOUT_CLIENTS: [&str; 2] = ["kube-apiserver", "kube-proxy"];
+const ALL: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"];
+
+#[tokio::test]
+async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_were_pulled_meanwhile() {
+    let it = Scene::new();
+    tokio::join!(it.converge(FOR_EVER), async {
+        it.until(|| it.is_waiting()).await;
+        assert!(it.runs_kubelet() && !it.has_pulled("kube-controller-manager"));
+        it.kubelet_pulls_the_api_server();
+        it.until(|| it.has_pulled("kube-controller-manager")).await;
+        assert_eq!(it.pods(), WITHOUT_CLIENTS);
+        // The scheduler's image is kubelet's to pull.
+        it.cluster.answers.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(it.pods(), ALL);
+    assert!(it.has_settled() && !it.has_pulled("kube-scheduler"));
+    assert!(it.machine.plan(&it.host(FOR_EVER), &it.desired).is_empty());
+}
+
+#[tokio::test]
+async fn an_api_server_whose_image_has_another_name_here_is_believed_when_it_answers() {
+    let it = Scene::new();
+    it.cluster.answers.store(true, Ordering::SeqCst);
+    it.converge(FOR_EVER).await;
+    assert_eq!(it.pods(), ALL);
+}
+
+#[tokio::test]
+async fn an_api_server_that_never_answers_is_waited_for_in_vain_and_not_for_ever() {
+    let it = Scene::new();
+    it.converge(Duration::from_millis(50)).await;
+    assert!(it.is_waiting() && it.has_settled());
+    assert_eq!(it.pods(), ALL);
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_come_keeps_no_pod_from_starting_once_the_api_server_answers() {
+    let it = Scene::new();
+    it.cluster.pulls_hang.store(true, Ordering::SeqCst);
+    it.kubelet_pulls_the_api_server();
+    tokio::join!(it.converge(FOR_EVER), async {
+        it.until(|| it.cluster.is_pulling.load(Ordering::SeqCst)).await;
+        it.cluster.answers.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(it.pods(), ALL);
+}
+
+#[tokio::test]
+async fn nothing_is_waited_for_where_no_pod_can_run() {
+    let it = Scene::new();
+    let host = it.host(FOR_EVER).with_systemd(Arc::new(Manager::refusing(&["start containerd.service"])));
+    let error = it.machine.converge_with(&host, &it.desired).await.unwrap_err();
+    assert!(!error.leaves_a_working_node(), "{error}");
+    assert!(!it.is_waiting());
+    assert_eq!(it.pods(), ALL);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_while_it_waits_is_taken_up_by_the_next_without_anything_to_take_back() {
+    let it = Scene::new();
+    let host = it.host(FOR_EVER);
+    ended_once(it.machine.converge_with(&host, &it.desired), || it.is_waiting()).await;
+    drop(host);
+    assert_eq!(it.pods(), WITHOUT_CLIENTS);
+    assert!(!it.has_settled());
+    it.cluster.answers.store(true, Ordering::SeqCst);
+    it.converge(FOR_EVER).await;
+    assert_eq!(it.pods(), ALL);
+    assert!(it.has_settled());
+}
+
+#[tokio::test]
+async fn a_typed_run_and_a_node_that_works_wait_for_nothing() {
+    let it = Scene::new();
+    it.converge(Duration::ZERO).await;
+    assert_eq!(it.pods(), ALL);
+    assert!(!it.is_waiting());
+
+    // Of a node that works a manifest is put back as it always was: with its pod waited for, and not the API server.
+    std::fs::remove_file(it.machine.path(&path("kube-scheduler"))).unwrap();
+    it.converge(FOR_EVER).await;
+    assert_eq!(it.pods(), ALL);
+    assert!(!it.is_waiting());
+}
