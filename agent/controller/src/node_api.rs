@@ -118,6 +118,14 @@ impl Nodes {
         self.api.clone()
     }
 
+    /// Asks for a Node that need not be there: Nodes can be read where that succeeds.
+    ///
+    /// # Errors
+    /// The API server cannot be asked, or gives this process no right to Nodes.
+    pub async fn can_be_read(&self) -> Result<(), Error> {
+        self.api.get_opt("kops-agent").await.map(drop)
+    }
+
     /// Whether there is a Node of this name, and it is at work.
     ///
     /// # Errors

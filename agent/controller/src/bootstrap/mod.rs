@@ -46,7 +46,7 @@ use kops_agent_plan::takeover::kops_writes_no_configurations;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
-use renewal::Renewal;
+use renewal::{NODE_WITHIN, Renewal};
 use replay::Taken;
 use server::Server;
 use slots::Slots;
@@ -78,8 +78,8 @@ pub struct Setup {
 
 impl Setup {
     /// Serves from now on, if the configuration has a server. Where that is not possible yet, it is tried again: kOps'
-    /// own kops-controller may still have the port, or the keys may not be there before the first node run. Returns once
-    /// it listens, or has tried to.
+    /// own kops-controller may still have the port, the keys may not be there before the first node run, or the API server
+    /// may not answer yet, or give no rights. Returns once it listens, or has tried to.
     pub async fn start(self) -> Option<Serving> {
         self.options.server.as_ref()?;
         self.metrics.bootstrap.down.set(1);
@@ -121,8 +121,11 @@ impl Setup {
         let options = &self.options;
         let server = options.server.as_ref().context("there is no server in the configuration")?;
         let keystore = Arc::new(Keystore::load(server)?);
-        // Another may have the port for days, while one takes over from the other: nothing is made ready for that.
-        let listener = server::listen(&server.listen).await?;
+        // Another may have the port for days, while one takes over from the other: nothing is made ready for that, and nothing is
+        // asked. What is bound and does not listen refuses connections.
+        let bound = server::bind(&server.listen).await?;
+        self.api_server_answers().await?;
+        let listener = bound.listen()?;
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: verifiers(server, &*self.cloud, &self.hosts).await?,
@@ -147,6 +150,19 @@ impl Setup {
         let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
         log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
         Ok((server, keystore))
+    }
+}
+
+impl Setup {
+    /// No machine is answered without its Node being looked for. A machine whose connection is refused asks again within seconds, at
+    /// another control plane too; one that is let in and told of an internal error has cost a proof of its identity, and comes
+    /// again after pauses that grow.
+    async fn api_server_answers(&self) -> Result<()> {
+        timeout(NODE_WITHIN, self.nodes.can_be_read())
+            .await
+            .context("the API server takes too long")
+            .and_then(|answered| Ok(answered?))
+            .context("looking whether Nodes can be read, without which no machine is answered")
     }
 }
 

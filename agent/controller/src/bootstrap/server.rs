@@ -161,29 +161,52 @@ impl Server {
     }
 }
 
-/// Listens at an address as Go writes it: `:3988` is that port of every address.
+/// An address that is taken, and refuses connections until it is listened at.
+pub struct Bound {
+    socket: TcpSocket,
+    /// As it is configured.
+    address: String,
+}
+
+impl Bound {
+    /// Lets connections in.
+    ///
+    /// # Errors
+    /// If another program has begun to listen there.
+    pub fn listen(self) -> Result<TcpListener> {
+        let Bound { socket, address } = self;
+        socket.listen(BACKLOG).with_context(|| listening(&address))
+    }
+}
+
+fn listening(address: &str) -> String {
+    format!("listening on {address} (server.Listen) for machines that bootstrap")
+}
+
+/// Takes an address as Go writes it: `:3988` is that port of every address.
 ///
 /// # Errors
 /// If another program listens there, or none may.
-pub async fn listen(address: &str) -> Result<TcpListener> {
-    let listener = match address.strip_prefix(':') {
+pub async fn bind(address: &str) -> Result<Bound> {
+    let socket = match address.strip_prefix(':') {
         // Where the kernel has no IPv6 there is IPv4 only.
-        Some(port) => match bind(&format!("[::]:{port}")).await {
-            Err(_) => bind(&format!("0.0.0.0:{port}")).await,
-            listener => listener,
+        Some(port) => match bound_to(&format!("[::]:{port}")).await {
+            Err(_) => bound_to(&format!("0.0.0.0:{port}")).await,
+            socket => socket,
         },
-        None => bind(address).await,
+        None => bound_to(address).await,
     };
-    listener.with_context(|| format!("listening on {address} (server.Listen) for machines that bootstrap"))
+    let socket = socket.with_context(|| listening(address))?;
+    Ok(Bound { socket, address: address.to_owned() })
 }
 
-async fn bind(address: &str) -> Result<TcpListener> {
+async fn bound_to(address: &str) -> Result<TcpSocket> {
     let address = lookup_host(address).await?.next().context("it is no address with a port")?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted process finds its port free, though connections of the one before it linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    Ok(socket.listen(BACKLOG)?)
+    Ok(socket)
 }
 
 async fn connection(

@@ -131,7 +131,7 @@ struct World {
     provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
     /// Whether the API server has trouble of its own.
     api_is_down: Arc<AtomicBool>,
-    _api: TestServer,
+    api: TestServer,
     keystore: Arc<Keystore>,
     metrics: BootstrapMetrics,
     address: SocketAddr,
@@ -275,7 +275,7 @@ impl World {
             load_balancing,
             metrics: metrics.clone(),
         });
-        let listener = server::listen(&options.listen).await.unwrap();
+        let listener = server::bind(&options.listen).await.unwrap().listen().unwrap();
         let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
         let address = server.address().unwrap();
         let (stop, stopped) = watch::channel(false);
@@ -298,7 +298,7 @@ impl World {
             ready,
             provider_ids,
             api_is_down,
-            _api: api,
+            api,
             keystore,
             metrics,
             address,

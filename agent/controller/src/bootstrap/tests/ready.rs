@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 
+use kops_agent_tests::ports::free_port;
 use prometheus_client::registry::Registry;
 
 use super::*;
@@ -49,12 +50,12 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
         }
     });
     let servers = HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
-    let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let kube = KubeClient::try_from(Config::new(world.api.url.parse().unwrap())).unwrap();
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
         cloud: Arc::new(HetznerControlPlane { machines: Arc::new(servers) }),
         hosts: Arc::new(Enrolled::of(Arc::new(KnownHosts::of(Vec::new())))),
-        nodes: Nodes::of(nowhere),
+        nodes: Nodes::of(kube),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),
     }
@@ -103,6 +104,29 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     tokio::net::TcpStream::connect(address).await.unwrap();
     serving.drain().await;
     assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
+}
+
+#[tokio::test]
+async fn nothing_listens_before_the_api_server_tells_of_nodes() {
+    let world = World::new().await;
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let setup = setup(&world, free);
+    let down = setup.metrics.bootstrap.down.clone();
+    world.api_is_down.store(true, Ordering::Relaxed);
+    let serving = setup.start().await.unwrap();
+    assert_eq!(down.get(), 1);
+    let refused = tokio::net::TcpStream::connect(free).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+
+    world.api_is_down.store(false, Ordering::Relaxed);
+    let listens = async {
+        while tokio::net::TcpStream::connect(free).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), listens).await.unwrap();
+    assert_eq!(down.get(), 0);
+    serving.drain().await;
 }
 
 #[tokio::test]
