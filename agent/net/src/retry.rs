@@ -79,6 +79,7 @@ impl Retries {
     {
         let start = Instant::now();
         let mut attempts = 0;
+        let mut said = String::new();
         loop {
             attempts += 1;
             let error = match attempt().await {
@@ -90,7 +91,12 @@ impl Retries {
             if !self.leaves_time(waited + pause, deadline(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
-            log::info!("{what}: {error}; trying again");
+            let problem = error.to_string();
+            // What is asked once a second may fail in the same way for hours.
+            if problem != said {
+                log::info!("{what}: {problem}; trying again until it does not");
+                said = problem;
+            }
             tokio::time::sleep(pause).await;
         }
     }
