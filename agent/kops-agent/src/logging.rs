@@ -13,19 +13,18 @@ use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
-/// Starts logging. `verbosity` is klog's: 1 is usual, from 2 on each step is told, from 8 on libraries speak too.
+/// From this verbosity on libraries speak too: thousands of lines a run, with requests and their headers in them. kOps' boot script
+/// gives each machine `--v=8`.
+const LIBRARIES: u8 = 10;
+
+/// Starts logging. `verbosity` is klog's: 1 is usual, from 2 on each step is told, from [`LIBRARIES`] on libraries speak too.
 pub fn start(verbosity: u8) {
-    let level = match verbosity {
-        0 => LevelFilter::Warn,
-        1 => LevelFilter::Info,
-        2..=7 => LevelFilter::Debug,
-        _ => LevelFilter::Trace,
-    };
+    let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
         JournalLog::new()
             .and_then(|journal| {
                 let journal = journal.with_syslog_identifier("kops-agent".into());
-                log::set_boxed_logger(Box::new(OursOnly { inner: journal, libraries: verbosity >= 8 }))
+                log::set_boxed_logger(Box::new(OursOnly { inner: journal, libraries }))
                     .map_err(std::io::Error::other)
             })
             .is_ok()
@@ -34,9 +33,19 @@ pub fn start(verbosity: u8) {
     };
     if !started {
         // A second logger in one process is the only way this fails, and then the first one serves.
-        let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries: verbosity >= 8 }));
+        let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries }));
     }
     log::set_max_level(level);
+}
+
+/// What is heard: messages of which level, and whether libraries' too.
+fn heard(verbosity: u8) -> (LevelFilter, bool) {
+    match verbosity {
+        0 => (LevelFilter::Warn, false),
+        1 => (LevelFilter::Info, false),
+        2..LIBRARIES => (LevelFilter::Debug, false),
+        LIBRARIES.. => (LevelFilter::Trace, true),
+    }
 }
 
 /// The step that is under way, as the journal's fields have it.
@@ -173,6 +182,19 @@ mod tests {
         }
 
         fn flush(&self) {}
+    }
+
+    #[test]
+    fn libraries_are_silent_where_kops_sets_the_verbosity() {
+        let messages = Mutex::new(Vec::new());
+        let (level, libraries) = heard(8);
+        let logger = OursOnly { inner: Kept(&messages), libraries };
+        for target in ["hyper_util::client", "aws_smithy_runtime::client", "kops_agent_host::apply"] {
+            logger.log(&Record::builder().target(target).args(format_args!("{target}")).build());
+        }
+        assert_eq!(*messages.lock().expect("no test panics there"), ["kops_agent_host::apply"]);
+        assert_eq!(level, LevelFilter::Debug);
+        assert_eq!(heard(10), (LevelFilter::Trace, true));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say more: -v 2 tells each step, -v 8 also what other libraries say.
+    /// Say more: -v 2 tells each step, -v 10 also what libraries say.
     #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1)]
     pub verbosity: u8,
 }

@@ -55,8 +55,12 @@ fn node_with_bucket() -> Machine {
 #[test]
 fn a_bucket_is_a_file_repository_with_the_nodes_own_credentials() {
     let node = node_with_bucket();
-    let ended = node.run("converge", &["--v=9"]);
+    let ended = node.run("converge", &["--v=10"]);
     ended.with(0, &[]);
+    assert!(
+        ended.stderr.contains("aws_smithy") || ended.stderr.contains("SdkBody"),
+        "libraries say nothing: {ended:#?}"
+    );
     assert_eq!(installed(&node), stand_ins()[KUBELET]);
     assert_eq!(node.downloads().requests(), [""; 0], "no other server was asked");
     for secret in [node.cluster.s3.secret_access_key(), "X-Amz-Signature"] {
