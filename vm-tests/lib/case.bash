@@ -190,16 +190,21 @@ install_network() {
 ExecStart=
 ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
 END
+    # The first run of a control plane ends once its API server answers, or two minutes later.
+    [[ $GROUP != control-plane-* ]] || service api-server
+}
+
+# service NAME: has the machine a service of lib/ from its boot on.
+service() {
+    file "/usr/local/sbin/$1" <"$VM_TESTS/lib/$1"
+    chmod 755 "$MACHINE/files/usr/local/sbin/$1"
+    file "/etc/systemd/system/$1.service" <"$VM_TESTS/lib/$1.service"
+    mkdir -p "$MACHINE/files/etc/systemd/system/multi-user.target.wants"
+    ln -sf "../$1.service" "$MACHINE/files/etc/systemd/system/multi-user.target.wants/$1.service"
 }
 
 # What runs the user-data at boot.
-install_user_data() {
-    file /usr/local/sbin/user-data <"$VM_TESTS/lib/user-data"
-    chmod 755 "$MACHINE/files/usr/local/sbin/user-data"
-    file /etc/systemd/system/user-data.service <"$VM_TESTS/lib/user-data.service"
-    mkdir -p "$MACHINE/files/etc/systemd/system/multi-user.target.wants"
-    ln -s ../user-data.service "$MACHINE/files/etc/systemd/system/multi-user.target.wants/user-data.service"
-}
+install_user_data() { service user-data; }
 
 # trust FILE: has the machine's image trust this authority.
 trust() {

@@ -36,8 +36,8 @@ pub use slot::NoAnswer;
 /// Between two rounds of asking, servers that cannot serve yet are given this time at first, and later this.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The same for those that nothing answers for: a question costs them nothing, and this machine a proof, and machines that boot with their control plane would
-/// otherwise wait for longer than it takes to start.
+/// The same for those that nothing answers for: a question costs them nothing and this machine a proof. A machine that boots with its
+/// control plane would otherwise wait for longer than that takes to start.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why kops-controller did not give what it was asked for.
