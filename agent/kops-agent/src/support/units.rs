@@ -47,7 +47,8 @@ pub async fn parts(look: &LookArgs) -> Told {
             let (shown, known) = without_values(&shown);
             (vec![Part::text("units.txt", Ok(shown))], known)
         }
-        Err(why) => (vec![Part::text("units.txt", Err(why))], Vec::new()),
+        // A drop-in's secrets are known by systemd alone.
+        Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why)]),
     }
 }
 

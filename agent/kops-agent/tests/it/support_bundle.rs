@@ -329,7 +329,7 @@ fn a_part_that_cannot_be_had_costs_no_other() {
     let ended = Ended::of(call.arg("--out").arg(&out));
     ended.with(
         0,
-        &["plan.json is not in the bundle: ", "the store cannot be reached", "journalctl is not installed"],
+        &["plan.json is not in the bundle: ", "the store cannot be reached", "systemctl is not installed"],
     );
     let files = open(&out);
     for (name, why) in [
@@ -337,7 +337,7 @@ fn a_part_that_cannot_be_had_costs_no_other() {
         ("record.json", "record.json is not on this machine"),
         ("timeline.json", "timeline.json is not on this machine"),
         ("applied.json", "nothing has been applied"),
-        ("journal/kubelet.txt", "journalctl is not installed"),
+        ("journal/kubelet.txt", "may be in its journal: systemctl is not installed"),
         ("units.txt", "systemctl is not installed"),
     ] {
         assert!(!files.contains_key(name), "{name}");
@@ -349,6 +349,19 @@ fn a_part_that_cannot_be_had_costs_no_other() {
         assert!(files.contains_key(name), "{name}: {:?}", files.keys());
     }
     assert!(!machine.root().join("var").exists(), "a look has made folders");
+}
+
+#[test]
+fn journals_are_not_given_away_where_systemd_does_not_tell_what_units_have_in_their_environment() {
+    let machine = machine();
+    let programs = programs(&machine);
+    fs::write(programs.join("systemctl"), "#!/bin/sh\necho 'Connection timed out' >&2\nexit 1\n").unwrap();
+    let out = machine.folder().join("bundle.tar.zst");
+    Ended::of(&mut bundle(&machine, &out, &programs))
+        .with(0, &["its journal: systemctl: Connection timed out"]);
+    let files = open(&out);
+    assert!(!files.keys().any(|name| name.starts_with("journal/")), "{:?}", files.keys());
+    assert!(files.contains_key("facts.json") && files.contains_key("plan.json"), "{:?}", files.keys());
 }
 
 #[test]
