@@ -16,6 +16,12 @@ import yaml
 
 from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, programs_without, ran, RELEASE
 
+# What changes a program where it reaches cargo, a build script or a compiler. tests/install/reproducible sets these, too.
+CHANGE_PROGRAMS = """
+    AR AWS_LC_SYS_CFLAGS AWS_LC_SYS_NO_ASM CARGO_BUILD_RUSTC CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL CARGO_PROFILE_RELEASE_OPT_LEVEL CC CFLAGS COMPILER_PATH CPATH C_INCLUDE_PATH
+    GCC_EXEC_PREFIX HOST_CFLAGS LDFLAGS LD_LIBRARY_PATH LIBRARY_PATH RUSTC RUSTC_BOOTSTRAP RUSTFLAGS TARGET_CC TARGET_CFLAGS
+""".split()
+
 
 def a_release_is_built_by_the_rust_that_is_named():
     """What installs Rust is run if it has the known sum only, and no other Rust is taken than the commit names."""
@@ -80,10 +86,12 @@ def a_release_is_built_of_nothing_but_its_commit():
 
 
 def a_program_is_built_by_no_wrapper():
+    """Nor by any flag or profile of the environment, which has its way to cargo, crates and compilers all the same."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         programs = programs_without(folder / "programs", "cargo", "rustc", "rustup")
-        host = f"{os.uname().machine}-unknown-linux-gnu"
+        machine = os.uname().machine
+        host = f"{machine}-unknown-linux-gnu"
         (folder / f"lib/rustlib/{host}/lib").mkdir(parents=True)
         scripts = {
             "cargo": f"env >{folder}/environment\nexit 9",
@@ -92,15 +100,20 @@ def a_program_is_built_by_no_wrapper():
         for name, script in scripts.items():
             (programs / name).write_text(f"#!/bin/sh\n{script}\n")
             (programs / name).chmod(0o755)
-        compilers = ["RUSTC", "CARGO_BUILD_RUSTC"]
         wrappers = ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_RUSTC_WRAPPER", "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER"]
-        environment = {"PATH": str(programs), "HOME": str(folder), "CARGO_TARGET_DIR": f"{folder}/target"} | {name: "/evil" for name in compilers + wrappers}
-        ended = subprocess.run([CHECKOUT / "packaging/build"], env=environment, capture_output=True, text=True)
+        passing = {"CARGO_BUILD_JOBS": "1", "CARGO_NET_OFFLINE": "true", "https_proxy": "http://proxy", "SSL_CERT_FILE": "/bundle", "HTTPS_PROXY": "http://proxy"}
+        passing |= {"PATH": str(programs), "HOME": str(folder), "CARGO_TARGET_DIR": f"{folder}/target"}
+        # The last is no name that a shell has, and one that the crate cc looks for.
+        evil = [*wrappers, *CHANGE_PROGRAMS, f"CARGO_TARGET_{host.upper().replace('-', '_')}_LINKER", f"CFLAGS_{host}"]
+        ended = subprocess.run([CHECKOUT / "packaging/build"], env=passing | {name: "/evil" for name in evil}, capture_output=True, text=True)
         assert ended.returncode == 9, ended
         seen = dict(line.split("=", 1) for line in (folder / "environment").read_text().splitlines() if "=" in line)
-        assert "/evil" not in seen.values() and not [name for name in compilers if name in seen], seen
+        assert [name for name, value in seen.items() if "/evil" in value] == [], seen
+        assert {name: seen.get(name) for name in passing} == passing, seen
         # An empty one takes out what a configuration says; one that is not there does not.
         assert [seen.get(name) for name in wrappers] == ["", "", None, None], seen
+        ours = {"CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "CC_SHELL_ESCAPED_FLAGS", f"CFLAGS_{machine}_unknown_linux_gnu"}
+        assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen
 
 
 def a_release_is_read_back_by_kops_rules(agent):
