@@ -75,10 +75,16 @@ get_rust() {
         export PATH=$CARGO_HOME/bin:$PATH
         command -v rustup >/dev/null || get_rustup "$channel"
     fi
-    if rustup run "$channel" cargo --version >/dev/null 2>&1; then return; fi
+    if rustup run "$channel" cargo --version >/dev/null 2>&1; then
+        is_exact "$channel"
+        return
+    fi
     if [[ ${RUSTUP_AUTO_INSTALL:-1} != 0 ]]; then
         echo "installing Rust $channel by rustup"
-        if rustup --quiet toolchain install "$channel" --profile minimal --component rustfmt,clippy >&2; then return; fi
+        if rustup --quiet toolchain install "$channel" --profile minimal --component rustfmt,clippy >&2; then
+            is_exact "$channel"
+            return
+        fi
     fi
     if [[ ${NEEDS_EXACT_RUST:-no} == no ]] && rustc_is_at_least "$(oldest_rust)" rustup run stable; then
         echo "Rust $channel is not installed; $(rustup run stable rustc --version) is, and is used"
@@ -86,6 +92,18 @@ get_rust() {
         return
     fi
     needs_fail "Rust is missing. This installs it: rustup toolchain install $channel --component rustfmt,clippy"
+}
+
+# is_exact CHANNEL: with NEEDS_EXACT_RUST, has rustup take this one, whatever RUSTUP_TOOLCHAIN or an override of rustup's says, and fails where PATH has other programs first.
+is_exact() {
+    [[ ${NEEDS_EXACT_RUST:-no} != no ]] || return 0
+    export RUSTUP_TOOLCHAIN=$1
+    local program said
+    for program in cargo rustc; do
+        said=$("$program" --version 2>&1) || true
+        [[ $said == "$program $1 "* ]] ||
+            needs_fail "$(command -v "$program" || echo "$program") says that it is \"$said\", and the commit names Rust $1: take it out of PATH, or put the folder of rustup's programs before it"
+    done
 }
 
 get_rust_target() {

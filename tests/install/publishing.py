@@ -24,13 +24,14 @@ CHANGE_PROGRAMS = """
 
 
 def a_release_is_built_by_the_rust_that_is_named():
-    """What installs Rust is run if it has the known sum only, and no other Rust is taken than the commit names."""
+    """What installs Rust is run if it has the known sum only, and no other Rust is taken than the commit names, whatever else names one."""
+    (channel,) = re.findall(r'^channel = "(.+)"', (CHECKOUT / "rust-toolchain.toml").read_text(), re.MULTILINE)
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         programs = programs_without(folder / "programs", "cargo", "curl", "rustc", "rustup")
         scripts = {
             "curl": f"while [ $1 != --output ]; do shift; done; printf '#!/bin/sh\\ntouch {folder}/run\\n' >$2; echo $3 >{folder}/asked",
-            "rustup": "case $* in 'run stable rustc --version') echo rustc 1.999.0;; *) exit 1;; esac",
+            "rustup": f"case $* in 'run stable rustc --version') echo rustc 1.999.0;; 'run {channel} cargo --version') [ -e {folder}/installed ];; *) exit 1;; esac",
         }
         for name, script in scripts.items():
             (programs / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -49,6 +50,20 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
+        # As rustup's own: what runs is the toolchain that the variable names, or an override does.
+        (folder / "installed").touch()
+        for name in ["cargo", "rustc"]:
+            (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
+            (programs / name).chmod(0o755)
+        asked = "get_rust; cargo --version; rustc --version"
+        for more, version in [({}, "1.999.0"), ({"RUSTUP_TOOLCHAIN": "nightly"}, "nightly")]:
+            assert got(asked, **more) == (0, f"cargo {version} (x 2026-01-01)\nrustc {version} (x 2026-01-01)\n")
+            assert got(asked, NEEDS_EXACT_RUST="yes", **more) == (0, f"cargo {channel} (x 2026-01-01)\nrustc {channel} (x 2026-01-01)\n")
+        # None of rustup's, and before them in PATH.
+        for name in ["rustc", "cargo"]:
+            (programs / name).write_text(f'#!/bin/sh\necho "{name} {channel}-nightly (x 2026-01-01)"\n')
+            code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
+            assert code == 3 and f"{programs}/{name} says that it is" in said and f"names Rust {channel}" in said, said
 
 
 def a_release_is_built_of_nothing_but_its_commit():
