@@ -75,10 +75,22 @@ def a_release_is_built_of_nothing_but_its_commit():
         git = ["git", "-C", checkout, "-c", "user.name=test", "-c", "user.email=test@example.invalid"]
         ran(*git, "add", "--all")
         ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
-        (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\n")
+        (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\nbuild.rs\n")
         release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
-        for name in ["agent/x.rs", ".cargo/config.toml", ".cargo/config", "agent/kops-agent/.cargo/config.toml", "Cargo.toml"]:
+        for name, hidden in [
+            ("agent/x.rs", None),
+            (".cargo/config.toml", None),
+            (".cargo/config", None),
+            ("agent/kops-agent/.cargo/config.toml", None),
+            # Cargo runs it, though no Cargo.toml names it.
+            ("agent/plan/build.rs", None),
+            ("Cargo.toml", None),
+            ("Cargo.toml", "assume-unchanged"),
+            ("agent/kops-agent/src/main.rs", "skip-worktree"),
+        ]:
             file = checkout / name
+            if hidden:
+                ran(*git, "update-index", f"--{hidden}", name)
             file.parent.mkdir(parents=True, exist_ok=True)
             before = file.read_text() if file.exists() else None
             file.write_text(f"{before or ''}# more\n")
@@ -90,6 +102,8 @@ def a_release_is_built_of_nothing_but_its_commit():
                 file.unlink()
             else:
                 file.write_text(before)
+            if hidden:
+                ran(*git, "update-index", f"--no-{hidden}", name)
         # These are no change: what is ignored, what was built, and what stands above, which is told.
         for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
