@@ -145,6 +145,22 @@ def a_program_is_built_by_no_wrapper():
         assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen
 
 
+def packages_say_which_go_they_take():
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        programs = programs_without(folder / "programs", "go")
+        prepare = [CHECKOUT / "packaging/packages", "--prepare"]
+        environment = {"PATH": str(programs), "HOME": str(folder)}
+        assert "Go 1.21 or newer is needed in PATH" in (said := ran(*prepare, fails=1, env=environment)) and "there is none" in said, said
+        go = programs / "go"
+        for version, code in [("go1.19.8", 1), ("go1.21.0", 0), ("devel go1.27-abc", 0)]:
+            go.write_text(f"#!/bin/sh\ncase $1 in env) echo '{version}';; install) echo $2 >{folder}/installed;; esac\n")
+            go.chmod(0o755)
+            said = ran(*prepare, fails=code, env=environment)
+            assert (folder / "installed").exists() == (code == 0), (version, said)
+            assert code == 0 or f"there is {version}: " in said, said
+
+
 def a_release_is_read_back_by_kops_rules(agent):
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
@@ -323,6 +339,7 @@ TESTS = [
     a_release_is_built_by_the_rust_that_is_named,
     a_release_is_built_of_nothing_but_its_commit,
     a_program_is_built_by_no_wrapper,
+    packages_say_which_go_they_take,
     units_are_made_by_the_commands_of_the_page,
 ]
 # Those that take the program.
