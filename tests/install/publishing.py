@@ -77,6 +77,10 @@ def a_release_is_built_of_nothing_but_its_commit():
         ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
         (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\nbuild.rs\n")
         release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
+        # Of which no release is built, also where nothing is refused before.
+        (pathlib.Path(folder) / "programs").mkdir()
+        (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
+        environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
         for name, hidden in [
             ("agent/x.rs", None),
             (".cargo/config.toml", None),
@@ -94,7 +98,7 @@ def a_release_is_built_of_nothing_but_its_commit():
             file.parent.mkdir(parents=True, exist_ok=True)
             before = file.read_text() if file.exists() else None
             file.write_text(f"{before or ''}# more\n")
-            said = ran(*release, f"{folder}/out", fails=1)
+            said = ran(*release, f"{folder}/out", fails=1, env=environment)
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
@@ -111,7 +115,7 @@ def a_release_is_built_of_nothing_but_its_commit():
         ended = subprocess.run([checkout / "packaging/is-committed"], capture_output=True, text=True)
         assert (ended.returncode, ended.stdout) == (0, ""), ended
         assert f"cargo reads {folder}/above/.cargo/config.toml, " in ended.stderr, ended
-        assert "is within the checkout" in ran(*release, checkout / "docs/out", fails=1)
+        assert "is within the checkout" in ran(*release, checkout / "docs/out", fails=1, env=environment)
 
 
 def a_program_is_built_by_no_wrapper():
