@@ -151,9 +151,7 @@ impl Setup {
         log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
         Ok((server, keystore))
     }
-}
 
-impl Setup {
     /// No machine is answered without its Node being looked for. A machine whose connection is refused asks again within seconds, at
     /// another control plane too; one that is let in and told of an internal error has cost a proof of its identity, and comes
     /// again after pauses that grow.
