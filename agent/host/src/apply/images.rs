@@ -56,9 +56,8 @@ impl Run<'_> {
     pub(super) async fn pull_images(&self) -> Result<()> {
         for (step, image) in self.images(|image| image.sources.is_empty()).await? {
             self.progress.applying(step);
-            let (images, name) = (Arc::clone(&self.host.images), image.name.clone());
             let (tether, _leash) = Tether::new(self.host.waits.image);
-            if let Err(error) = apart("pulling an image", move || images.pull(&name, &tether)).await {
+            if let Err(error) = self.host.pull(&image.name, &tether).await {
                 self.starts.note(&step.resource, &error);
             }
         }
@@ -123,6 +122,12 @@ impl Host {
             loaded.insert(image.name.clone());
         }
         Ok(loaded)
+    }
+
+    /// Pulls an image by the name that containerd has it by, for as long as the tether holds.
+    pub(super) async fn pull(&self, name: &str, tether: &Tether) -> Result<()> {
+        let (images, name, tether) = (Arc::clone(&self.images), name.to_owned(), tether.clone());
+        apart("pulling an image", move || images.pull(&name, &tether)).await
     }
 
     async fn load_archive(&self, prepared: &Prepared<'_>, image: &Image, limit: Duration) -> Result<()> {

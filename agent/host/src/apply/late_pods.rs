@@ -92,8 +92,7 @@ impl Run<'_> {
     async fn pull_meanwhile(&self) {
         let (tether, _leash) = Tether::new(self.host.waits.api_server);
         for image in self.missing_images().await {
-            let (images, name, tether) = (Arc::clone(&self.host.images), image.clone(), tether.clone());
-            if let Err(error) = apart("pulling an image", move || images.pull(&name, &tether)).await {
+            if let Err(error) = self.host.pull(&image, &tether).await {
                 log::debug!("the image {image} is left to kubelet: {error}");
             }
         }

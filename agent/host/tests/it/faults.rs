@@ -3,13 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::images::Runtime;
 use crate::support::{Machine, Mirror, SHORT, downloads, ended_once, mirror, state};
 use kops_agent_host::system::commands::Commands;
-use kops_agent_host::system::images::{Images, Tether};
 use kops_agent_host::system::mounts::Mounts;
 use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
 use kops_agent_plan::digest::sha256_hex;
@@ -17,46 +16,6 @@ use kops_agent_plan::resource::*;
 
 /// Less than what hangs takes, which is 600 s, and more than anything else does.
 const A_WHILE: Duration = Duration::from_secs(400);
-
-/// A container runtime whose images come, fail or hang, by what is in their names.
-#[derive(Default)]
-struct Runtime {
-    images: Mutex<BTreeSet<String>>,
-    asked: Mutex<Vec<String>>,
-    is_mended: Mutex<bool>,
-}
-
-impl Runtime {
-    fn take(&self, verb: &str, name: &str, tether: &Tether) -> Result<(), Error> {
-        self.asked.lock().unwrap().push(format!("{verb} {name}"));
-        if !*self.is_mended.lock().unwrap() {
-            if name.contains("hanging") {
-                tether.run(&["sleep", "600"])?;
-            }
-            if name.contains("failing") {
-                let outcome = "failed (exit status: 1): broken archive".to_owned();
-                return Err(Error::Command { command: format!("ctr images {verb} {name}"), outcome });
-            }
-        }
-        self.images.lock().unwrap().insert(name.to_owned());
-        Ok(())
-    }
-}
-
-impl Images for Runtime {
-    fn references(&self) -> Result<BTreeSet<String>, Error> {
-        Ok(self.images.lock().unwrap().clone())
-    }
-    fn wait_until_ready(&self) -> Result<(), Error> {
-        Ok(())
-    }
-    fn pull(&self, reference: &str, tether: &Tether) -> Result<(), Error> {
-        self.take("pull", reference, tether)
-    }
-    fn load(&self, name: &str, _: &mut dyn Read, tether: &Tether) -> Result<(), Error> {
-        self.take("import", name, tether)
-    }
-}
 
 /// Volumes of which a device is missing, or takes for ever to come.
 #[derive(Default)]
@@ -120,7 +79,8 @@ struct Node {
 impl Node {
     fn new() -> Node {
         let machine = Machine::new().downloading(downloads(SHORT));
-        Node { machine, runtime: Arc::default(), volumes: Arc::default(), mirror: mirror() }
+        let runtime = Arc::new(Runtime::default().failing("failing").hanging("hanging"));
+        Node { machine, runtime, volumes: Arc::default(), mirror: mirror() }
     }
 
     fn host(&self) -> Host {
@@ -150,7 +110,7 @@ impl Node {
     }
 
     fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.runtime.asked.lock().unwrap())
+        self.runtime.take_asked()
     }
 
     fn has_been_asked(&self, request: &str) -> bool {
@@ -209,7 +169,7 @@ async fn an_image_that_cannot_be_loaded_is_told_and_kubelet_is_started() {
     // The next run does that, and nothing else.
     let before = it.machine.requests().len();
     it.asked();
-    *it.runtime.is_mended.lock().unwrap() = true;
+    it.runtime.mend();
     it.converge(&desired).await.unwrap();
     assert_eq!(it.asked(), ["import failing.tar", "pull failing:1"]);
     assert_eq!(it.machine.requests().len(), before);
@@ -232,9 +192,8 @@ async fn kubelet_does_not_wait_for_images_that_are_pulled() {
     let desired = node([pulled("hanging:1"), it.archive("a.tar")]);
     let host = it.host().with_waits(Waits::default());
     let run = it.machine.converge_with(&host, &desired);
-    let asked = |request: &str| it.runtime.asked.lock().unwrap().iter().any(|asked| asked == request);
     let kubelet_is_started = || it.has_been_asked("systemd: start kubelet.service");
-    ended_once(run, || asked("pull hanging:1") && kubelet_is_started()).await;
+    ended_once(run, || it.runtime.has_been_asked("pull hanging:1") && kubelet_is_started()).await;
     it.joins();
     assert_eq!(it.asked(), ["import a.tar", "pull hanging:1"]);
 }
@@ -246,7 +205,7 @@ async fn a_run_that_is_asked_to_stop_ends_the_program_that_hangs() {
     let host = it.host().with_waits(Waits::default());
     let since = Instant::now();
     let run = it.machine.converge_with(&host, &desired);
-    ended_once(run, || !it.runtime.asked.lock().unwrap().is_empty()).await;
+    ended_once(run, || it.runtime.has_been_asked("import hanging.tar")).await;
     assert!(since.elapsed() < A_WHILE, "it took {:?}", since.elapsed());
     assert_eq!(it.asked(), ["import hanging.tar"]);
 }
@@ -298,7 +257,7 @@ async fn a_node_that_works_is_not_changed_for_images_that_are_missing() {
     assert!(matches!(error, Error::Download(_)), "{error:?}");
     assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
 
-    *it.runtime.is_mended.lock().unwrap() = true;
+    it.runtime.mend();
     it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap();
     assert_ne!(it.machine.read(MANIFEST), before);
 }

@@ -1,17 +1,15 @@
 //! Static pods that end where no API server answers: a machine that boots for the first time starts them once it does.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::images::Runtime;
 use crate::support::{Machine, ended_once, state};
 use crate::units::Manager;
 use kops_agent_host::health::{Asking, Health};
-use kops_agent_host::system::images::{Images, Tether};
-use kops_agent_host::{Error, Host, Waits};
+use kops_agent_host::{Host, Waits};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{DesiredState, File, Resource, ResourceId, Unit};
 
@@ -23,10 +21,15 @@ fn path(pod: &str) -> String {
     format!("/etc/kubernetes/manifests/{pod}.manifest")
 }
 
+fn image(pod: &str) -> String {
+    format!("registry.example.com/{pod}:1")
+}
+
 fn manifest(pod: &str, probe: &str) -> Resource {
     let text = format!(
         "metadata: {{name: {pod}, namespace: kube-system}}\nspec:\n  hostNetwork: true\n  containers:\n  - name: {pod}\n    \
-         image: registry.example.com/{pod}:1\n{probe}"
+         image: {}\n{probe}",
+        image(pod)
     );
     File::text(path(pod), text).into()
 }
@@ -49,17 +52,14 @@ fn control_plane() -> DesiredState {
     ])
 }
 
-/// An API server, and a container runtime that has its image once kubelet has pulled it. The scheduler's image asks for credentials.
+/// The API server, which answers once it is told to.
 #[derive(Default)]
-struct Cluster {
+struct ApiServer {
     answers: AtomicBool,
     asked: AtomicBool,
-    is_pulling: AtomicBool,
-    pulls_hang: AtomicBool,
-    images: Mutex<BTreeSet<String>>,
 }
 
-impl Health for Cluster {
+impl Health for ApiServer {
     fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
         self.asked.store(true, Ordering::SeqCst);
         let is_it = matches!(check, Check::Answers { url } if url == PROBE);
@@ -77,43 +77,26 @@ impl Health for Cluster {
     }
 }
 
-impl Images for Cluster {
-    fn references(&self) -> Result<BTreeSet<String>, Error> {
-        Ok(self.images.lock().unwrap().clone())
-    }
-    fn wait_until_ready(&self) -> Result<(), Error> {
-        Ok(())
-    }
-    fn pull(&self, reference: &str, tether: &Tether) -> Result<(), Error> {
-        self.is_pulling.store(true, Ordering::SeqCst);
-        if self.pulls_hang.load(Ordering::SeqCst) {
-            tether.run(&["sleep", "600"])?;
-        }
-        if reference.contains("scheduler") {
-            let outcome = "401 Unauthorized".to_owned();
-            return Err(Error::Command { command: format!("ctr images pull {reference}"), outcome });
-        }
-        self.images.lock().unwrap().insert(reference.to_owned());
-        Ok(())
-    }
-    fn load(&self, _: &str, _: &mut dyn Read, _: &Tether) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
 struct Scene {
     machine: Machine,
-    cluster: Arc<Cluster>,
+    api_server: Arc<ApiServer>,
+    runtime: Arc<Runtime>,
     desired: DesiredState,
 }
 
 impl Scene {
+    /// One with a scheduler's image that only kubelet can pull.
     fn new() -> Scene {
-        Scene { machine: Machine::new(), cluster: Arc::default(), desired: control_plane() }
+        Scene::with(Runtime::default().failing("kube-scheduler"))
+    }
+
+    fn with(runtime: Runtime) -> Scene {
+        let desired = control_plane();
+        Scene { machine: Machine::new(), api_server: Arc::default(), runtime: Arc::new(runtime), desired }
     }
 
     fn host(&self, api_server: Duration) -> Host {
-        let host = self.machine.host().with_health(self.cluster.clone()).with_images(self.cluster.clone());
+        let host = self.machine.host().with_health(self.api_server.clone()).with_images(self.runtime.clone());
         host.with_waits(Waits { api_server, ..Waits::default() })
     }
 
@@ -136,15 +119,15 @@ impl Scene {
     }
 
     fn is_waiting(&self) -> bool {
-        self.cluster.asked.load(Ordering::SeqCst)
+        self.api_server.asked.load(Ordering::SeqCst)
     }
 
     fn has_pulled(&self, pod: &str) -> bool {
-        self.cluster.images.lock().unwrap().contains(&format!("registry.example.com/{pod}:1"))
+        self.runtime.has(&image(pod))
     }
 
     fn kubelet_pulls_the_api_server(&self) {
-        self.cluster.images.lock().unwrap().insert("registry.example.com/kube-apiserver:1".into());
+        self.runtime.insert(&image("kube-apiserver"));
     }
 
     async fn until(&self, is_so: impl Fn() -> bool) {
@@ -167,7 +150,7 @@ async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_
         it.until(|| it.has_pulled("kube-controller-manager")).await;
         assert_eq!(it.pods(), WITHOUT_CLIENTS);
         // The scheduler's image is kubelet's to pull.
-        it.cluster.answers.store(true, Ordering::SeqCst);
+        it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);
     assert!(it.has_settled() && !it.has_pulled("kube-scheduler"));
@@ -177,7 +160,7 @@ async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_
 #[tokio::test]
 async fn an_api_server_whose_image_has_another_name_here_is_believed_when_it_answers() {
     let it = Scene::new();
-    it.cluster.answers.store(true, Ordering::SeqCst);
+    it.api_server.answers.store(true, Ordering::SeqCst);
     it.converge(FOR_EVER).await;
     assert_eq!(it.pods(), ALL);
 }
@@ -192,12 +175,12 @@ async fn an_api_server_that_never_answers_is_waited_for_in_vain_and_not_for_ever
 
 #[tokio::test]
 async fn an_image_that_does_not_come_keeps_no_pod_from_starting_once_the_api_server_answers() {
-    let it = Scene::new();
-    it.cluster.pulls_hang.store(true, Ordering::SeqCst);
+    let it = Scene::with(Runtime::default().hanging("kube-controller-manager"));
     it.kubelet_pulls_the_api_server();
     tokio::join!(it.converge(FOR_EVER), async {
-        it.until(|| it.cluster.is_pulling.load(Ordering::SeqCst)).await;
-        it.cluster.answers.store(true, Ordering::SeqCst);
+        let pull = format!("pull {}", image("kube-controller-manager"));
+        it.until(|| it.runtime.has_been_asked(&pull)).await;
+        it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);
 }
@@ -220,7 +203,7 @@ async fn a_run_that_ends_while_it_waits_is_taken_up_by_the_next_without_anything
     drop(host);
     assert_eq!(it.pods(), WITHOUT_CLIENTS);
     assert!(!it.has_settled());
-    it.cluster.answers.store(true, Ordering::SeqCst);
+    it.api_server.answers.store(true, Ordering::SeqCst);
     it.converge(FOR_EVER).await;
     assert_eq!(it.pods(), ALL);
     assert!(it.has_settled());

@@ -1,6 +1,8 @@
 //! A store, a mirror and a machine to test against.
 #![allow(dead_code, unused_imports, clippy::unwrap_used)] // Every test binary uses a part of it.
 
+pub(crate) mod images;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
