@@ -88,13 +88,14 @@ impl Retries {
             };
             let waited = start.elapsed();
             let pause = pause(&error).unwrap_or(self.longest_pause);
-            if !self.leaves_time(waited + pause, deadline(&error)) {
+            let deadline = deadline(&error).min(self.deadline);
+            if waited + pause >= deadline {
                 return Err(GaveUp { error, attempts, waited });
             }
             let problem = error.to_string();
             // What is asked once a second may fail in the same way for hours.
             if problem != said {
-                log::info!("{what}: {problem}; trying again until it does not");
+                log::info!("{what}: {problem}; trying again {}", until(deadline));
                 said = problem;
             }
             tokio::time::sleep(pause).await;
@@ -110,10 +111,13 @@ impl Retries {
             .with_jitter()
             .build()
     }
+}
 
-    /// Whether another attempt may begin at this time after the first one did.
-    fn leaves_time(&self, begin: Duration, deadline: Duration) -> bool {
-        begin < deadline.min(self.deadline)
+/// In words, when retries end.
+fn until(deadline: Duration) -> String {
+    match deadline {
+        Duration::MAX => "until it succeeds".to_owned(),
+        deadline => format!("for up to {} s from the first attempt on", deadline.as_secs_f64().ceil()),
     }
 }
 
@@ -184,12 +188,19 @@ mod tests {
         );
     }
 
+    #[tokio::test]
+    async fn the_nearer_deadline_ends_it() {
+        let (never, always) = (Duration::ZERO, Duration::MAX);
+        let short = Retries { deadline: Duration::ZERO, ..FAST };
+        for (retries, deadline) in [(FAST, never), (short, always)] {
+            let gave_up = retries.run("test", || async { Err::<(), _>("busy") }, |_| deadline).await;
+            assert_eq!(gave_up.unwrap_err().attempts, 1);
+        }
+    }
+
     #[test]
-    fn the_nearer_deadline_ends_it() {
-        let seconds = Duration::from_secs;
-        assert!(FAST.leaves_time(seconds(29), Duration::MAX));
-        assert!(!FAST.leaves_time(seconds(30), Duration::MAX));
-        assert!(!FAST.leaves_time(seconds(15), seconds(15)));
-        assert!(!FAST.leaves_time(Duration::ZERO, Duration::ZERO));
+    fn the_log_says_until_when() {
+        assert_eq!(until(Duration::MAX), "until it succeeds");
+        assert_eq!(until(Duration::from_millis(1500)), "for up to 2 s from the first attempt on");
     }
 }
