@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_host::{Report, Waits};
+use kops_agent_host::{Host, Report, Waits};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls::CaBundle;
 use kops_agent_process::output::error_text;
@@ -115,8 +115,7 @@ impl Run<'_> {
         if !machine::has_record(root) {
             return noted(root, Err(error));
         }
-        let host = self.args.change.applied_to(machine::open(root)?).timed_by(self.on.stopwatch.clone());
-        let host = host.with_waits(self.waits());
+        let host = self.host()?;
         match last_applied::stands_in_for(&error, &host) {
             Ok(true) => {}
             Ok(false) => return noted(root, Err(error)),
@@ -161,9 +160,14 @@ impl Run<'_> {
         let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
         let decision =
             Box::pin(convergence::decide(&self.options, &self.on, hashes, &machine::before(root)?)).await?;
-        let host = self.args.change.applied_to(machine::open(root)?).adopting(self.args.adopt);
-        let host = host.timed_by(self.on.stopwatch.clone()).with_waits(self.waits());
+        let host = self.host()?.adopting(self.args.adopt);
         Box::pin(convergence::converge(&self.on, &host, &decision)).await
+    }
+
+    /// This machine, as a run changes it that this command's flags ask for.
+    fn host(&self) -> Result<Host> {
+        let host = self.args.change.applied_to(machine::open(&self.on.root)?);
+        Ok(host.timed_by(self.on.stopwatch.clone()).with_waits(self.waits()))
     }
 
     /// A run that is typed starts everything at once, and ends when that is done.
