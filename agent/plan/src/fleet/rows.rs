@@ -2,18 +2,22 @@
 //!
 //! Which configuration of a group is the newest is told by times alone, with no look at the state store: machines that start get
 //! the newest, and those that run keep theirs. So it is the one that was converged to last, or by which a node knows that it is
-//! superseded.
+//! superseded. What any kubelet writes into its own Node is believed of its group only as far as it can be: nothing is newer than
+//! now.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told};
 
 /// The status of a condition that holds.
 const TRUE: &str = "True";
+/// How far the clock of a machine may be ahead of this one's.
+const CLOCK_SKEW: Duration = Duration::minutes(5);
 
 /// What is looked at of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,23 +96,28 @@ pub fn rows(nodes: Vec<SeenNode>, now: OffsetDateTime) -> Vec<Row> {
         })
         .collect();
     told.sort_by(|(a, _), (b, _)| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
-    let newest = newest(&told);
+    let newest = newest(&told, now);
     told.iter().map(|(node, told)| row(node, told, newest.get(node.group.as_str()).copied(), now)).collect()
 }
 
 /// The newest configuration of each group. Nodes without a group have nothing in common.
-fn newest(told: &[(SeenNode, Told)]) -> BTreeMap<&str, &Configuration> {
+fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Configuration> {
     let mut newest: BTreeMap<&str, &Configuration> = BTreeMap::new();
     for (node, told) in told.iter().filter(|(node, _)| !node.group.is_empty()) {
         for configuration in told.runs.iter().chain(&told.superseded_by) {
             let known = newest.entry(&node.group).or_insert(configuration);
-            // Times of one form, in UTC, are in the order of their letters.
-            if (&configuration.since, &configuration.hash) > (&known.since, &known.hash) {
+            if (since(configuration, now), &configuration.hash) > (since(known, now), &known.hash) {
                 *known = configuration;
             }
         }
     }
     newest
+}
+
+/// Since when a configuration is what is told of it; `None`, which is before all times, where that is not told or cannot be.
+fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    let since = OffsetDateTime::parse(&configuration.since, &Rfc3339).ok()?;
+    (since <= now + CLOCK_SKEW).then_some(since)
 }
 
 fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: OffsetDateTime) -> Row {
@@ -178,10 +187,10 @@ mod tests {
     #[test]
     fn a_node_is_superseded_by_what_its_group_has_converged_to_last() {
         let nodes = vec![
-            node("nodes", "new", &runs("b=", "2026-02-01T00:00:00Z")),
-            node("nodes", "old", &runs("a=", "2026-01-01T00:00:00Z")),
+            node("nodes", "new", &runs("b=", "1969-02-01T00:00:00Z")),
+            node("nodes", "old", &runs("a=", "1969-01-01T00:00:00Z")),
             // Another group has another configuration.
-            node("gpu", "g", &runs("c=", "2025-01-01T00:00:00Z")),
+            node("gpu", "g", &runs("c=", "1968-01-01T00:00:00Z")),
         ];
         let expected = [("g", None), ("new", None), ("old", Some("b="))]
             .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
@@ -191,9 +200,9 @@ mod tests {
     #[test]
     fn machines_that_start_after_a_return_to_an_old_configuration_make_it_the_newest() {
         let nodes = vec![
-            node("nodes", "a1", &runs("a=", "2026-01-01T00:00:00Z")),
-            node("nodes", "a2", &runs("a=", "2026-03-01T00:00:00Z")),
-            node("nodes", "b", &runs("b=", "2026-02-01T00:00:00Z")),
+            node("nodes", "a1", &runs("a=", "1969-01-01T00:00:00Z")),
+            node("nodes", "a2", &runs("a=", "1969-03-01T00:00:00Z")),
+            node("nodes", "b", &runs("b=", "1969-02-01T00:00:00Z")),
         ];
         let expected = [("a1", None), ("a2", None), ("b", Some("a="))]
             .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
@@ -202,33 +211,52 @@ mod tests {
 
     #[test]
     fn what_one_node_knows_holds_for_its_group() {
-        let by = Some(configuration("b=", "2026-02-01T00:00:00Z"));
+        let by = Some(configuration("b=", "1969-02-01T00:00:00Z"));
         let nodes = vec![
-            node("nodes", "a1", &NodeReport { superseded_by: by, ..runs("a=", "2026-01-01T00:00:00Z") }),
-            node("nodes", "a2", &runs("a=", "2026-01-02T00:00:00Z")),
+            node("nodes", "a1", &NodeReport { superseded_by: by, ..runs("a=", "1969-01-01T00:00:00Z") }),
+            node("nodes", "a2", &runs("a=", "1969-01-02T00:00:00Z")),
         ];
         assert!(rows(nodes).iter().all(|row| row.superseded_by.as_deref() == Some("b=") && !row.is_well()));
     }
 
     #[test]
+    fn no_configuration_is_newer_than_now() {
+        for since in ["2038-01-19T03:14:07Z", "1970-01-01T00:05:01Z", "zzzz"] {
+            let nodes = vec![
+                node("nodes", "ahead", &runs("b=", since)),
+                node("nodes", "newest", &runs("a=", "1969-03-01T00:00:00Z")),
+            ];
+            let expected = [("ahead", Some("a=")), ("newest", None)]
+                .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
+            assert_eq!(superseded(nodes), expected, "{since}");
+        }
+        // A clock may be somewhat ahead.
+        let nodes = vec![
+            node("nodes", "ahead", &runs("b=", "1970-01-01T00:04:00Z")),
+            node("nodes", "old", &runs("a=", "1969-03-01T00:00:00Z")),
+        ];
+        assert_eq!(superseded(nodes)[1].1.as_deref(), Some("b="));
+    }
+
+    #[test]
     fn nodes_without_a_group_have_nothing_in_common() {
         let nodes = vec![
-            node("", "a", &runs("a=", "2026-01-01T00:00:00Z")),
-            node("", "b", &runs("b=", "2026-01-02T00:00:00Z")),
+            node("", "a", &runs("a=", "1969-01-01T00:00:00Z")),
+            node("", "b", &runs("b=", "1969-01-02T00:00:00Z")),
         ];
         assert!(rows(nodes).iter().all(Row::is_well));
     }
 
     #[test]
     fn a_node_is_well_only_where_it_says_so() {
-        let well = node("nodes", "a", &runs("a=", "2026-01-01T00:00:00Z"));
+        let well = node("nodes", "a", &runs("a=", "1969-01-01T00:00:00Z"));
         assert!(rows(vec![well.clone()])[0].is_well());
         let renewed = SeenNode { first_certificate: "1970-02-07T00:00:00Z kubelet".into(), ..well.clone() };
         assert!(rows(vec![renewed])[0].is_well());
         let untold = SeenNode { configured: None, ..well.clone() };
         let unready = SeenNode { ready: "Unknown".into(), ..well.clone() };
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
-        let failed = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "2026-01-01T00:00:00Z") });
+        let failed = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let expiring = SeenNode { first_certificate: "1970-01-07T00:00:00Z kubelet".into(), ..well.clone() };
         for other in [untold, unready, failed, expiring] {
             assert!(!rows(vec![other.clone()])[0].is_well(), "{other:?}");
@@ -238,7 +266,7 @@ mod tests {
     #[test]
     fn a_row_has_all_that_is_told() {
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
-        let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "2026-01-01T00:00:00Z") });
+        let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let first_certificate = "1970-01-29T01:00:00Z kubelet".into();
         let seen = SeenNode { kubelet_version: "v1.36.0".into(), first_certificate, ..seen };
         let row = rows(vec![seen]).remove(0);
@@ -248,7 +276,7 @@ mod tests {
             ready: "True".into(),
             configured: "False".into(),
             reason: "RunFailed".into(),
-            runs: Some(configuration("a=", "2026-01-01T00:00:00Z")),
+            runs: Some(configuration("a=", "1969-01-01T00:00:00Z")),
             superseded_by: None,
             problem: "the run of t failed: no network".into(),
             told_at: "2026-11-26T00:00:00Z".into(),
