@@ -52,6 +52,24 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
     );
 }
 
+/// A run at boot that the kernel kills, as for want of memory, is started again, as often as it takes.
+pub fn a_killed_run_is_started_again(machine: &Machine) {
+    let hold = ["flock", "/var/lib/kops-agent/lock", "sleep", "infinity"];
+    machine.run(&[&["systemd-run", "--quiet", "--unit=holds-lock"][..], &hold].concat());
+    machine.run(&["systemctl", "restart", "--no-block", UNIT]);
+    let waits = || {
+        let waits = machine.show(UNIT, "StatusText").contains("waiting for another run");
+        Some(machine.show(UNIT, "MainPID")).filter(|process| waits && process != "0")
+    };
+    let process = machine.until("the run waits for the lock", waits);
+    machine.run(&["kill", "-KILL", &process]);
+    machine.until("another run waits for the lock", || waits().filter(|other| *other != process));
+    machine.run(&["systemctl", "stop", "holds-lock.service"]);
+    machine
+        .until("it has come to its end", || (machine.show(UNIT, "ActiveState") == "inactive").then_some(()));
+    assert_eq!(machine.show(UNIT, "Result"), "success");
+}
+
 /// Secrets that are denied change nothing of a control plane that works.
 pub fn what_is_denied_stays(cluster: &Cluster) {
     const TOKENS: &str = "/srv/kubernetes/kube-apiserver/known_tokens.csv";

@@ -5,8 +5,10 @@
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use kops_agent_host::system::programs;
 use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::diff;
@@ -23,6 +25,11 @@ use crate::progress::Watch;
 
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(super) const UNIT: &str = "kops-configuration.service";
+
+/// The first systemd that takes `Restart=` for a oneshot; an older one refuses the unit (its NEWS, CHANGES WITH 244).
+const RESTARTS_ONESHOTS: u32 = 244;
+/// For how long systemctl is waited for to say its version.
+const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The variables that the unit needs to reach the state store, and the controller's unit to reach the cloud, beside those of
 /// [`kops_agent_cloud::variables`]: each is passed on where the first of its group is set.
@@ -75,8 +82,9 @@ async fn install_once(conf: &Path) -> Result<u8> {
     // Another run may be at work already, as that of a package's own unit.
     let _lock = machine::lock(true, &host).await?;
     let unit_file = host.upstreams_unit_path(UNIT);
-    let desired =
-        desired(&unit_file, &command, environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?));
+    let unit = unit(&command, systemd_version());
+    let environment = environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?);
+    let desired = desired(&unit_file, unit, environment);
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(LocationClient::new()?);
@@ -100,11 +108,11 @@ fn sync(file: &Path) -> io::Result<()> {
 
 /// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
 /// keeps others from the machine until it has ended, and what the unit runs is such another.
-fn desired(unit_file: &str, command: &str, environment: String) -> DesiredState {
+fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
     desired.add(File::new(ENVIRONMENT, environment).mode(Mode::PRIVATE));
-    desired.add(File::text(unit_file, unit(command)));
+    desired.add(File::text(unit_file, unit));
     desired
 }
 
@@ -134,14 +142,35 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 }
 
 /// A oneshot, as nodeup's own: what is ordered after it waits until the node has converged. It tells what it does all the same, and one that
-/// is stuck is ended, as by `units/kops-agent.service`. systemd before 244 refuses a oneshot that is to be restarted.
-fn unit(command: &str) -> String {
+/// is stuck is ended, as by `units/kops-agent.service`. A run that something else has ended, the watchdog or the kernel for want of
+/// memory, is started again where systemd has a oneshot restarted; one that has ended by itself is not.
+fn unit(command: &str, systemd_version: Option<u32>) -> String {
+    let restart = match systemd_version {
+        Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=10s\n",
+        _ => "",
+    };
     format!(
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
          [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={command}\nType=oneshot\n\
-         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nLimitCORE=0\nKillMode=mixed\nTimeoutStopSec=15min\n\n\
-         [Install]\nWantedBy=multi-user.target\n"
+         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nLimitCORE=0\nKillMode=mixed\nTimeoutStopSec=15min\n\
+         {restart}\n[Install]\nWantedBy=multi-user.target\n"
     )
+}
+
+/// The version of this machine's systemd; `None` where it does not say.
+fn systemd_version() -> Option<u32> {
+    let answer = programs::ask(&["systemctl", "--version"], SYSTEMD_TIMEOUT);
+    let said = answer.map(|answer| answer.stdout).unwrap_or_else(|problem| {
+        log::debug!("the version of systemd is not known: {problem}");
+        String::new()
+    });
+    version_in(&said)
+}
+
+/// The version in `systemd 252 (252.39-1~deb12u1)`, which is the first line of what systemctl says.
+fn version_in(said: &str) -> Option<u32> {
+    let version = said.strip_prefix("systemd ")?;
+    version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -152,7 +181,7 @@ mod tests {
 
     #[test]
     fn nothing_is_started_while_others_are_kept_from_the_machine() {
-        let desired = desired("/lib/systemd/system/x", "/opt/kops/bin/nodeup --conf=x", String::new());
+        let desired = desired("/lib/systemd/system/x", unit("nodeup --conf=x", None), String::new());
         assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
     }
 
@@ -168,7 +197,7 @@ mod tests {
 
     #[test]
     fn systemd_hears_of_the_run_and_ends_one_that_is_stuck() {
-        let unit = unit("/opt/kops/bin/nodeup --conf=x");
+        let unit = unit("/opt/kops/bin/nodeup --conf=x", None);
         let (_, service) = unit.split_once("[Service]\n").unwrap();
         let (service, install) = service.split_once("\n\n").unwrap();
         for line in
@@ -177,6 +206,25 @@ mod tests {
             assert!(service.lines().any(|found| found == line), "{line} is not in {unit}");
         }
         assert_eq!(install, "[Install]\nWantedBy=multi-user.target\n");
+    }
+
+    #[test]
+    fn a_run_that_was_killed_is_started_again_where_systemd_takes_that() {
+        for (said, restarts) in [
+            ("systemd 252 (252.39-1~deb12u1)\n+PAM", true),
+            ("systemd 244\n", true),
+            ("systemd 239 (239-82.el8)\n", false),
+            ("systemd 219\n", false),
+            ("", false),
+            ("bash: systemctl: command not found", false),
+        ] {
+            let unit = unit("nodeup", version_in(said));
+            assert_eq!(
+                unit.contains("\nRestart=on-abnormal\nRestartSec=10s\n\n[Install]"),
+                restarts,
+                "{said}: {unit}"
+            );
+        }
     }
 
     #[test]
