@@ -11,8 +11,9 @@ use crate::pauses::Pauses;
 
 /// The pause after the first failure; each later one is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+/// The longest pause. Upstream's channels tries once a minute; an add-on whose pods wait for the first worker of a cluster is recorded
+/// as soon after that.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The add-ons that have failed.
 #[derive(Debug, Default)]
@@ -125,7 +126,7 @@ mod tests {
             assert_eq!((attempts.waits(&a, now), attempts.next()), (None, Some(now)));
             pauses.push(pause.as_secs());
         }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+        assert_eq!(pauses, [5, 10, 20, 40, 60, 60, 60, 60, 60]);
         attempts.done(&a);
         assert_eq!(attempts.next(), None);
         assert_eq!(attempts.failed(&a, String::new(), now), FIRST_PAUSE);
