@@ -121,6 +121,7 @@ fn programs_run_from_our_units(machine: &Machine) {
 
 const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
 const CONFIGURED: &str = "{.status.conditions[?(@.type==\"KopsConfigured\")].status}";
+const CONFIGURED_REASON: &str = "{.status.conditions[?(@.type==\"KopsConfigured\")].reason}";
 
 fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
     let output = format!("jsonpath={path}");
@@ -276,6 +277,8 @@ fn becomes_a_cluster(suite: &str) {
     damage_is_found_and_repaired(&cluster, node);
     step("a stuck run");
     service::a_stuck_run_is_ended(node);
+    step("a killed run");
+    boot::a_killed_run_is_started_again(control_plane);
     step("panics");
     service::a_panic_reaches_the_journal(node);
     step("a store that denies secrets, and a superseded node");

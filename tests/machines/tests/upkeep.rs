@@ -58,6 +58,8 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
         &metrics.stdout,
         &["kops_agent_rolled_back 1\n", "kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"],
     );
+    node_has(cluster, NODE_NAME, CONFIGURED, "False");
+    node_has(cluster, NODE_NAME, CONFIGURED_REASON, "RolledBack");
     let again = cluster.agent(node, "converge", &[]);
     assert_eq!(again.code, Some(1), "{}", node.explain(&again));
     has(&again.stderr, &["is not tried again", "NoSuchFeature"]);
@@ -67,6 +69,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     converge(cluster, node);
     has(&node.read(config), &["maxParallelImagePulls: 3"]);
     node_has(cluster, NODE_NAME, READY, "True");
+    node_has(cluster, NODE_NAME, CONFIGURED, "True");
     is_well(node);
 }
 
