@@ -32,20 +32,14 @@ pub struct FakeNode {
 }
 
 impl FakeNode {
-    /// One that has joined, and whose Node our controller has labelled.
+    /// One that asks for its certificate until it gets it, as a machine does, and registers its Node.
     pub fn join(cluster: &Cluster, authority: &str, group: &'static str, number: u8) -> FakeNode {
         let id = format!("i-0d3a0c0ffee2000{number:02x}");
         let address = IpAddr::V4(Ipv4Addr::new(10, 99, 1, number));
         cluster.network.add_address(address);
         let newcomer = Newcomer::of_group(cluster, group, &id);
-        let asked = Request::post("/bootstrap").header(AUTHORIZATION, newcomer.token());
-        let asked = asked.header(CONTENT_TYPE, JSON).body(newcomer.request.clone()).unwrap();
-        let nobody = Client::at(address, authority);
-        let (status, answer) = nobody.ask(&cluster.network, &bootstrap_server(cluster), asked).unwrap();
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        let answer: Value = serde_json::from_str(&answer).unwrap();
-        let certificate = answer["Certs"]["kubelet"].as_str().unwrap();
-        let client = Client::showing(address, authority, certificate, &newcomer.key);
+        let certificate = certificate_of(cluster, &Client::at(address, authority), &newcomer);
+        let client = Client::showing(address, authority, &certificate, &newcomer.key);
         let node = FakeNode { id, group, client };
         node.register(cluster);
         node
@@ -120,6 +114,47 @@ impl FakeNode {
         let asked = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind);
         self.client.ask(&cluster.network, &server, asked.body(body.to_string()).unwrap()).unwrap()
     }
+}
+
+/// kubelet's certificate.
+fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> String {
+    let begun = Instant::now();
+    loop {
+        let asked = Request::post("/bootstrap").header(AUTHORIZATION, newcomer.token());
+        let asked = asked.header(CONTENT_TYPE, JSON).body(newcomer.request.clone()).unwrap();
+        let answer = client.ask(&cluster.network, &bootstrap_server(cluster), asked);
+        if let Ok((StatusCode::OK, certificates)) = &answer {
+            let certificates: Value = serde_json::from_str(certificates).unwrap();
+            return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
+        }
+        assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
+        // A token is taken once, and has the second in it.
+        thread::sleep(FIRST_PAUSE);
+    }
+}
+
+/// Waits until our controller has labelled the Nodes of all of them.
+pub fn are_labelled(cluster: &Cluster, fakes: &[FakeNode]) {
+    cluster.control_plane().until("the Nodes are of their groups", || {
+        let said = cluster.kubectl(&["get", "nodes", "--output=json"])?;
+        let nodes: Value = serde_json::from_str(&said).unwrap();
+        let of_its_group = |fake: &FakeNode| {
+            nodes["items"].as_array().unwrap().iter().any(|node| {
+                node["metadata"]["name"] == fake.id.as_str()
+                    && node["metadata"]["labels"]["kops.k8s.io/instancegroup"] == fake.group
+            })
+        };
+        fakes.iter().all(of_its_group).then_some(())
+    });
+}
+
+/// Removes the Nodes, and what the cloud knows of them.
+pub fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
+    for fake in fakes {
+        cluster.world.ec2.remove(&fake.id);
+    }
+    let ids = fakes.iter().map(|fake| fake.id.as_str());
+    cluster.run_kubectl(&["delete", "node"].into_iter().chain(ids).collect::<Vec<_>>());
 }
 
 fn bootstrap_server(cluster: &Cluster) -> Server {

@@ -1,20 +1,23 @@
 //! What a cluster lives through after it has come to be. Each scenario leaves it well.
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
 use std::thread;
 
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use serde_json::Value;
 
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
-use crate::liars::Newcomer;
-use crate::workload;
+use crate::fake_nodes::{self, FakeNode};
+use crate::scene::{has_labels_of_its_group, taints_of};
+use crate::{cloud_controller, workload};
 
 /// What converges at boot.
 pub const AT_BOOT: &str = "kops-configuration.service";
 const CONTROLLER: &str = "kops-agent-controller.service";
-/// How many machines join at once.
-const JOINING: usize = 20;
+/// The numbers of the Nodes without machines that join at once.
+const JOINING: RangeInclusive<u8> = 101..=120;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
 
 /// An add-on is changed, and what it says is applied; one that leaves the channel stays, and is said to be in none.
@@ -55,6 +58,28 @@ fn has_label(cluster: &Cluster, member: &Member, value: &str) {
     cluster.until(&format!("{} has the label {value}", member.id), "node", member.id, |node| {
         node["metadata"]["labels"]["example.com/pool"] == value
     });
+}
+
+/// Taints of a group are changed, and a worker converges: kubelet may give its Node taints only when it registers it. So the Node keeps
+/// its own, and has those of its group once it was deleted and is registered anew.
+pub fn taints_change(cluster: &Cluster) {
+    const NEW: &str = "example.com/spot=yes:PreferNoSchedule";
+    let worker = cluster.of_group(BATCH);
+    let taints = format!("{{spec: {{taints: ['dedicated=batch:NoSchedule', '{NEW}']}}}}");
+    cluster.store.merge("instancegroup/batch", &taints);
+    converge_with(worker, &cluster.store.update(BATCH));
+    let has_it = |node: &Value| taints_of(node).iter().any(|taint| taint == NEW);
+    assert!(!has_it(&cluster.get("node", worker.id).unwrap()));
+
+    cluster.run_kubectl(&["delete", "node", worker.id]);
+    worker.machine.run(&["systemctl", "restart", "kubelet.service"]);
+    cluster.until("the Node has the taints and labels of its group", "node", worker.id, |node| {
+        has_it(node) && has_labels_of_its_group(node, worker)
+    });
+    cloud_controller::initializes_nodes(cluster);
+    cluster.until("the Node is Ready", "node", worker.id, |node| has_condition(node, "Ready"));
+    workload::runs_on_all_workers(cluster);
+    workload::pods_reach_each_other(cluster);
 }
 
 /// A setting of kubelets is changed, and a worker takes it up by converging; its pods go on.
@@ -168,30 +193,30 @@ pub fn a_machine_comes_and_goes(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The controller is killed while twenty machines join: each gets its certificate in the end.
-pub fn the_controller_is_killed_while_machines_join(cluster: &Cluster) {
-    let machines: Vec<Newcomer> = (0..JOINING)
-        .map(|number| Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee1000{number:02}")))
-        .collect();
+/// The controller is killed while twenty Nodes without machines join: each gets its certificate and its labels in the end.
+pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     let control_plane = cluster.control_plane();
+    let authority = control_plane.read("/srv/kubernetes/ca.crt");
     let before = control_plane.show(CONTROLLER, "NRestarts");
-    let served = AtomicUsize::new(0);
+    let joined = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for machine in &machines {
-            scope.spawn(|| {
-                cluster.workers()[0].machine.until("the server answers", || {
-                    (machine.try_join(cluster).is_some_and(|status| status == 200)).then_some(())
-                });
-                served.fetch_add(1, Ordering::Relaxed);
+        for number in JOINING {
+            let (authority, joined) = (&authority, &joined);
+            scope.spawn(move || {
+                let node = FakeNode::join(cluster, authority, NODES, number);
+                joined.lock().unwrap().push(node);
             });
         }
-        control_plane.until("some have joined", || (served.load(Ordering::Relaxed) > 2).then_some(()));
+        control_plane.until("some have joined", || (joined.lock().unwrap().len() > 2).then_some(()));
         control_plane.run(&["systemctl", "kill", "--signal=KILL", CONTROLLER]);
     });
-    assert_eq!(served.into_inner(), JOINING);
     control_plane.until("it has been started again", || {
         (control_plane.show(CONTROLLER, "NRestarts") != before).then_some(())
     });
+    let joined = joined.into_inner().unwrap();
+    assert_eq!(joined.len(), JOINING.count());
+    fake_nodes::are_labelled(cluster, &joined);
+    fake_nodes::leave(cluster, &joined);
 }
 
 /// Has a machine converge to this boot config.

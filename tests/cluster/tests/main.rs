@@ -50,9 +50,10 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 13] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
+    ("taints", life::taints_change),
     ("kubelet-settings", life::kubelet_settings_change),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
@@ -61,7 +62,7 @@ const SCENARIOS: [(&str, Scenario); 13] = [
     ("certificates-renewed", renewal::certificates_near_their_end_are_renewed),
     ("patch-upgrade", upgrade::a_patch_release_is_taken_up),
     ("machine-added", life::a_machine_comes_and_goes),
-    ("controller-killed", life::the_controller_is_killed_while_machines_join),
+    ("controller-killed", life::the_controller_is_killed_while_nodes_join),
     ("paced-rollout", rollout::paced),
     // Machines that were not on before have boot configs with the keys of before.
     ("keys-rotated", rotation::keys_are_rotated),

@@ -4,10 +4,10 @@
 use std::thread;
 
 use kops_agent_tests::example_store::NODES;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
-use crate::fake_nodes::FakeNode;
+use crate::fake_nodes::{self, FakeNode};
 use crate::life::{AT_BOOT, converge};
 use crate::witness::Witness;
 use crate::workload;
@@ -31,7 +31,7 @@ pub fn paced(cluster: &Cluster) {
     cluster
         .control_plane()
         .until("all guarded pods were seen ready", || witness.states(GUARDED).fewest_pods());
-    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 43}}}");
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 44}}}");
     for worker in [node, batch] {
         worker.machine.write(BOOT_CONFIG, &cluster.store.update(worker.group));
     }
@@ -75,7 +75,7 @@ pub fn paced(cluster: &Cluster) {
     });
     for (worker, before) in [node, batch].into_iter().zip(before) {
         cluster.until("kubelet has the setting", "node", worker.id, |node| {
-            node["status"]["capacity"]["pods"] == "43" && has_condition(node, "Ready")
+            node["status"]["capacity"]["pods"] == "44" && has_condition(node, "Ready")
         });
         assert_ne!(kubelet_runs_since(worker), before);
     }
@@ -93,17 +93,7 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
             FakeNode::join(cluster, &authority, group, number + 1)
         })
         .collect();
-    cluster.control_plane().until("the Nodes are of their groups", || {
-        let said = cluster.kubectl(&["get", "nodes", "--output=json"])?;
-        let nodes: Value = serde_json::from_str(&said).unwrap();
-        let of_its_group = |fake: &FakeNode| {
-            nodes["items"].as_array().unwrap().iter().any(|node| {
-                node["metadata"]["name"] == fake.id.as_str()
-                    && node["metadata"]["labels"]["kops.k8s.io/instancegroup"] == fake.group
-            })
-        };
-        fakes.iter().all(of_its_group).then_some(())
-    });
+    fake_nodes::are_labelled(cluster, &fakes);
     fakes
 }
 
@@ -198,12 +188,7 @@ fn nothing_went_beyond(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNo
 
 /// Takes away what is not the cluster's own, and has its pods on both workers again.
 fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
-    let mut delete = vec!["delete", "node"];
-    for fake in fakes {
-        cluster.world.ec2.remove(&fake.id);
-        delete.push(&fake.id);
-    }
-    cluster.run_kubectl(&delete);
+    fake_nodes::leave(cluster, fakes);
     cluster.run_kubectl(&["delete", "deployment,poddisruptionbudget", "guarded"]);
     workload::runs_on_all_workers(cluster);
     workload::pods_reach_each_other(cluster);

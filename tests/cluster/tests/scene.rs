@@ -66,7 +66,7 @@ pub fn nodes_are_labelled(cluster: &Cluster) {
         });
     }
     let node = cluster.get("node", cluster.of_group(BATCH).id).unwrap();
-    assert!(taints(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
+    assert!(taints_of(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
 }
 
 /// Each Node has the labels that its group gives, of whichever groups there are.
@@ -79,14 +79,15 @@ pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
 }
 
 /// Whether a Node has the labels that each group gives: its name and its role.
-fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
+pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };
     labels["kops.k8s.io/instancegroup"] == member.group
         && labels[format!("node-role.kubernetes.io/{role}")] == ""
 }
 
-fn taints(node: &Value) -> Vec<String> {
+/// Its taints, as kubectl writes them.
+pub fn taints_of(node: &Value) -> Vec<String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
     taints
