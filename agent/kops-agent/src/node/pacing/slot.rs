@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_told_with_who_has_it() {
+    fn what_is_waited_for_is_told_with_its_holder() {
         let holder = |node: &str, number: u32| SlotHolder {
             node: node.into(),
             lease: format!("kops-agent-disruption.nodes.{number}"),
