@@ -40,8 +40,8 @@ impl FakeNode {
         let newcomer = Newcomer::of_group(cluster, group, &id);
         let asked = Request::post("/bootstrap").header(AUTHORIZATION, newcomer.token());
         let asked = asked.header(CONTENT_TYPE, JSON).body(newcomer.request.clone()).unwrap();
-        let nobody = Client::at(address, authority);
-        let (status, answer) = nobody.ask(&cluster.network, &bootstrap_server(cluster), asked).unwrap();
+        let anonymous = Client::at(address, authority);
+        let (status, answer) = anonymous.ask(&cluster.network, &bootstrap_server(cluster), asked).unwrap();
         assert_eq!(status, StatusCode::OK, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let certificate = answer["Certs"]["kubelet"].as_str().unwrap();
