@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::options::Pacing;
-use super::NotPaced;
+use super::not_paced::NotPaced;
 
 /// Between two questions for a slot, with jitter up to twice as long.
 const RETRIES: Retries = Retries {
