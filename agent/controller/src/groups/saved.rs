@@ -9,7 +9,7 @@ use kops_agent_plan::digest::sha256_hex;
 use kops_agent_process::output::error_text;
 use kops_agent_store::{Store, StoreError};
 
-use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
+use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
 /// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
 /// from another: the role of one changes the labels of others.
