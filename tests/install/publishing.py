@@ -172,7 +172,7 @@ def a_release_is_read_back_by_kops_rules(agent):
             ran(RELEASE, "--out", folder / name, "--kops-version", KOPS, "--kops-version", "v1.37.0-alpha.1", "--program", f"amd64={agent}")
         # The same program makes the same bytes.
         ran("diff", "-r", folder / "one", folder / "two")
-        # A web server of another user reads it, whatever the umask of who makes it.
+        # A web server of another user reads it, whatever the umask it is made by.
         ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", "--kops-version", KOPS, "--program", f"amd64={agent}")
         for file in (folder / "umask").rglob("*"):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file

@@ -198,7 +198,7 @@ def what_is_written_meanwhile_is_for_its_owner_only():
     with scene() as folder:
         temporary = folder / "tmp"
         temporary.mkdir()
-        # Writes down who may look into what is there while it packs.
+        # Writes down the modes of what is there while it packs.
         programs = programs_without(folder / "programs", "gzip")
         (programs / "gzip").write_text(f'#!/bin/sh\nfind {temporary} -mindepth 1 -printf "%P %m\\n" >>{folder}/seen\nexec /usr/bin/gzip "$@"\n')
         (programs / "gzip").chmod(0o755)

@@ -32,7 +32,7 @@ pub struct ExampleControlPlane {
     pub ec2: Ec2,
     /// kops-controller's configuration.
     pub config: PathBuf,
-    /// Whom the controller is, to the API server.
+    /// The controller's user at the API server.
     pub kubeconfig: PathBuf,
     /// `URL=DIR`, for `--store-mirror`.
     pub store_mirror: String,

@@ -107,7 +107,7 @@ impl Identity {
         Ok(Identity { certificate_pem: certificate.pem(), certificate: certificate.der().clone(), key })
     }
 
-    /// What a server needs that speaks HTTP/1.1 only and does not ask who its clients are.
+    /// What a server needs that speaks HTTP/1.1 only and asks no certificates of its clients.
     ///
     /// # Errors
     /// If the key does not fit the certificate.

@@ -146,7 +146,7 @@ pub enum Mood {
 struct State {
     known: BTreeMap<String, Principal>,
     mood: Mood,
-    /// By the ids of the keys of those whom it answers otherwise.
+    /// By the id of the access key, where that is answered otherwise.
     moods: BTreeMap<String, Mood>,
     calls: usize,
 }

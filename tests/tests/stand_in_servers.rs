@@ -97,7 +97,7 @@ fn the_mirror_misbehaves_as_told_until_mended() {
 }
 
 #[test]
-fn the_s3_server_serves_the_store_to_those_who_sign() {
+fn the_s3_server_serves_the_store_to_signed_requests() {
     let folder = tempfile::tempdir().unwrap();
     let example = ExampleStore::write(folder.path(), None).unwrap();
     let s3 = S3Server::start(&example.buckets()).unwrap();

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_kops_says_that_nobody_is_nobody_is_asked() {
+    fn placeholders_of_kops_are_no_servers() {
         let parse = |addresses: &[&str]| -> Vec<IpAddr> {
             addresses.iter().map(|address| address.parse().unwrap()).collect()
         };

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_good_for_those_whom_it_is_young_enough_for() {
+    async fn an_answer_is_good_for_requests_that_it_is_young_enough_for() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
         for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+    async fn a_failure_is_told_to_all_that_wait_and_not_remembered() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let fail = || {
             let asked = ask(&count);

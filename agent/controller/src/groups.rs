@@ -5,6 +5,7 @@
 //! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
 //! be read, or one group cannot, what was last known of it holds.
 
+mod files;
 mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,21 +16,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use kops_agent_plan::labels;
 
+use files::{
+    BEHIND_GROUPS, BEHIND_INSTANCE_GROUPS, CONFIGURATION, GROUPS, INSTANCE_GROUPS, group_of, is_of_file,
+};
 use kops_agent_store::{Store, StoreError};
 
-/// The labels of a group's nodes.
-pub type Labels = BTreeMap<String, String>;
-
-const GROUPS: &str = "igconfig/";
-/// What comes after every file of [`GROUPS`].
-const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
-/// The groups that there are, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
-const INSTANCE_GROUPS: &str = "instancegroup/";
-/// What comes after every file of [`INSTANCE_GROUPS`].
-const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
-const CONFIGURATION: &str = "nodeupconfig.yaml";
-/// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
-const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
+pub use files::Labels;
 
 /// What is known of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,26 +269,6 @@ impl Groups {
 impl Known {
     fn is_current(&self) -> bool {
         self.groups.is_some() && !self.failing && self.read.problems.is_empty()
-    }
-}
-
-/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes, or a group.
-fn group_of(file: &str) -> Option<&str> {
-    if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
-        return (!name.is_empty() && !name.contains('/')).then_some(name);
-    }
-    let mut parts = file.strip_prefix(GROUPS)?.split('/');
-    let (role, name, rest) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_one = ROLES.contains(&role) && !name.is_empty() && rest == CONFIGURATION && parts.next().is_none();
-    is_one.then_some(name)
-}
-
-/// Whether a file alone is the trouble, as where its key may not be used, and others can be read.
-fn is_of_file(error: &StoreError) -> bool {
-    match error {
-        StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,
-        StoreError::Refused { status, .. } => *status < 500,
-        _ => false,
     }
 }
 

@@ -362,13 +362,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_ours_or_nobodys_is_written_at_once() {
+    fn a_lease_of_ours_or_without_a_holder_is_written_at_once() {
         assert!(writes(&lease("me", "1"), &mut None, Instant::now()));
         assert!(writes(&lease("", "1"), &mut None, Instant::now()));
     }
 
     #[test]
-    fn who_cannot_renew_stops_before_anybody_else_may_begin() {
+    fn a_leader_that_cannot_renew_stops_before_another_may_begin() {
         let leadership = Leadership::none();
         let now = leadership.start;
         assert_eq!(leadership.remaining_at(now), None);

@@ -4,6 +4,7 @@
 //! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
 //! is certainly not the machine that it says loses the roles that another controller may have given it.
 
+mod outcome;
 mod patching;
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use super::node_watch::{NodeWatch, no_answer};
 use super::pauses::Pauses;
 use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
-use patching::in_words;
+use outcome::{Outcome, in_words};
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
@@ -90,34 +91,6 @@ pub enum Mode {
     Apply(Leadership),
     /// It is shown, and not applied.
     Show,
-}
-
-/// What came of looking at a Node.
-enum Outcome {
-    /// It is as it should be.
-    Done,
-    /// It was patched, and is as it should be now.
-    Patched,
-    /// It would be patched.
-    Shown(NodePatch),
-    /// It cannot be dealt with before something about it changes.
-    NotYet,
-    /// It changed while it was looked at.
-    Conflict,
-    Refused(Refusal),
-    /// Its labels are as they should be, and its pods have no addresses.
-    NoPodRange(String),
-    /// The cloud does not answer.
-    Unanswered(String),
-    Failed(String),
-}
-
-impl Outcome {
-    /// Whether another look may find it otherwise.
-    fn may_pass(&self) -> bool {
-        use Outcome::{Conflict, Failed, NoPodRange, Unanswered};
-        matches!(self, Conflict | NoPodRange(_) | Unanswered(_) | Failed(_))
-    }
 }
 
 /// What a single run found.

@@ -18,6 +18,7 @@ use kops_agent_net::dns::NameError;
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
 use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
 use kops_agent_plan::digest::parse_sha256;
+use kops_agent_process::output::error_text;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
@@ -194,7 +195,7 @@ impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => write!(f, "{name}"),
-            None => write!(f, "{:#}", self.0),
+            None => f.write_str(&error_text(&self.0)),
         }
     }
 }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_run_is_told_who_is_at_work() {
+    fn a_second_run_is_told_which_process_is_at_work() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let (mine, theirs) = (Locks::default(), Locks::default());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_its_number_before_is_not_taken_for_who_is_at_work() {
+    fn a_number_left_in_the_file_is_not_taken_for_the_process_at_work() {
         let temp = tempfile::tempdir().unwrap();
         let root = Root::open(temp.path()).unwrap();
         let lock = Locks::default().take(&root).unwrap();

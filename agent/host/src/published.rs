@@ -151,7 +151,7 @@ mod tests {
         symlink("../../etc", &folder).unwrap();
         let error = host.publish(FILE, b"metrics").unwrap_err().to_string();
         assert!(error.contains("a link leads there"), "{error}");
-        fs::write(etc.join("metrics.prom"), "of somebody else").unwrap();
+        fs::write(etc.join("metrics.prom"), "of another program").unwrap();
         assert!(!host.is_published(FILE).unwrap());
         host.withdraw(FILE).unwrap_err();
         assert_eq!(fs::read_dir(&etc).unwrap().count(), 1);

@@ -7,49 +7,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use hickory_resolver::config::LookupIpStrategy;
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::{Query, ResponseCode};
+use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name as DnsName, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use thiserror::Error;
 
 mod answers;
+mod error;
 
 use answers::Answers;
 
-/// A name that has no address, for now. It has no source: its text is all that there is to tell.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the name {name} cannot be resolved: {reason}")]
-pub struct NameError {
-    /// The name.
-    name: String,
-    /// What is wrong, in words.
-    reason: String,
-    is_not_there: bool,
-}
-
-impl NameError {
-    /// Whether a name server has said that the name has no address, not that it cannot tell.
-    pub fn is_not_there(&self) -> bool {
-        self.is_not_there
-    }
-
-    fn new(name: &str, error: &NetError) -> NameError {
-        let is_not_there = matches!(error, NetError::Dns(DnsError::NoRecordsFound(_)));
-        let reason = match error {
-            NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
-                "the name server says that there is no such name".to_owned()
-            }
-            NetError::Dns(DnsError::NoRecordsFound(_)) => "the name server has no address of it".to_owned(),
-            NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers {code}"),
-            NetError::Timeout => "no name server answers".to_owned(),
-            NetError::NoConnections => "no name server can be reached".to_owned(),
-            other => other.to_string(),
-        };
-        NameError { name: name.to_owned(), reason, is_not_there }
-    }
-}
+pub use error::NameError;
 
 /// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change. Requests side by side
 /// share an answer.

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_writes_has_no_lines() {
+    fn a_path_that_nothing_writes_has_no_lines() {
         assert_eq!(origins("/etc/z"), []);
     }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_serves_shows_it_again_and_again() {
+    async fn a_server_shows_it_again_and_again() {
         const { assert!(BEAT.as_secs() * 2 < TIMEOUT.as_secs()) };
         let told = AtomicU32::new(0);
         let telling = again_and_again(Duration::from_millis(1), || {

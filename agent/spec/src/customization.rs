@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_master_is_for_nobody() {
+    fn a_file_for_master_is_for_no_role() {
         let file = FileAssetSpec { roles: vec!["Master".to_owned()], ..FileAssetSpec::default() };
         assert!(!InstanceGroupRole::ALL.into_iter().any(|role| file.is_for(role)));
         let file = FileAssetSpec { roles: vec!["ControlPlane".to_owned()], ..FileAssetSpec::default() };

@@ -81,7 +81,7 @@ pub(crate) type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>
 
 /// One kind of store. Each method retries what may pass, and gives up by itself.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// A file, of [`super::LARGEST_FILE`] bytes at most.
+    /// A file, of [`super::limits::LARGEST_FILE`] bytes at most.
     fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>>;
 
     /// The names of what is directly below a folder, sorted, each once. A folder that is not there has none.

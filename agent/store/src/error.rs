@@ -77,7 +77,7 @@ pub enum StoreError {
         message: String,
     },
     /// The file is none of kOps'.
-    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::LARGEST_FILE / 1024 / 1024)]
+    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::limits::LARGEST_FILE / 1024 / 1024)]
     TooLarge {
         /// What was read.
         url: String,

@@ -10,9 +10,9 @@ use std::path::Path;
 use kops_agent_net::Location;
 use reqwest::Url;
 
-use super::LARGEST_FILE;
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
+use super::limits::LARGEST_FILE;
 
 /// Every folder; the key of a place is its path.
 #[derive(Debug)]

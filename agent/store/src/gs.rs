@@ -18,9 +18,10 @@ use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::backend::{Asked, Backend, Opening, Place, Setup};
+use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
+use super::limits::LARGEST_FILE;
 use super::names::{directly_below, escaped, prefix};
-use super::{LARGEST_FILE, StoreError};
 use kops_agent_cloud::gce::service_account::READ_STORAGE;
 use kops_agent_cloud::gce::tokens::Tokens;
 use kops_agent_net::http;

@@ -17,10 +17,10 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use reqwest::{Client, Response, StatusCode, Url};
 
-use super::LARGEST_FILE;
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
+use super::limits::LARGEST_FILE;
 
 /// How much of an error is told, in characters.
 const LONGEST_MESSAGE: usize = 300;

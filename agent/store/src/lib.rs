@@ -11,6 +11,7 @@ mod failure;
 mod folder;
 mod gs;
 mod https;
+mod limits;
 mod mirror;
 mod names;
 mod s3;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
 pub use error::StoreError;
+pub use limits::LARGEST_FILE;
 pub use s3::S3Settings;
 
 use backend::{Backend, Place, Setup};
@@ -30,10 +32,6 @@ use folder::Folder;
 use kops_agent_net::retry::Retries;
 use mirror::StoreMirror;
 use schemes::SCHEMES;
-
-/// The largest file that is read, in bytes. What kOps writes is far smaller, and a file is held in
-/// memory while it is read.
-pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
 
 /// The result of reading an optional file. A denied file is not an absent one: whether it exists is not known.
 #[derive(Debug)]

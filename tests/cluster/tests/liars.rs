@@ -66,7 +66,7 @@ pub fn get_nothing(cluster: &Cluster) {
     let of_honest = token(&honest, &request);
     for (what, token) in [
         ("no token", String::new()),
-        ("the signature of a key that nobody has", token(&unknown, &request)),
+        ("the signature of a key that STS does not know", token(&unknown, &request)),
         ("another cluster's machine", token(&of_another_cluster, &request)),
         ("another role's machine", token(&of_another_role, &request)),
         ("a machine that is gone", token(&terminated, &request)),

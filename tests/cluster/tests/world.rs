@@ -27,7 +27,7 @@ pub const REGISTRY: &str = "registry.example.com";
 const STORE: &str = "store.example.com";
 const PACKAGES: &str = "packages.example.com";
 
-/// Who serves a name, under which it is found in `faults/` and `requests` of the folder as well.
+/// The server of each name, which is called so in `faults/` and `requests` of the folder as well.
 const SERVERS: [(&str, &str); 6] = [
     ("store", STORE),
     ("mirror", MIRROR),

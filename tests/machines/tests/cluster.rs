@@ -80,7 +80,7 @@ impl Cluster {
             ec2.put(id, Ec2Instance::of_group(CLUSTER, group));
         }
         let sts = Sts::start_on(network.listen(HOST, 0)).unwrap();
-        // As whom EC2 lets itself be asked.
+        // The role that may ask EC2.
         let of_control_plane = Principal::instance(&format!("masters.{CLUSTER}"), CONTROL_PLANE_NAME);
         sts.put(&Principal {
             access_key: "AKIDEXAMPLE".into(),

@@ -10,7 +10,7 @@ use crate::cluster::{AGENT, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use kops_agent_machines::containers::containers;
 use kops_agent_machines::machine::{Ended, Machine};
 
-use crate::{READY, converge, node_has, restarted, running_since};
+use crate::{CONFIGURED, CONFIGURED_REASON, READY, converge, node_has, restarted, running_since};
 
 /// Long enough for a kubelet that starts, and short for one that does not.
 const TIMEOUT: &str = "8";

@@ -84,7 +84,7 @@ impl Traced<'_> {
     fn to_its_end(&self) -> anyhow::Result<ExitStatus> {
         let mut memory = None;
         loop {
-            // Only whom this thread traces: others run agents of their own.
+            // Only what this thread traces: others run agents of their own.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
                 .context("waiting for the agent")?;
             let (pid, signal) = match status {

@@ -211,9 +211,9 @@ impl Front {
 }
 
 /// Answers with an inode, or with the news that there is none, which the kernel keeps as well.
-fn found(answer: Answer, nobody: FileAttr, reply: ReplyEntry) {
+fn found(answer: Answer, no_inode: FileAttr, reply: ReplyEntry) {
     match answer {
-        Err(Errno::ENOENT) => reply.entry(&KNOWN_FOR, &nobody, 0),
+        Err(Errno::ENOENT) => reply.entry(&KNOWN_FOR, &no_inode, 0),
         answer => entry(answer, reply),
     }
 }
@@ -239,8 +239,8 @@ impl Filesystem for Front {
         match state.attributes(ROOT) {
             // An inode 0 is none.
             Ok(root) => {
-                let nobody = FileAttr { ino: 0, ..root };
-                found(inode.and_then(|inode| state.attributes(inode)), nobody, reply);
+                let no_inode = FileAttr { ino: 0, ..root };
+                found(inode.and_then(|inode| state.attributes(inode)), no_inode, reply);
             }
             Err(error) => reply.error(code(error)),
         }

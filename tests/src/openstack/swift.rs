@@ -106,7 +106,7 @@ impl Swift {
         self.0.state().page = names;
     }
 
-    /// Leads everyone who asks for an object to this URL from now on.
+    /// Redirects every request for an object to this URL from now on.
     pub fn lead_to(&self, url: &str) {
         self.0.state().elsewhere = Some(url.to_owned());
     }

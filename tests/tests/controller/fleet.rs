@@ -206,7 +206,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     assert_eq!(condition(&node(&cluster, "a"), CONDITION), told);
     cluster.api.kubectl_as_kubelet("a", &put, &lie.to_string()).unwrap();
 
-    // Who is no node is refused, which is not taken for a Node that is not there.
+    // A user that is no node is refused, which is not taken for a Node that is not there.
     let (code, said) = tell(&machine_of(&cluster, "stranger", &[], &running(NEW, LATER)));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("forbidden") && !said.contains("has no Node"), "{said}");

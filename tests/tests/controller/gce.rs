@@ -80,7 +80,7 @@ fn without_the_store_nodes_on_gce_get_what_their_template_tells() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nobody_on_gce_is_believed_for_what_they_say_of_themselves() {
+fn no_node_on_gce_is_believed_for_what_it_says_of_itself() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     let control_plane = gce.put_group(CLUSTER, "control-plane");

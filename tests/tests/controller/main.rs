@@ -45,7 +45,7 @@ fn nodes() -> Instance {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
+fn nodes_get_the_labels_of_their_group_and_of_no_other() {
     let cluster = Cluster::start();
     let spot = Instance { lifecycle: "spot".into(), ..nodes() };
     cluster.ec2.put(&id(1), nodes());
@@ -100,7 +100,7 @@ fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nobody_is_believed_for_what_they_say_of_themselves() {
+fn no_node_is_believed_for_what_it_says_of_itself() {
     let cluster = Cluster::start();
     let of_other_cluster = nodes().tagged(CLUSTER_TAG, "other.example.com");
     let stopped = Instance { state: "stopped".into(), ..nodes() };
@@ -174,7 +174,7 @@ fn faults_pass_by() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn who_cannot_renew_its_lease_because_etcd_hangs_leads_no_more_until_it_does_not() {
+fn a_leader_that_cannot_renew_because_etcd_hangs_leads_no_more_until_it_does_not() {
     let cluster = Cluster::start();
     let controller = cluster.controller();
     let leads = |status: &str| controller.get("/metrics").contains(status);
@@ -213,7 +213,7 @@ fn one_of_two_writes_and_the_other_takes_over() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn nothing_is_written_and_nobody_asked_when_nothing_changes() {
+fn nothing_is_written_and_no_cloud_asked_when_nothing_changes() {
     let cluster = Cluster::start();
     for number in 1..=20 {
         cluster.ec2.put(&id(number), nodes());

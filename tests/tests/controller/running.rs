@@ -36,7 +36,7 @@ fn what_a_kubelet_does_to_its_labels_is_put_back() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn who_has_lost_the_lease_to_another_writes_nothing_until_it_has_it_again() {
+fn a_replica_that_has_lost_the_lease_writes_nothing_until_it_has_it_again() {
     let cluster = cluster_of_one_node();
     let controller = cluster.controller();
     let leads = |status: &str| controller.get("/metrics").contains(status);

@@ -103,7 +103,7 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
-fn who_follows_the_page_of_the_installation_alone_has_all_rights() {
+fn the_page_of_the_installation_alone_gives_all_rights() {
     let cluster = Cluster::start_without_rights();
     cluster.configure(Some(&json!({
         "Listen": "127.0.0.1:0", "provider": on_aws(REGION), "pki": {"MaxTimeSkew": 300},

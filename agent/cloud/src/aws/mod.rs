@@ -27,12 +27,12 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
+use crate::cloud::{Cloud, Machine, WITHOUT_WAITING};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::error::CloudError;
 use crate::hosts::Enrolled;
 use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
-use crate::{Cloud, Machine, WITHOUT_WAITING};
 use authenticate::AwsAuthenticator;
 use identify::AwsControlPlane;
 use instance_types::InstanceTypeError;

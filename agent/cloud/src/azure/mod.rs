@@ -20,10 +20,10 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
+use crate::cloud::{Cloud, Machine};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::hosts::Enrolled;
 use crate::metadata::{MetadataError, MetadataService};
-use crate::{Cloud, Machine};
 use authenticate::AzureAuthenticator;
 use identify::AzureControlPlane;
 

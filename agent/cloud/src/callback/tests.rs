@@ -87,7 +87,7 @@ async fn a_machine_proves_once_that_it_has_asked() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
+async fn a_machine_without_the_secret_or_a_challenge_proves_nothing() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     // A request with a secret of its own, and names another machine's challenge.

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_is_not_kept() {
+    fn metadata_that_is_not_used_is_not_kept() {
         let long = "x".repeat(LONGEST_VALUE + 1);
         let text = format!(
             r#"{{"properties": {{"metadata": {{"items": [{{"key": "user-data", "value": "{long}"}}, {{"key": "cluster-name",

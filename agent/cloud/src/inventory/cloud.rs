@@ -12,10 +12,10 @@ use super::authenticate::IdAuthenticator;
 use super::{Listed, ListedControlPlane, ProvenBy};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
+use crate::cloud::{Cloud, Machine};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::hosts::Enrolled;
 use crate::metadata::MetadataError;
-use crate::{Cloud, Machine};
 
 /// The cloud of these machines.
 pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);

@@ -103,7 +103,7 @@ impl Known for KnownInstance {
     }
 }
 
-/// An address of each of Scaleway's machines that is no one's to call back.
+/// An address of each of Scaleway's machines that is never called back.
 const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
 
 impl Known for KnownScaleway {

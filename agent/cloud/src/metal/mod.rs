@@ -11,9 +11,9 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
+use crate::cloud::{Cloud, Machine};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::hosts::Enrolled;
-use crate::{Cloud, Machine};
 use authenticate::HostAuthenticator;
 use identify::HostControlPlane;
 

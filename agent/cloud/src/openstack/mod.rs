@@ -21,13 +21,13 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
+use crate::cloud::{Cloud, Machine, WITHOUT_WAITING};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::error::CloudError;
 use crate::hosts::Enrolled;
 use crate::inventory::{IdAuthenticator, Inventory, Listed as _, ListedControlPlane, ListedVerifier};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::remembered::RememberedFacts;
-use crate::{Cloud, Machine, WITHOUT_WAITING};
 
 /// The servers of a cluster.
 pub type OpenstackServers = Inventory<OpenstackServer>;

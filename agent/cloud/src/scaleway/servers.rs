@@ -16,8 +16,8 @@ use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
 
 use super::facts;
-use crate::WITHOUT_WAITING;
 use crate::api::{Api, ApiError, ErrorBody, Meaning, null_is_empty};
+use crate::cloud::WITHOUT_WAITING;
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection, variable};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;

@@ -168,7 +168,7 @@ fn what_is_no_template_of_a_signing_key_makes_none() {
 }
 
 #[test]
-fn a_password_that_somebody_has_set_is_told() {
+fn a_password_of_the_endorsement_hierarchy_is_told() {
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     swtpm.set_endorsement_password("secret").unwrap();
     let error = sign(&swtpm, b"{}").unwrap_err().to_string();

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_too_long_is_told_and_leaves_no_trace() {
+    async fn a_request_that_waits_too_long_is_told_and_leaves_no_trace() {
         let limits = Limits { at_once: 1, timeout: Duration::from_millis(20), ..LIMITS };
         let admission = Admission::new(limits, Gauge::default());
         let first = admission.enter(origin(1)).await.unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_that_comes_to_somebody_who_has_hung_up_goes_to_the_next() {
+    async fn the_turn_of_a_request_that_has_hung_up_goes_to_the_next() {
         let admission = Admission::new(Limits { at_once: 1, ..LIMITS }, Gauge::default());
         let first = admission.enter(origin(1)).await.unwrap();
         let mut second = Box::pin(admission.enter(origin(1)));

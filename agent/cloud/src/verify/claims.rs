@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_a_place_does_not_take_another() {
+    async fn a_request_that_has_a_place_does_not_take_another() {
         let claims = Claims::of(Limits { at_once: 1, ..LIMITS }, KEPT_FOR);
         let mut claim = None;
         for _ in 0..2 {

@@ -118,7 +118,7 @@ impl Connections {
         let share = state.share(part);
         if share.is_too_much(origin, most_of_one) {
             self.refused.inc();
-            let (of, number) = share.who_gives_way(origin, most_of_one)?;
+            let (of, number) = share.connection_to_end(origin, most_of_one)?;
             share.close(of, number);
         }
         let ends = share.open(origin, number);
@@ -166,7 +166,7 @@ impl Share {
     }
 
     /// Which connection is ended for one more of an origin; `None` if the new one is one too many.
-    fn who_gives_way(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
+    fn connection_to_end(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
         if self.count(origin) >= most_of_one {
             return Some((origin, self.oldest_silent(origin)?));
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn one_origin_has_its_share_and_who_is_silent_gives_way_in_it() {
+    fn one_origin_has_its_share_and_a_silent_connection_gives_way_in_it() {
         let connections = of(9, 3);
         let mut other = open(&connections, 2).unwrap();
         let mut asking = open(&connections, 1).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_most_gives_way() {
+    fn the_origin_with_the_most_connections_loses_one() {
         let connections = of(3, 3);
         let mut flood: Vec<_> = (0..3).map(|_| open(&connections, 1).unwrap()).collect();
         flood[0].0.has_asked();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_served_is_as_good_as_new_and_who_came_in_vain_no_worse() {
+    fn an_answer_lifts_a_penalty_and_a_connection_in_vain_gives_none() {
         let connections = of(16, 16);
         let come = |last, outcome| {
             let slot = open(&connections, last).unwrap().0;

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_taken_twice_at_the_same_time_and_again_where_nobody_could_be_asked() {
+    fn a_token_is_not_taken_twice_at_the_same_time_and_again_where_its_cloud_could_not_be_asked() {
         let taken = Taken::since(Instant::now());
         let first = taken.take(token(vec![1]), Instant::now()).unwrap();
         assert!(taken.take(token(vec![1]), Instant::now()).is_err());

@@ -15,7 +15,7 @@ fn kubeconfig_of(user: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_configuration_that_cannot_be_used_ends_nobody() {
+async fn a_configuration_that_cannot_be_used_ends_no_running_controller() {
     let folder = tempfile::tempdir().unwrap();
     let [conf, kubeconfig] = ["config.yaml", "kubeconfig"].map(|name| folder.path().join(name));
     let good = "{clusterName: c, cloud: aws}";

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use kops_agent_derivation::cluster_files::{self, COMPLETED};
 use kops_agent_plan::digest::sha256_hex;
+use kops_agent_process::output::error_text;
 use kops_agent_store::{Store, StoreError};
 
-use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
+use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
 /// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
 /// from another: the role of one changes the labels of others.
@@ -44,7 +45,7 @@ pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Res
         Ok(labels) => Ok(Ok(labels)),
         Err(error) => match error.downcast_ref::<StoreError>() {
             Some(of_store) if !is_of_file(of_store) => Err(error),
-            _ => Ok(Err(format!("{error:#}"))),
+            _ => Ok(Err(error_text(&error))),
         },
     }
 }

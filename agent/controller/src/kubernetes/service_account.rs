@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hyper::header::HeaderValue;
 use kops_agent_net::{http, tls};
+use kops_agent_process::output::error_text;
 use rustls::{ClientConfig, RootCertStore};
 
 /// Where the kubelet puts them.
@@ -49,7 +50,7 @@ impl<T: Clone> Reread<T> {
         if now.saturating_duration_since(last.1) >= READ_EVERY {
             match (self.read)(&self.path) {
                 Ok(new) => last.0 = new,
-                Err(error) => log::warn!("{error:#}; what was read of it before is used"),
+                Err(error) => log::warn!("{}; what was read of it before is used", error_text(&error)),
             }
             last.1 = now;
         }

@@ -6,7 +6,8 @@ use kube::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{NodeLabels, Outcome};
+use super::NodeLabels;
+use super::outcome::{Outcome, in_words};
 use crate::lease::Leadership;
 
 /// The API server refuses what a patch would make of a Node.
@@ -83,13 +84,4 @@ enum Unwritten {
     Invalid(String),
     /// Anything else.
     Other(Outcome),
-}
-
-/// A patch, for the log and for Events.
-pub(super) fn in_words(patch: &NodePatch) -> String {
-    let labels = patch.labels.clone().unwrap_or_default();
-    let set = labels.set.iter().map(|(key, value)| format!("{key}={value}"));
-    let removed = labels.remove.iter().map(|key| format!("{key}-"));
-    let ranges = patch.pod_ranges.iter().map(|range| format!("podCIDR={range}"));
-    set.chain(removed).chain(ranges).collect::<Vec<_>>().join(" ")
 }

@@ -421,7 +421,7 @@ async fn a_node_that_the_watch_is_late_with_is_not_patched_all_the_time() {
 }
 
 #[tokio::test]
-async fn who_does_not_lead_patches_nothing() {
+async fn a_replica_that_does_not_lead_patches_nothing() {
     let cluster = Cluster::start(Mood::Good, Leadership::of_another()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed), (0, 1));

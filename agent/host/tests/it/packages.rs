@@ -204,7 +204,7 @@ fn what_dpkg_was_interrupted_at_is_finished() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
-fn who_holds_apts_lock_is_waited_for_and_named() {
+fn the_process_that_holds_apts_lock_is_waited_for_and_named() {
     on_a_machine(|| {
         apt_repository();
         trust_local_debs();
@@ -266,7 +266,7 @@ fn dnf_installs_finds_and_refuses() {
 
 #[test]
 #[ignore = "installs packages: tests/packages/run"]
-fn who_holds_dnfs_lock_is_waited_for_and_named() {
+fn the_process_that_holds_dnfs_lock_is_waited_for_and_named() {
     on_a_machine(|| {
         dnf_repository();
         sh("dnf --quiet repolist; rpm --initdb");

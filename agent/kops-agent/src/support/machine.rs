@@ -6,9 +6,9 @@ use kops_agent_host::{Host, Reader};
 use kops_agent_process::output::error_text;
 use serde_json::{Value, json};
 
-use super::Told;
 use super::known::{Known, of_applied, of_texts};
 use super::part::{Content, Part};
+use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::machine;

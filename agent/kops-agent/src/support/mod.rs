@@ -11,6 +11,7 @@ mod machine;
 mod manifest;
 mod node;
 mod part;
+mod told;
 mod units;
 mod versions;
 
@@ -29,7 +30,6 @@ use tokio::join;
 
 use crate::cli::{LookArgs, SupportBundleArgs};
 use crate::doctor::deadline::{LOOK, asked, looked};
-use known::Known;
 use part::Part;
 
 /// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
@@ -146,6 +146,3 @@ fn hostname(root: &Path) -> String {
     let name: String = name.trim().chars().filter(is_plain).collect();
     if name.is_empty() { "host".to_owned() } else { name }
 }
-
-/// What a place has told: its parts, and what of it is secret.
-type Told = (Vec<Part>, Vec<Known>);

@@ -9,9 +9,9 @@ use kops_agent_process::output::error_text;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::Told;
 use super::known::{Known, of_texts};
 use super::part::Part;
+use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 use crate::node::decide::{self, Decision};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kops_agent_host::system::programs;
 
-use super::Told;
 use super::known::Known;
 use super::part::Part;
+use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 

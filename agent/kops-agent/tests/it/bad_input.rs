@@ -42,7 +42,7 @@ fn no_store() {
 }
 
 #[test]
-fn a_store_that_nobody_serves() {
+fn a_store_without_a_server() {
     let node = Machine::of(NODES);
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]);

@@ -88,7 +88,7 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
 }
 
 #[test]
-fn hashes_that_nobody_tells_prove_nothing() {
+fn hashes_that_no_publisher_tells_prove_nothing() {
     let machine = Machine::of(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
     // render asks no publisher.

@@ -384,7 +384,7 @@ fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
 }
 
 #[test]
-fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_nobody() {
+fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_no_server() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
@@ -398,7 +398,7 @@ fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_nobody() {
 
 /// How a TPM signs is tested with one in software; here is none, or it is none of Google's.
 #[test]
-fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_nobody() {
+fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_no_server() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);

@@ -153,7 +153,7 @@ fn a_second_run_writes_no_file_again() {
 }
 
 #[test]
-fn only_what_somebody_changed_is_written_and_restarted() {
+fn only_what_was_changed_by_hand_is_written_and_restarted() {
     let machine = Machine::of(NODES);
     machine.run("converge", &[]).with(0, &[]);
     let (before, requests) = (files(&machine), read(&machine, REQUESTS));

@@ -147,7 +147,7 @@ fn the_bytes_are_kops_own_with_hashes_from_the_publishers() {
 }
 
 #[test]
-fn a_hash_that_nobody_tells_is_named_and_nothing_printed() {
+fn a_hash_that_no_publisher_tells_is_named_and_nothing_printed() {
     let Some(corpus) = corpus() else { return };
     let folder = tempfile::tempdir().unwrap();
     let pinned = every_pinned(&corpus).swap_remove(0);

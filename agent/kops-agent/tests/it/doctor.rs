@@ -295,7 +295,7 @@ fn a_disk_that_has_no_room() {
 
 /// In a network namespace of its own, where port 53 is free. That takes root.
 #[test]
-fn names_that_are_not_there_are_told_from_names_that_nobody_can_tell() {
+fn names_that_are_not_there_are_told_from_names_that_the_server_cannot_tell() {
     const MIRROR: &str = "mirror.test";
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let machine = machine(NODES);

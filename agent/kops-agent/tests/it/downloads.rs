@@ -164,7 +164,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
 }
 
 #[test]
-fn the_login_of_a_mirror_is_told_to_nobody() {
+fn the_login_of_a_mirror_is_shown_nowhere() {
     const SECRETS: [&str; 2] = ["hunter2", "cm9ib3Q6aHVudGVyMg"];
     let url = |node: &Machine| node.downloads().url().replace("http://", "http://robot:hunter2@");
     let quiet = |ended: Ended| {
@@ -240,7 +240,7 @@ fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
 }
 
 #[test]
-fn by_tls_it_is_http_2_through_a_proxy_too_and_nobody_is_led_away_from_it() {
+fn by_tls_it_is_http_2_through_a_proxy_too_and_no_redirect_leads_away_from_it() {
     let (identity, proxy) = (Identity::new().unwrap(), Proxy::start().unwrap());
     let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
     let node = node_with_repository(&mirror.url());

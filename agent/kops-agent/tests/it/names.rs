@@ -66,7 +66,7 @@ fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
 }
 
 #[test]
-fn names_that_nobody_can_tell_for_a_while() {
+fn names_that_the_server_cannot_tell_for_a_while() {
     recovers_from(NameFault::CannotTell, 6, "the name server answers Server Failure");
 }
 

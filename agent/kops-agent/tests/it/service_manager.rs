@@ -98,7 +98,7 @@ fn what_has_not_converged_is_not_ready() {
 }
 
 #[test]
-fn who_is_asked_to_stop_says_so() {
+fn a_run_that_is_asked_to_stop_says_so() {
     let machine = Machine::of(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent("converge");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::NameError;
+use super::error::NameError;
 
 /// For how long addresses are used. Names of clouds' services change their addresses as often.
 const USED_FOR: Duration = Duration::from_secs(5);

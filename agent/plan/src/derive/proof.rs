@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_nobody_writes_any_more_tells_the_release() {
+    fn a_field_that_is_written_no_more_tells_the_release() {
         assert_eq!(likely(NODE, &[], &["Channels"]), [Reason::OlderRelease, Reason::OtherRelease]);
         assert_eq!(likely(NODE, &["Assets"], &["GossipConfig.secret"])[2], Reason::OlderRelease);
         assert_eq!(likely(NODE, &[], &[]), [Reason::OtherRelease], "equal fields, other bytes");

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_its_keys_where_kops_configuration_says_and_is_whom_kops_lets_label_nodes() {
+    fn it_finds_its_keys_where_kops_configuration_says_and_is_the_user_that_kops_lets_label_nodes() {
         let mut state = DesiredState::default();
         add(&control_plane(|_| {}), &service(), &mut state);
         let get = |kind, name: &str| -> Value {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_read_it_is_put_right_all_the_same() {
+    fn its_mode_is_put_right_all_the_same() {
         let plan = diff(&desired(), &observed(Mode::FILE, false));
         let step = plan.step(&ResourceId::new(Kind::File, PATH)).unwrap();
         assert!(!step.changes_content(), "{step:?}");

@@ -1,6 +1,6 @@
 //! The time: what signs requests and what verifies certificates have to agree on it.
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 
 /// AWS takes a signature for so many seconds (IAM User Guide, "Elements of an AWS API request signature"), as kops-agent's
 /// controller does.

@@ -1,6 +1,6 @@
 //! Room on the file systems that a node is written to.
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 
 const CHECK: &str = "disk";
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 use crate::resolve::KubernetesVersion;
 
 const CGROUPS: &str = "cgroups";

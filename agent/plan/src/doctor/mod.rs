@@ -5,73 +5,23 @@
 
 mod clock;
 mod disks;
+mod finding;
 mod kernel;
 mod network;
 mod packages;
 mod ports;
 mod programs;
 
-use serde::Serialize;
-
 use crate::resolve::KubernetesVersion;
 
 pub use clock::Clock;
 pub use disks::Disk;
+pub use finding::{Finding, Seen, Verdict};
 pub use kernel::{Cgroups, Kernel, Module, ModuleState};
 pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, ServiceKind};
 pub use packages::{PackageLock, Packages, Repositories};
 pub use ports::Listener;
 pub use programs::{Machine, Process};
-
-/// What was seen, or why that is not known.
-pub type Seen<T> = Result<T, String>;
-
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it should be.
-    Ok,
-    /// The machine becomes its node, and something of it is not as it should be.
-    Warning,
-    /// Not known: neither well nor a problem.
-    Unknown,
-    /// The machine does not become its node.
-    Problem,
-}
-
-/// Something that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Finding {
-    /// What it belongs to: `dns`, `disk`.
-    pub check: &'static str,
-    /// How it is.
-    pub verdict: Verdict,
-    /// What is so, or what is wrong.
-    pub what: String,
-    /// What to do about it; empty where there is nothing to do.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub to_do: String,
-}
-
-impl Finding {
-    fn ok(check: &'static str, what: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Ok, what: what.into(), to_do: String::new() }
-    }
-
-    fn warning(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Warning, what: what.into(), to_do: to_do.into() }
-    }
-
-    fn problem(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Problem, what: what.into(), to_do: to_do.into() }
-    }
-
-    fn unknown(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Unknown, what: what.into(), to_do: to_do.into() }
-    }
-}
 
 /// All that was looked at.
 #[derive(Clone, Debug)]

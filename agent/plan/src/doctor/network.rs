@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 
 const DNS: &str = "dns";
 const DOWNLOADS: &str = "downloads";

@@ -1,6 +1,6 @@
 //! The package manager: whether another process has it, and whether what is yet to be installed can be had.
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 
 const PACKAGES: &str = "packages";
 const REPOSITORIES: &str = "repositories";

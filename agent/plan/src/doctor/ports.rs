@@ -2,7 +2,7 @@
 //!
 //! Source: kubernetes' `cluster/ports/ports.go`; kOps' `pkg/wellknownports/wellknownports.go`.
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 
 const CHECK: &str = "ports";
 

@@ -1,6 +1,6 @@
 //! What runs on the machine: systemd, which a node is made with, and what would be in its way.
 
-use super::{Finding, Seen};
+use super::finding::{Finding, Seen};
 
 const SYSTEMD: &str = "systemd";
 const SWAP: &str = "swap";

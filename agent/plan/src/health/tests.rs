@@ -90,7 +90,7 @@ spec:
 ";
 
 #[test]
-fn who_asks_etcd_tells_how_it_is() {
+fn etcd_is_checked_by_the_pod_that_probes_it() {
     let texts = |path: &str| match path.rsplit('/').next().unwrap() {
         "etcd-main.manifest" => Some(ETCD.to_owned()),
         "kube-apiserver.manifest" => Some(API_SERVER_POD.to_owned()),
@@ -140,7 +140,7 @@ fn a_unit_that_a_file_restarts_is_waited_for() {
 }
 
 #[test]
-fn nobody_waits_on_a_node_that_runs_no_pods_yet() {
+fn nothing_is_awaited_on_a_node_that_runs_no_pods_yet() {
     assert!(is_awaited(&crate::desired::desired(&control_plane(|_| {})).unwrap()));
     let mut warming = DesiredState::default();
     warming.add(crate::resource::Unit { running: false, ..crate::resource::Unit::existing(KUBELET) });

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn no_other_machine_is_believed() {
         let without = |tag: &str| {
             let mut instance = instance();
             instance.tags.remove(tag);

@@ -1,7 +1,7 @@
 //! Secrets that their form tells: keys of clouds and of other services, bootstrap tokens, what follows `Bearer`, and
 //! `user:password` without a URL about it.
 
-use super::MARK;
+use super::mark::MARK;
 
 /// What tokens of services begin with.
 const BEGINNINGS: [&str; 17] = [

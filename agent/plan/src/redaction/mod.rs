@@ -8,6 +8,7 @@
 mod files;
 mod formats;
 pub mod manifest;
+mod mark;
 mod named;
 mod pem;
 mod private;
@@ -24,12 +25,11 @@ use serde_json::Value;
 
 use crate::base64_text;
 use manifest::Manifest;
+pub use mark::MARK;
+use mark::push_marks;
 pub use named::is_secret_name;
 pub use private::is_nothing_but_secret;
 pub(crate) use urls::without_credentials;
-
-/// Stands in the place of what is hidden.
-pub const MARK: &str = "[***]";
 
 /// What is shorter is part of half of all words.
 const SHORTEST: usize = 4;
@@ -227,12 +227,6 @@ impl Redactor {
 
 /// How a redactor shows a text.
 type Shown = fn(&Redactor, &str) -> String;
-
-/// A mark for each line of what is hidden.
-fn push_marks(hidden: &str, shown: &mut String) {
-    shown.push_str(MARK);
-    hidden.matches('\n').for_each(|_| shown.extend(["\n", MARK]));
-}
 
 /// Fields of what has the name of a secret that have the secret itself.
 const CONTENT: [&str; 6] = ["value", "data", "stringdata", "content", "text", "raw"];

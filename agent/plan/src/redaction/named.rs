@@ -1,6 +1,6 @@
 //! Values that their names say are secret: `token=…`, `"password": "…"`, `Authorization: Bearer …`, `--password …`.
 
-use super::MARK;
+use super::mark::MARK;
 
 /// Words of names of secrets.
 const SECRET: [&str; 23] = [

@@ -1,6 +1,6 @@
 //! Private keys in PEM, whatever stands before each of their lines, as in a journal, or between them, as `\n` in JSON.
 
-use super::push_marks;
+use super::mark::push_marks;
 
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::MARK;
+use super::mark::MARK;
 
 /// Shorter runs are names, mostly.
 const SHORTEST: usize = 20;

@@ -3,7 +3,7 @@
 //! A password may have any letter in it, escaped or not, so a URL's login goes on to the last `@` before a space, the
 //! next URL or the quote that the URL stands in. All is read once: no line takes longer than its length.
 
-use super::MARK;
+use super::mark::MARK;
 
 const SCHEME: &str = "://";
 /// What a digest of an image begins with, behind an `@` that ends no login.

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use super::authorities::{DISCOVERY_CA, KUBERNETES_CA};
 use super::basis::Basis;
-use super::{DISCOVERY_CA, KUBERNETES_CA, Problems};
+use super::problems::Problems;
 
 /// Refuses a configuration that names a keypair which is not there, or has no private key.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use kops_agent_spec::{KubeProxyConfig, Quantity};
 
 use super::basis::Basis;
-use super::{Problems, api_internal_name};
+use super::{Problems, api_name};
 
 /// The value of `bindAddress` that stands for the machine's own address.
 const AWS_LOCAL_ADDRESS: &str = "@aws";
@@ -29,7 +29,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()
         } else {
-            format!("https://{}", api_internal_name(basis.config))
+            format!("https://{}", api_name::internal(basis.config))
         };
     }
     config.cpu_request.get_or_insert_with(|| Quantity::from("100m"));

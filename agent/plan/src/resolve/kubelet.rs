@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use kops_agent_spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
+use super::authorities::KUBERNETES_CA;
 use super::basis::Basis;
-use super::{Asset, KUBERNETES_CA, Problems, primary_interface};
+use super::{Asset, Problems, primary_interface};
 
 /// What kubelet is given on this node.
 #[derive(Clone, Debug, Serialize)]

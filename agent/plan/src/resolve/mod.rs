@@ -3,7 +3,9 @@
 
 mod absolute_path;
 mod addresses;
+mod api_name;
 mod assets;
+mod authorities;
 mod basis;
 mod cilium_etcd;
 mod cni_plugins;
@@ -40,6 +42,7 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
+pub use authorities::{DISCOVERY_CA, KUBERNETES_CA};
 pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use containerd::{Containerd, ContainerdRelease};
 pub use containerd_version::ContainerdVersion;
@@ -66,11 +69,6 @@ use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
     KubeProxyConfig, NodeupConfig,
 };
-
-/// Id of the keyset that signs Kubernetes' certificates.
-pub const KUBERNETES_CA: &str = "kubernetes-ca";
-/// Id of the keyset that signs the certificates by which control planes register with a discovery service.
-pub const DISCOVERY_CA: &str = "discovery-ca";
 
 /// Everything a decision is made from.
 #[derive(Clone, Debug)]
@@ -271,10 +269,6 @@ fn check_control_plane(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-fn api_internal_name(config: &NodeupConfig) -> String {
-    format!("api.internal.{}", config.cluster_name)
-}
-
 impl NodeConfig {
     /// The cluster's name.
     pub fn cluster_name(&self) -> &str {
@@ -308,7 +302,7 @@ impl NodeConfig {
 
     /// The name under which the nodes find the API server.
     pub fn api_internal_name(&self) -> String {
-        api_internal_name(&self.config)
+        api_name::internal(&self.config)
     }
 
     /// URL of the API server as components of this node reach it: their own where one runs here.

@@ -183,7 +183,7 @@ fn reading_settles_what_upstream_settles() {
 }
 
 #[test]
-fn file_assets_keep_the_role_master_which_matches_nobody() {
+fn file_assets_keep_the_role_master_which_matches_no_group() {
     let spec = parse("spec: {fileAssets: [{name: f, roles: [Master]}]}").spec;
     assert_eq!(spec.file_assets[0].roles, ["Master"]);
 }

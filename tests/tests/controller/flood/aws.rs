@@ -16,7 +16,7 @@ use crate::cluster::{CLUSTER, REGION, id};
 pub struct Aws {
     /// The cluster.
     pub world: WithSts,
-    /// Where STS sends those for whom it redirects. It would vouch for each of them.
+    /// Where STS redirects to. It would vouch for each token.
     pub elsewhere: Sts,
     machines: Vec<Principal>,
 }

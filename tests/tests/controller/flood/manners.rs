@@ -65,7 +65,7 @@ pub enum Answer {
     Never,
 }
 
-/// How liars speak TLS. They do not care to whom.
+/// How liars speak TLS. They believe every server.
 pub struct Dialects {
     name: ServerName<'static>,
     usual: Arc<ClientConfig>,

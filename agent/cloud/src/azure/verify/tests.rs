@@ -107,7 +107,7 @@ async fn a_machine_that_azure_vouches_for_is_known() {
 }
 
 #[tokio::test]
-async fn nobody_else_is() {
+async fn no_other_machine_is() {
     let world = World::new();
     let other = |change: &dyn Fn(&mut Machine)| {
         let mut machine = worker();
@@ -194,7 +194,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_for_what_nobody_vouches_for() {
+async fn no_call_is_made_for_a_document_with_a_wrong_signature() {
     let world = World::new();
     let liar = MetadataService::generate().unwrap();
     let vm_id = own();

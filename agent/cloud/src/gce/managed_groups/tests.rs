@@ -142,7 +142,7 @@ async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
 }
 
 #[tokio::test]
-async fn a_group_without_a_template_is_nobodys() {
+async fn a_group_without_a_template_is_of_no_cluster() {
     let gce = Gce::start().unwrap();
     let bare = gce.put_group_from(CLUSTER, "nodes", Template::default());
     gce.create_instance(&bare, "nodes-1");
@@ -195,7 +195,7 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_all() {
 }
 
 #[tokio::test]
-async fn zones_that_somebody_made_up_cost_nothing() {
+async fn made_up_zones_cost_one_list_of_zones() {
     let gce = Gce::start().unwrap();
     let nodes = gce.put_group(CLUSTER, "nodes");
     gce.create_instance(&nodes, "nodes-1");

@@ -93,7 +93,7 @@ async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_else_is() {
+async fn no_other_machine_is() {
     let cluster = Cluster::new();
     let gce = &cluster.gce;
     let other = gce.put_group("d.example.com", "nodes");
@@ -142,7 +142,7 @@ async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
 }
 
 #[tokio::test]
-async fn a_flood_of_made_up_zones_is_one_call_and_keeps_nobody_out() {
+async fn a_flood_of_made_up_zones_is_one_call_and_keeps_no_machine_out() {
     let cluster = Cluster::new();
     let lies: Vec<String> =
         (0..50).map(|number| token_in(&format!("us-test1-x{number}"), NODE, &cluster.tpm)).collect();
@@ -158,7 +158,7 @@ fn lists_within(time: Duration) -> usize {
 }
 
 #[tokio::test]
-async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_nobody_out() {
+async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_out() {
     let cluster = Cluster::new();
     let lies: Vec<String> =
         (0..1000).map(|number| token(&format!("nodes-x{number}"), &cluster.tpm)).collect();

@@ -76,7 +76,7 @@ async fn an_enrolled_machine_is_its_host() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_believed() {
+async fn no_other_machine_is_believed() {
     let (machine, host) = enrolled("vm1");
     let (namesake, _) = enrolled("vm1");
     let (stranger, _) = enrolled("vm3");
@@ -114,7 +114,7 @@ async fn a_skew_that_would_let_tokens_be_used_twice_is_cut() {
 }
 
 #[tokio::test]
-async fn lies_cost_one_list_for_all_and_a_list_that_fails_makes_nobody_unknown() {
+async fn lies_cost_one_list_for_all_and_a_list_that_fails_makes_no_host_unknown() {
     let (machine, host) = enrolled("vm1");
     let (known, verifier) = verifier(vec![host.clone()]);
     let machines: Vec<HostAuthenticator> =

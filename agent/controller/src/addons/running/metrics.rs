@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 
 use kops_agent_plan::addons::Addon;
 
+use super::contest::CONTEST;
 use super::round::{Round, State};
 
 /// An add-on.
@@ -124,7 +125,7 @@ impl AddonMetrics {
                 self.node_is_labelled.clone(),
             );
         }
-        registry.sub_registry_with_label(("name".into(), super::CONTEST.lease.into())).register(
+        registry.sub_registry_with_label(("name".into(), CONTEST.lease.into())).register(
             "leader_election_master_status",
             "Whether this process holds the Lease kops-agent-addons",
             self.leads.clone(),

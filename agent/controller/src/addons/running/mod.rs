@@ -5,6 +5,7 @@
 //! of its own machine's [`node`].
 
 mod backoff;
+mod contest;
 pub mod metrics;
 mod node;
 mod round;
@@ -32,16 +33,15 @@ use crate::configuration::{self, changed_to_usable};
 use crate::events::Events;
 use crate::health::{self, Health};
 use crate::kubernetes;
-use crate::lease::{self, Contest, Election};
+use crate::lease::{self, Election};
 use crate::stopping;
 use backoff::next_look;
+use contest::CONTEST;
 use metrics::AddonMetrics;
 use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
 
-/// What processes contend for. Upstream's pods do not, and may run beside.
-const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "add-ons are applied by this process" };
 /// What Events say they are of.
 const COMPONENT: &str = "kops-agent-addons";
 

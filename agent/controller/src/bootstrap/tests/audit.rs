@@ -14,7 +14,7 @@ async fn asked_from(world: &World, from: Ipv4Addr, token: &str, body: Vec<u8>) -
 }
 
 #[tokio::test]
-async fn who_was_given_what_is_written_down() {
+async fn a_grant_is_written_down_with_the_node_and_what_it_was_given() {
     test_log::start();
     let world = World::new().await;
     let body = for_certificates(&["kubelet", "kube-proxy"], &KeyPair::generate().unwrap());
@@ -32,7 +32,7 @@ async fn who_was_given_what_is_written_down() {
 }
 
 #[tokio::test]
-async fn who_was_refused_is_written_down_with_why() {
+async fn a_refusal_is_written_down_with_its_reason() {
     test_log::start();
     let world = World::new().await;
     let body = request(json!({}), json!({}), true);
@@ -80,7 +80,7 @@ async fn line_of(from: Ipv4Addr) -> Line {
 }
 
 #[tokio::test]
-async fn who_hangs_up_is_written_down_and_leaves_their_place_to_others() {
+async fn a_machine_that_hangs_up_is_written_down_and_leaves_its_place_to_others() {
     test_log::start();
     let one_at_a_time = admission::Limits { at_once: 1, ..admission::Limits::default() };
     let world = World::with(server::Limits::default(), one_at_a_time).await;

@@ -54,7 +54,7 @@ async fn a_machine_whose_tpm_signs_becomes_a_node() {
 }
 
 #[tokio::test]
-async fn who_has_another_tpm_gets_nothing() {
+async fn a_machine_with_another_tpm_gets_nothing() {
     let template = Template::Restricted;
     let [Some(honest), Some(other)] = [0, 1].map(|_| Swtpm::start_with(template).unwrap()) else { return };
     let (honest, other) = (Arc::new(honest), Arc::new(other));

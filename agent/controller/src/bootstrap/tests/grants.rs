@@ -8,7 +8,7 @@ use kops_agent_cloud::verify::VerifiedNode;
 use kops_agent_store::S3Settings;
 
 #[tokio::test]
-async fn a_file_that_does_not_come_keeps_nobody_waiting_who_needs_another() {
+async fn a_file_that_does_not_come_delays_no_request_for_another() {
     let world = World::new().await;
     let is_asked = Arc::<AtomicBool>::default();
     let asked = is_asked.clone();

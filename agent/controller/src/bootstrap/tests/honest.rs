@@ -123,7 +123,7 @@ async fn a_new_certificate_and_a_new_authority_are_taken_up() {
 }
 
 #[tokio::test]
-async fn who_is_connected_is_answered_while_the_server_stops() {
+async fn a_connected_machine_is_answered_while_the_server_stops() {
     let mut world = World::new().await;
     let machine = world.machine(ID);
     world.sts.set_mood(kops_agent_tests::sts::Mood::Late(Duration::from_millis(500)));

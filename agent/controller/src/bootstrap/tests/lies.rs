@@ -157,7 +157,7 @@ async fn an_sts_in_a_mood_is_believed_nothing() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_may_have_is_refused() {
+async fn a_certificate_that_no_node_may_have_is_refused() {
     let world = World::new().await;
     let machine = world.machine(ID);
     let key = KeyPair::generate().unwrap();

@@ -70,7 +70,7 @@ async fn an_enrolled_machine_becomes_a_node() {
 }
 
 #[tokio::test]
-async fn who_has_another_key_or_was_not_enrolled_gets_nothing() {
+async fn a_machine_with_another_key_or_not_enrolled_gets_nothing() {
     let (world, honest, liar, stranger) =
         (World::new().await, Metal::new(NODE), Metal::new(NODE), Metal::new("vm2"));
     world.hosts.set(Ok(vec![honest.host.clone()]));
@@ -94,7 +94,7 @@ async fn a_token_is_taken_once() {
 }
 
 #[tokio::test]
-async fn while_hosts_are_not_listed_nobody_is_let_in_and_nobody_is_unknown() {
+async fn while_hosts_are_not_listed_no_machine_is_let_in_and_none_is_unknown() {
     let (world, metal) = (World::new().await, Metal::new(NODE));
     world.hosts.set(Err(HostsUnavailable("forbidden".into())));
     let error = certificates(&metal.client(&world)).await.unwrap_err().to_string();

@@ -130,7 +130,7 @@ async fn nothing_listens_before_the_api_server_tells_of_nodes() {
 }
 
 #[tokio::test]
-async fn a_port_that_somebody_else_has_is_waited_for() {
+async fn a_port_that_is_taken_is_waited_for() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let listening = tokio::spawn({

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_answer_is_told_with_the_reason() {
+    async fn what_does_not_answer_is_told_with_the_reason() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_lock_is_waited_for_and_told() {
+    fn the_process_that_holds_a_lock_is_waited_for_and_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock-frontend");
         let child = holding(&path);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_lets_go_is_named() {
+    fn a_process_that_never_lets_go_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let mut child = holding(&path);

@@ -9,7 +9,7 @@ use kops_agent_controller::fleet::{OwnNode, Remaining};
 use kops_agent_process::service_manager;
 use tokio::time::sleep;
 
-use super::NotPaced;
+use super::not_paced::NotPaced;
 
 /// Between two looks at the pods that are still there, as kubectl's drain pauses after a 429.
 const PAUSE: Duration = Duration::from_secs(5);

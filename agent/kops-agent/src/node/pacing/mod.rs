@@ -6,6 +6,7 @@
 //! cordon that the next run or `fleet tell` takes back.
 
 mod drain;
+mod not_paced;
 mod slot;
 
 use std::path::Path;
@@ -16,7 +17,6 @@ use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::pacing::{restarted, shown_group};
 use kops_agent_process::output::error_text;
-use thiserror::Error;
 
 use super::decide::Decision;
 use super::machine;
@@ -24,42 +24,7 @@ use super::options::RunOptions;
 use drain::Drained;
 use slot::Slot;
 
-/// Why a change was not begun. Nothing has been changed then, and the node works as it did.
-#[derive(Debug, Error)]
-pub enum NotPaced {
-    /// Others have all slots.
-    #[error(
-        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}; \
-         try again later, or see `kubectl -n kops-agent get leases`"
-    )]
-    NoSlot {
-        /// What was to be restarted.
-        restarted: String,
-        /// For how long it was waited.
-        seconds: u64,
-        /// Which nodes have them.
-        why: String,
-    },
-    /// Whether there is one could not be known.
-    #[error(
-        "it could not be known within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
-         this node and nothing was changed: {why}; to go on without a slot, as where the control plane itself is to be put right, \
-         give --max-unavailable 0"
-    )]
-    Unknown {
-        /// What was to be restarted.
-        restarted: String,
-        /// For how long it was tried.
-        seconds: u64,
-        /// What each server said.
-        why: String,
-    },
-    /// Pods did not leave.
-    #[error(
-        "this node could not be drained, so nothing was changed, and it is as schedulable as before: {0}"
-    )]
-    NotDrained(String),
-}
+pub use not_paced::NotPaced;
 
 /// Whether a run ended because a change was not begun that would have disrupted a working node.
 pub fn is_not_paced(error: &anyhow::Error) -> bool {

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::super::options::Pacing;
-use super::NotPaced;
+use super::not_paced::NotPaced;
 
 /// Between two questions for a slot, with jitter up to twice as long.
 const RETRIES: Retries = Retries {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_told_with_who_has_it() {
+    fn what_is_waited_for_is_told_with_its_holder() {
         let holder = |node: &str, number: u32| SlotHolder {
             node: node.into(),
             lease: format!("kops-agent-disruption.nodes.{number}"),

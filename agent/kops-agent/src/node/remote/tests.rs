@@ -106,7 +106,7 @@ fn client(server: &Authority, identity: &PemPair) -> Client {
 }
 
 #[tokio::test]
-async fn a_node_applies_its_endpoint_as_whom_its_certificate_says() {
+async fn a_node_applies_its_endpoint_as_the_user_of_its_certificate() {
     tls::install_provider();
     let (server, clients) = (authority("server"), authority("discovery-ca"));
     let (url, asked) = service(&server, &clients, 201).await;

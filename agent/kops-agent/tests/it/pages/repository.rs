@@ -197,11 +197,10 @@ impl Repository {
 }
 
 /// Whose errors have no words of their own, or are only ever printed within another's.
-const PARTS_OF_OTHERS: [&str; 5] = [
+const PARTS_OF_OTHERS: [&str; 4] = [
     "agent/cloud/src/control_plane.rs",
     "agent/process/src/exit.rs",
     "agent/net/src/aws_sdk.rs",
-    "agent/kops-agent/src/source/derivation.rs",
     "agent/plan/src/bootstrap/challenge.rs",
 ];
 

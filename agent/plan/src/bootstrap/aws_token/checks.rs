@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use time::PrimitiveDateTime;
 use time::macros::format_description;
 
-use super::{AHEAD, Expected, TokenProblem, VALID_FOR};
+use super::token::{AHEAD, Expected, TokenProblem, VALID_FOR};
 
 /// The hash of a request's body as a token has it: SHA-256 in base64 without padding.
 pub fn body_hash(body: &[u8]) -> String {

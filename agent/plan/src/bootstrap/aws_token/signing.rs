@@ -1,6 +1,6 @@
 //! What a signature says of itself: by whose key, for which day, region and service, over which headers.
 
-use super::{Expected, STS_SERVICE, TokenProblem};
+use super::token::{Expected, STS_SERVICE, TokenProblem};
 
 /// The parts of a signature, in an `Authorization` or a query.
 pub(super) struct Signing<'a> {

@@ -67,7 +67,7 @@ fn upstreams_second_form_is_taken() {
 }
 
 #[test]
-fn what_has_another_prefix_is_somebody_elses() {
+fn a_token_with_another_prefix_is_left_to_other_clouds() {
     let expected = Expected { sts_host: HOST, region: "us-east-1", now: SIGNED_AT };
     for token in ["", "x-aws-sts", "x-gce-tpm e30=", "Bearer x", " x-aws-sts e30="] {
         assert!(AwsToken::parse(token, b"", &expected).is_none(), "{token:?}");

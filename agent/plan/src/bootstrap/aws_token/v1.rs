@@ -2,7 +2,7 @@
 
 use super::checks::{JsonHeaders, check_hash, check_time, decode, one_of_each};
 use super::signing::Signing;
-use super::{ALGORITHM, AwsToken, Expected, STS_BODY, STS_CONTENT_TYPE, StsCall, TokenProblem};
+use super::token::{ALGORITHM, AwsToken, Expected, STS_BODY, STS_CONTENT_TYPE, StsCall, TokenProblem};
 
 const AUTHORIZATION: &str = "authorization";
 const CONTENT_LENGTH: &str = "content-length";

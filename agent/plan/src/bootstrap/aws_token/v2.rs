@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::checks::{JsonHeaders, check_hash, check_time, decode, one_of_each};
 use super::signing::Signing;
-use super::{ALGORITHM, AwsToken, Expected, StsCall, TokenProblem};
+use super::token::{ALGORITHM, AwsToken, Expected, StsCall, TokenProblem};
 
 const HOST: &str = "host";
 const HASH: &str = "x-kops-request-sha";

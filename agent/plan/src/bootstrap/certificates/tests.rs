@@ -91,7 +91,7 @@ fn what_the_cluster_does_not_have_is_not_issued() {
 }
 
 #[test]
-fn who_trusts_another_key_pair_is_told() {
+fn a_client_that_trusts_another_key_pair_is_told() {
     let other = |trusted: &[(&str, &str)]| ask("kubelet", RSA_2048, &ids(trusted)).unwrap_err().to_string();
     assert!(other(&[("kubernetes-ca", "6")]).contains("\"6\" of kubernetes-ca"));
     assert!(other(&[("etcd-clients-ca-cilium", "8")]).contains("\"\" of kubernetes-ca"));

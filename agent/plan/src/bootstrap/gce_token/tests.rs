@@ -56,7 +56,7 @@ fn a_token_is_made_as_upstreams_nodes_make_it() {
 }
 
 #[test]
-fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
+fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
     let token = parsed(TOKEN, BODY, MADE_AT).unwrap();
     assert_eq!(token.verify(OTHER_KEY), Err(TokenProblem::NotSigned(SIGNER)));
     let other = parsed(&saying("nodes-x1y2", "control-plane-x1y2"), BODY, MADE_AT).unwrap();

@@ -51,7 +51,7 @@ fn a_token_is_made_as_upstreams_machines_make_it() {
 }
 
 #[test]
-fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
+fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
     let read = parsed(TOKEN, BODY, MADE_AT).unwrap();
     assert_eq!(read.verify(OTHER_KEY), Err(TokenProblem::NotSigned(SIGNER)));
     let other = parsed(&saying("vm1", "vm2"), BODY, MADE_AT).unwrap();

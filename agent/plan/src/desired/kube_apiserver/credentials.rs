@@ -6,7 +6,7 @@ use crate::resource::{Certificate, CertificateType, DesiredState, File, Mode};
 
 use crate::desired::{certificates, keypair};
 
-use super::{directory, file};
+use super::files::{directory, file};
 
 const ETCD_CLIENTS_CA: &str = "etcd-clients-ca";
 const AGGREGATOR_CA: &str = "apiserver-aggregator-ca";

@@ -3,7 +3,7 @@
 use crate::resolve::{KubeApiServer, NodeConfig};
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
-use super::file;
+use super::files::file;
 
 /// Adds the configuration where the cluster encrypts.
 pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {

@@ -9,7 +9,8 @@ use crate::desired::paths;
 use crate::resolve::{KubeApiServer, NodeConfig, TokenWebhook};
 use kops_agent_spec::{KubeAPIServerConfig, OIDCAuthenticationSpec};
 
-use super::{authentication, encryption, file};
+use super::files::file;
+use super::{authentication, encryption};
 
 /// The flags, in the order in which they are given.
 pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String> {

@@ -6,7 +6,7 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
-use super::file;
+use super::files::file;
 
 /// The users that have had tokens; each token is the secret of that name.
 const USERS: [&str; 9] = [

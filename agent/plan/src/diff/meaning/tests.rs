@@ -121,7 +121,7 @@ fn a_file_of_a_users_is_what_it_is() {
 }
 
 #[test]
-fn a_kubeconfig_is_whom_it_trusts_and_who_it_is() {
+fn a_kubeconfig_is_its_authority_and_its_user() {
     let pem = |label: &str, byte: u8| {
         let body = STANDARD.encode([byte; 40]);
         format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")

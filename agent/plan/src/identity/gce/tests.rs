@@ -78,7 +78,7 @@ fn a_node_that_has_its_instances_name_is_believed() {
 }
 
 #[test]
-fn nobody_else_is_believed() {
+fn no_other_machine_is_believed() {
     let with = |key: &str, value: Option<&str>| {
         let mut template = template();
         template.metadata.remove(key);

@@ -265,7 +265,7 @@ async fn a_namespace_that_is_not_told_of_leaves_its_add_ons_as_they_are() {
 }
 
 #[tokio::test]
-async fn who_does_not_lead_applies_nothing() {
+async fn a_replica_that_does_not_lead_applies_nothing() {
     let mut played = Played::begin(Leadership::of_another()).await;
     played.change(|scene| scene.channel(&[("a", "1", ""), ("b", "1", "")]));
     assert_eq!(played.look().await, []);

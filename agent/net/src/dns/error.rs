@@ -1,0 +1,38 @@
+//! Why a name has no address.
+
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use thiserror::Error;
+
+/// A name that has no address, for now. It has no source: its text is all that there is to tell.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the name {name} cannot be resolved: {reason}")]
+pub struct NameError {
+    /// The name.
+    pub(super) name: String,
+    /// What is wrong, in words.
+    pub(super) reason: String,
+    pub(super) is_not_there: bool,
+}
+
+impl NameError {
+    /// Whether a name server has said that the name has no address, not that it cannot tell.
+    pub fn is_not_there(&self) -> bool {
+        self.is_not_there
+    }
+
+    pub(super) fn new(name: &str, error: &NetError) -> NameError {
+        let is_not_there = matches!(error, NetError::Dns(DnsError::NoRecordsFound(_)));
+        let reason = match error {
+            NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
+                "the name server says that there is no such name".to_owned()
+            }
+            NetError::Dns(DnsError::NoRecordsFound(_)) => "the name server has no address of it".to_owned(),
+            NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers {code}"),
+            NetError::Timeout => "no name server answers".to_owned(),
+            NetError::NoConnections => "no name server can be reached".to_owned(),
+            other => other.to_string(),
+        };
+        NameError { name: name.to_owned(), reason, is_not_there }
+    }
+}

@@ -1,0 +1,6 @@
+//! The keysets that every cluster has, by the ids that kOps gives them.
+
+/// Id of the keyset that signs Kubernetes' certificates.
+pub const KUBERNETES_CA: &str = "kubernetes-ca";
+/// Id of the keyset that signs the certificates by which control planes register with a discovery service.
+pub const DISCOVERY_CA: &str = "discovery-ca";
