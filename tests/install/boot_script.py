@@ -240,6 +240,22 @@ def pauses_grow_to_a_minute():
             shutil.rmtree(folder / "late")
 
 
+def what_is_written_gets_its_labels():
+    """Where there is SELinux, and before the agent runs, whose own label is among them. A policy that fails costs no node."""
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        for name, fails in [("labels", False), ("fails", True)]:
+            programs = programs_without(folder / name, "restorecon", "systemctl")
+            (programs / "restorecon").write_text(f'#!/bin/sh\necho "restorecon $*" >>/opt/called\nls "$4" "$5" "$3/bin/kops-agent" "$3/conf/kube_env.yaml" >/dev/null && {str(not fails).lower()}\n')
+            (programs / "restorecon").chmod(0o755)
+            machine = Machine(folder / f"machine-{name}", programs)
+            output = machine.boots(of(folder, mirror.url, more=["--env", "no_proxy=localhost"]), "dash")
+            labelled, called = machine.called.splitlines()[:2]
+            assert labelled == "restorecon -R -i /opt/kops /etc/environment /etc/systemd/system.conf.d", machine.called
+            assert called.startswith("/opt/kops/bin/kops-agent --install-systemd-unit "), machine.called
+            assert ("restorecon failed: restorecon -R -v /opt/kops tells why" in output) == fails, output
+
+
 def proxies_are_kept_for_later_boots():
     with scene() as folder:
         mirror = Mirror(folder / "release")
@@ -311,6 +327,7 @@ TESTS = [
     downloads_go_by_the_proxy,
     a_mirror_may_redirect,
     pauses_grow_to_a_minute,
+    what_is_written_gets_its_labels,
     proxies_are_kept_for_later_boots,
     proxies_of_the_image_reach_units_without_their_quotes,
 ]
