@@ -184,6 +184,11 @@ else
     say "installed $program"
 fi
 
+# What is made has the label of its folder, and SELinux's policy has others for programs below /opt.
+if command -v restorecon >/dev/null 2>&1; then
+    restorecon -R -i "$install" /etc/environment /etc/systemd/system.conf.d || say "restorecon failed: restorecon -R -v $install tells why"
+fi
+
 say "installing its unit, which makes this machine a node: journalctl -fu kops-configuration"
 cd "$install/bin"
 exec "$program" --install-systemd-unit --conf="$conf" --v=@VERBOSITY@

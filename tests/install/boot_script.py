@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 
-from scenes import CONF, endless, KOPS, Machine, Mirror, of, PROGRAM, programs_without, scene, silent, slow, user_data
+from scenes import certificate, CONF, endless, KOPS, Machine, Mirror, of, PROGRAM, programs_without, scene, silent, slow, user_data
 
 
 def a_machine_becomes_a_node_and_downloads_once():
@@ -185,6 +185,77 @@ def a_machine_with_wget_only_or_without_xz_will_do():
             assert mirror.asked == [f"/binaries/kops/{KOPS}/linux/amd64/nodeup{suffix}"], mirror.asked
 
 
+def downloads_go_by_the_proxy():
+    """By it alone names are found: that of the mirror is nobody's."""
+    with scene() as folder:
+        name = "mirror.example.com"
+        tls = Mirror(folder / "release", certificate=certificate(folder / "pem", name))
+        proxy = Mirror(folder / "release", behind=tls)
+        at = f"/binaries/kops/{KOPS}/linux/amd64/nodeup.xz"
+        for missing in [(), ("curl",)]:
+            programs = programs_without(folder / f"without-{'-'.join(missing)}", "systemctl", *missing)
+            for scheme, of_proxy, of_mirror in [("http", [f"http://{name}{at}"], []), ("https", [f"{name}:443"], [at])]:
+                machine = Machine(folder / f"{scheme}-{'-'.join(missing)}", programs)
+                with (machine.folder / "etc/ssl/certs/ca-certificates.crt").open("a") as authorities:
+                    authorities.write((folder / "pem.crt").read_text())
+                machine.boots(of(folder, f"{scheme}://{name}", more=["--env", f"{scheme}_proxy={proxy.url}"]), "dash")
+                assert "--install-systemd-unit" in machine.called
+                assert (proxy.asked, tls.asked) == (of_proxy, of_mirror), (missing, proxy.asked, tls.asked)
+                proxy.asked.clear()
+                tls.asked.clear()
+
+
+def a_mirror_may_redirect():
+    """As a release that was published on GitHub: to another server, which gives what its name does not tell, with a query."""
+    with scene() as folder:
+        (folder / "elsewhere").mkdir()
+        shutil.copy(folder / f"release/binaries/kops/{KOPS}/linux/amd64/nodeup.xz", folder / "elsewhere/4711")
+        elsewhere = Mirror(folder / "elsewhere")
+        query = "/4711?sp=r&sig=a%2Bb%3D&response-content-disposition=attachment%3B%20filename%3Dnodeup.xz"
+        there = f"HTTP/1.1 302 Found\r\nlocation: {elsewhere.url}{query}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        mirror = Mirror(folder, instead=lambda answer: answer.write(there.encode()))
+        for missing in [(), ("curl",)]:
+            machine = Machine(folder / f"machine-{'-'.join(missing)}", programs_without(folder / f"without-{'-'.join(missing)}", *missing))
+            machine.boots(of(folder, mirror.url), "dash")
+            assert "--install-systemd-unit" in machine.called
+            assert (machine.folder / "opt/kops/bin/kops-agent").read_text() == PROGRAM
+            assert (len(mirror.asked), elsewhere.asked) == (1, [query]), (missing, mirror.asked, elsewhere.asked)
+            mirror.asked.clear()
+            elsewhere.asked.clear()
+
+
+def pauses_grow_to_a_minute():
+    """No time passes here: what the script pauses with writes down for how long, and the mirror has the program after the seventh pause."""
+    with scene() as folder:
+        mirror = Mirror(folder / "late")
+        programs = programs_without(folder / "programs", "sleep")
+        (programs / "sleep").write_text(f'#!/bin/sh\necho "$*" >>/opt/slept\n[ "$(wc -l </opt/slept)" -lt 7 ] || cp -r {folder}/release {folder}/late\n')
+        (programs / "sleep").chmod(0o755)
+        for shell in ["dash", "bash"]:
+            machine = Machine(folder / shell, programs)
+            output = machine.boots(of(folder, mirror.url), shell)
+            assert "--install-systemd-unit" in machine.called
+            assert machine.read("opt/slept").split() == "2 4 8 16 32 60 60".split(), machine.read("opt/slept")
+            assert output.count("no mirror has delivered kops-agent; trying again in") == 7, output
+            shutil.rmtree(folder / "late")
+
+
+def what_is_written_gets_its_labels():
+    """Where there is SELinux, and before the agent runs, whose own label is among them. A policy that fails costs no node."""
+    with scene() as folder:
+        mirror = Mirror(folder / "release")
+        for name, fails in [("labels", False), ("fails", True)]:
+            programs = programs_without(folder / name, "restorecon", "systemctl")
+            (programs / "restorecon").write_text(f'#!/bin/sh\necho "restorecon $*" >>/opt/called\nls "$4" "$5" "$3/bin/kops-agent" "$3/conf/kube_env.yaml" >/dev/null && {str(not fails).lower()}\n')
+            (programs / "restorecon").chmod(0o755)
+            machine = Machine(folder / f"machine-{name}", programs)
+            output = machine.boots(of(folder, mirror.url, more=["--env", "no_proxy=localhost"]), "dash")
+            labelled, called = machine.called.splitlines()[:2]
+            assert labelled == "restorecon -R -i /opt/kops /etc/environment /etc/systemd/system.conf.d", machine.called
+            assert called.startswith("/opt/kops/bin/kops-agent --install-systemd-unit "), machine.called
+            assert ("restorecon failed: restorecon -R -v /opt/kops tells why" in output) == fails, output
+
+
 def proxies_are_kept_for_later_boots():
     with scene() as folder:
         mirror = Mirror(folder / "release")
@@ -253,6 +324,10 @@ TESTS = [
     nothing_is_unpacked_whose_sum_is_not_known,
     what_has_been_published_will_do,
     a_machine_with_wget_only_or_without_xz_will_do,
+    downloads_go_by_the_proxy,
+    a_mirror_may_redirect,
+    pauses_grow_to_a_minute,
+    what_is_written_gets_its_labels,
     proxies_are_kept_for_later_boots,
     proxies_of_the_image_reach_units_without_their_quotes,
 ]

@@ -8,6 +8,9 @@ import hashlib
 import http.server
 import os
 import pathlib
+import select
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -30,13 +33,18 @@ PROGRAM = """#!/bin/sh
 
 
 class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder on loopback, and remembers what it was asked for."""
+    """Serves a folder on loopback, and remembers what it was asked for. It is a proxy, too, with the folder for all the world's http, and
+    what is `behind` it for all https; with a `certificate` it speaks TLS itself."""
 
     daemon_threads = True
 
-    def __init__(self, folder, spoil=lambda path, content: content, instead=None):
-        self.folder, self.spoil, self.instead, self.asked = folder, spoil, instead, []
+    def __init__(self, folder, spoil=lambda path, content: content, instead=None, behind=None, certificate=None):
+        self.folder, self.spoil, self.instead, self.behind, self.asked = folder, spoil, instead, behind, []
         super().__init__(("127.0.0.1", 0), Handler)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -51,7 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.server.instead(self.wfile)
             return
-        file = self.server.folder / urllib.parse.unquote(self.path).lstrip("/")
+        file = self.server.folder / urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).lstrip("/")
         if not file.is_file():
             self.send_error(404)
             return
@@ -61,8 +69,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
+    def do_CONNECT(self):
+        self.server.asked.append(self.path)
+        self.send_response(200)
+        self.end_headers()
+        with socket.create_connection(self.server.behind.server_address) as other, contextlib.suppress(OSError):
+            relay(self.connection, other)
+
     def log_message(self, *_):
         pass
+
+
+def relay(one, other):
+    """What each sends goes to the other, until one has ended."""
+    while True:
+        for ready in select.select([one, other], [], [])[0]:
+            sent = ready.recv(65536)
+            if not sent:
+                return
+            (other if ready is one else one).sendall(sent)
 
 
 def silent(_):
@@ -131,6 +156,13 @@ class Machine:
 
     def read(self, path):
         return (self.folder / path).read_text()
+
+
+def certificate(file, name):
+    """Writes a key and the certificate of a server of this name, which is its own authority."""
+    ran("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 1, "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-keyout", file, "-out", f"{file}.crt")
+    file.write_text(file.read_text() + pathlib.Path(f"{file}.crt").read_text())
+    return file
 
 
 def programs_without(folder, *missing):

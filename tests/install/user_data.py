@@ -292,6 +292,8 @@ def what_is_wrong_is_refused():
             (1, [*conf, *mirror, *sums, "--env", "a b=SECRET"], "NAME=VALUE"),
             (1, [*conf, *mirror, *sums, "--env", "SECRET"], "NAME=VALUE"),
             (1, [*conf, *mirror, *sums, "--env", "OS_PASSWORD=SECRET\nSECRET"], "--env OS_PASSWORD: NAME=VALUE on one line"),
+            (1, [*conf, *mirror, *sums, "--env", "HTTP_PROXY=http://SECRET@p"], "Say --env http_proxy=VALUE"),
+            (1, [*conf, *mirror, *sums, "--env", "https_proxy=http://p", "--env", "HTTPS_PROXY=http://p", "--env", "NO_PROXY=a"], "Say --env no_proxy=VALUE"),
             (1, [*conf, *mirror, "--release", folder], "no folder of packaging/release"),
             (1, ["--conf", folder / "none", *mirror, *sums], "cannot be read"),
             (1, ["--conf", folder / "ends", *mirror, *sums], "which ends it in the script"),
@@ -299,6 +301,8 @@ def what_is_wrong_is_refused():
         ]:
             said = user_data(*arguments, fails=code)
             assert message in said and "SECRET" not in said, (arguments, said)
+        both = ["--env", "HTTPS_PROXY=http://p", "--env", "https_proxy=http://p"]
+        assert "keep HTTPS_PROXY" in user_data(*conf, *mirror, *sums, *both)
         # It is one before the path only.
         assert "http://m/kops@1/" in user_data(*conf, *sums, "--mirror", "http://m/kops@1")
 
