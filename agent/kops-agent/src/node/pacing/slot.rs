@@ -33,6 +33,8 @@ const LONGEST_TOLD: usize = 400;
 /// For how long a slot is tried to be let go: the API server may be about to start again. After that it ends by itself.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
+/// What answers 404.
+const GIVES_NONE: &str = "kOps' own kops-controller or an older one of kops-agent, which give none";
 
 /// A slot that this node has. Dropped, it is not renewed any more and ends by itself.
 pub(super) struct Slot {
@@ -69,17 +71,13 @@ pub(super) async fn take(
                 known.nothing();
                 format!("this cluster gives none: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
             }
-            Err(NoAnswer::NotServed) => {
-                log::info!(
-                    "{restarted} is restarted without a slot: kOps' own kops-controller or an older one of kops-agent, which \
-                     give none, answers here"
-                );
-                return Ok(None);
-            }
-            Err(NoAnswer::Unknown(why)) => {
-                known.nothing();
-                why
-            }
+            Err(no_answer) => match known.waits_after(no_answer, pacing.is_asked_for) {
+                Some(why) => why,
+                None => {
+                    log::info!("{restarted} is restarted without a slot: {GIVES_NONE}, answers here");
+                    return Ok(None);
+                }
+            },
         };
         let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
@@ -123,6 +121,18 @@ impl Known {
 
     fn nothing(&mut self) {
         self.unknown.get_or_insert_with(Instant::now);
+    }
+
+    /// Why a run waits that is not answered; `None` where it goes on at once, because the cluster has no slots.
+    fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
+        let why = match no_answer {
+            // Of several servers that with slots may be the one that is down.
+            NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
+            NoAnswer::NotServed => format!("{GIVES_NONE}, answers, and no server of kops-agent that gives slots"),
+            NoAnswer::Unknown(why) => why,
+        };
+        self.nothing();
+        Some(why)
     }
 
     /// Whether others were at work when it was known last, and may be still: their slots end that long after they were renewed.
@@ -237,6 +247,20 @@ mod tests {
         );
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
         assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
+    }
+
+    #[test]
+    fn where_a_cluster_has_no_slots_only_a_run_that_asks_for_one_waits() {
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::NotServed, false), None);
+        let why = known.waits_after(NoAnswer::NotServed, true);
+        assert!(why.is_some_and(|why| why.contains("kOps' own kops-controller")), "it was asked for");
+        assert!(known.is_unknown_for_long(true) && !known.is_busy());
+        known.others_have_all();
+        assert!(known.waits_after(NoAnswer::NotServed, false).is_some(), "another server knew of slots just now");
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::Unknown("a".into()), false).as_deref(), Some("a"));
+        assert!(known.is_unknown_for_long(true));
     }
 
     #[test]
