@@ -83,7 +83,7 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     node.write(HOSTS, &hosts);
 }
 
-/// A budget holds the pod back: the run ends after its time-out, and one that is stopped meanwhile at once. The node is as it was.
+/// A budget holds the pod back: the run ends after its time-out, and one that is stopped or killed meanwhile at once. The node is as it was.
 fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
     let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
@@ -104,11 +104,12 @@ fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
     assert_eq!(holder(cluster).as_deref(), Some(""), "the slot was not let go");
 
     is_stopped_while_it_drains(cluster, "TERM");
+    is_stopped_while_it_drains(cluster, "KILL");
     control_plane.until("the budget is gone", || kubectl(&["delete", "poddisruptionbudget", "example"]));
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A run that drains the node ends by a signal, and the node is uncordoned after that.
+/// A run that drains the node ends by a signal, and the node is uncordoned after that: no timer of this machine does it.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();
@@ -122,6 +123,9 @@ fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     node.until("the run has ended", || (node.show(DRAINING, "ActiveState") == "failed").then_some(()));
     node.run(&["systemctl", "reset-failed", DRAINING]);
     is_uncordoned(cluster);
+    node.until("nothing waits beside a run", || {
+        (node.show("kops-agent-uncordon.service", "ActiveState") == "inactive").then_some(())
+    });
 }
 
 fn is_uncordoned(cluster: &Cluster) {

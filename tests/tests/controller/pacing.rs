@@ -1,7 +1,9 @@
 //! Nodes that are about to restart what they are made of take turns by Leases of a real API server (`docs/pacing.md`).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use kops_agent_tests::ec2::Instance;
@@ -349,8 +351,10 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
         cluster.kubectl(&["cordon", node]);
         root
     };
-    let (left, operators) = (root("left"), root("operators"));
-    cluster.kubectl(&["annotate", "node", "left", "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
+    let (left, operators, at_work) = (root("left"), root("operators"), root("at-work"));
+    for node in ["left", "at-work"] {
+        cluster.kubectl(&["annotate", "node", node, "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
+    }
     let node = |name: &str| -> Value {
         serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
     };
@@ -362,4 +366,21 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
     assert_eq!(left["spec"].get("unschedulable"), None, "{left}");
     assert_eq!(left["metadata"]["annotations"].get("kops-agent/cordoned-since"), None);
     assert_eq!(operators["spec"]["unschedulable"], true);
+
+    // What a run that drains has beside it waits until that has ended, however it ends.
+    let run = File::create(at_work.join("var/lib/kops-agent/lock")).unwrap();
+    run.lock().unwrap();
+    let mut beside = plain_agent();
+    beside.args(["fleet", "tell", "--only-uncordon", "--root"]).arg(&at_work).stderr(Stdio::piped());
+    let mut beside = beside.spawn().unwrap();
+    let mut said = BufReader::new(beside.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains("waiting for another run")), "it does not wait");
+    assert_eq!(node("at-work")["spec"]["unschedulable"], true);
+    drop(run);
+    assert!(said.any(|line| line.contains("was left cordoned by a run that was interrupted")));
+    assert!(beside.wait().unwrap().success());
+    let uncordoned = node("at-work");
+    assert_eq!(uncordoned["spec"].get("unschedulable"), None, "{uncordoned}");
+    let conditions = uncordoned["status"]["conditions"].as_array();
+    assert!(conditions.is_none_or(Vec::is_empty), "it has told how a machine is: {uncordoned}");
 }
