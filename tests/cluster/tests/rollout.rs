@@ -110,7 +110,8 @@ fn guard(cluster: &Cluster) {
     });
 }
 
-/// A run that drains the worker comes as far as the budget lets it, and is killed there: its slot and its cordon stay for now.
+/// A run that drains the worker comes as far as the budget lets it, and is killed there: its slot stays for now, and what runs beside
+/// it takes its cordon back.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
     let before = kubelet_runs_since(batch);
     batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());
@@ -121,14 +122,17 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
     };
     batch.machine.until("all but guarded pods have left", || pods("hello").is_empty().then_some(()));
     assert!(!pods("guarded").is_empty(), "there is nothing for the budget to keep");
+    let node = cluster.get("node", batch.id).unwrap();
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert!(node["metadata"]["annotations"][CORDONED_SINCE].is_string(), "{node:#}");
     batch.machine.run(&["systemctl", "kill", "--signal=KILL", BY_HAND]);
     batch.machine.until("the run has ended", || {
         (batch.machine.show(BY_HAND, "ActiveState") == "failed").then_some(())
     });
     batch.machine.run(&["systemctl", "reset-failed", BY_HAND]);
-    let node = cluster.get("node", batch.id).unwrap();
-    assert_eq!(node["spec"]["unschedulable"], true);
-    assert!(node["metadata"]["annotations"][CORDONED_SINCE].is_string(), "{node:#}");
+    cluster.until("its cordon is taken back", "node", batch.id, |node| {
+        node["spec"]["unschedulable"].is_null() && node["metadata"]["annotations"][CORDONED_SINCE].is_null()
+    });
     let states = witness.states(GUARDED);
     assert_eq!(states.holders(BATCH), [batch.id]);
     assert_eq!(states.fewest_pods(), Some(GUARDED), "a pod has left against its budget");

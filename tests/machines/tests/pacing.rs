@@ -1,6 +1,6 @@
 //! A node that works is changed in its turn: it waits while another has its group's slot, and is drained and uncordoned.
 
-use crate::cluster::{CONTROL_PLANE_ADDRESS, Cluster, NODE_NAME};
+use crate::cluster::{AGENT, BOOT_CONFIG, CONTROL_PLANE_ADDRESS, Cluster, NODE_NAME};
 use crate::{READY, node_has, restarted, running_since};
 use kops_agent_machines::machine::Machine;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
@@ -8,6 +8,11 @@ use kops_agent_tests::example_store::{CLUSTER, NODES};
 const HOSTS: &str = "/etc/hosts";
 /// The instance group of this cluster does not have its own name among its labels.
 const GROUP: &str = "without-group";
+/// A run that is stopped while it drains the node.
+const DRAINING: &str = "draining.service";
+/// What no eviction of the pod is allowed by.
+const BUDGET: &str = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: example\nspec:\n  minAvailable: 1\n  \
+                      selector:\n    matchLabels: {app: example}\n";
 
 #[track_caller]
 fn has(text: &str, parts: &[&str]) {
@@ -59,6 +64,8 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
 
     control_plane.write("/root/lease.yaml", &lease("\"\""));
     control_plane.until("the slot is free", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
+    what_does_not_leave_keeps_a_node_as_it_is(cluster);
+    assert_eq!(running_since(node), before, "something was restarted though pods are left");
     let ended = cluster.agent(node, "converge", &["--max-unavailable", "1", "--drain"]);
     assert_eq!(ended.code, Some(0), "{}", node.explain(&ended));
     let cordoned = format!("the Node {NODE_NAME} is cordoned");
@@ -70,13 +77,58 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     assert_eq!(restarted(&before, &running_since(node)), ["kubelet.service"]);
     node_has(cluster, NODE_NAME, "{.status.capacity.pods}", "43");
     node_has(cluster, NODE_NAME, READY, "True");
-    node_has(
-        cluster,
-        NODE_NAME,
-        "{.spec.unschedulable}{.metadata.annotations.kops-agent/cordoned-since}",
-        "",
-    );
+    is_uncordoned(cluster);
     assert_eq!(holder(cluster).as_deref(), Some(""), "the slot was not let go");
     cluster.control_plane.run(&["rm", "/root/lease.yaml"]);
     node.write(HOSTS, &hosts);
+}
+
+/// A budget holds the pod back: the run ends after its time-out, and one that is stopped or killed meanwhile at once. The node is as it was.
+fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
+    let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
+    control_plane.write("/root/budget.yaml", BUDGET);
+    control_plane.until("the pod is of the budget", || {
+        kubectl(&["apply", "--filename", "/root/budget.yaml"])?;
+        kubectl(&["label", "--overwrite", "pod", "example", "app=example"])
+    });
+    let short = ["--max-unavailable", "1", "--drain", "--drain-timeout", "8"];
+    let ended = cluster.agent(node, "converge", &short);
+    assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
+    let cordoned = format!("the Node {NODE_NAME} is cordoned");
+    let uncordoned = format!("the Node {NODE_NAME} is uncordoned");
+    let left = "default/example: Cannot evict pod as it would violate the pod's disruption budget";
+    let not_drained = "this node could not be drained, so nothing was changed";
+    has(&ended.stderr, &[&cordoned, not_drained, "after 8 seconds (--drain-timeout)", left, &uncordoned]);
+    is_uncordoned(cluster);
+    assert_eq!(holder(cluster).as_deref(), Some(""), "the slot was not let go");
+
+    is_stopped_while_it_drains(cluster, "TERM");
+    is_stopped_while_it_drains(cluster, "KILL");
+    control_plane.until("the budget is gone", || kubectl(&["delete", "poddisruptionbudget", "example"]));
+    control_plane.run(&["rm", "/root/budget.yaml"]);
+}
+
+/// A run that drains the node ends by a signal, and the node is uncordoned after that: no timer of this machine does it.
+fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
+    let node = &cluster.node;
+    let environment = cluster.environment();
+    let mut command = vec!["systemd-run", "--quiet", "--unit", DRAINING, "env"];
+    command.extend(environment.iter().map(String::as_str));
+    command.extend([AGENT, "converge", "--conf", BOOT_CONFIG, "--config-base", cluster.config_base()]);
+    command.extend(["--max-unavailable", "1", "--drain"]);
+    node.run(&command);
+    node_has(cluster, NODE_NAME, "{.spec.unschedulable}", "true");
+    node.run(&["systemctl", "kill", "--signal", signal, DRAINING]);
+    node.until("the run has ended", || (node.show(DRAINING, "ActiveState") == "failed").then_some(()));
+    node.run(&["systemctl", "reset-failed", DRAINING]);
+    is_uncordoned(cluster);
+    node.until("nothing waits beside a run", || {
+        (node.show("kops-agent-uncordon.service", "ActiveState") == "inactive").then_some(())
+    });
+}
+
+fn is_uncordoned(cluster: &Cluster) {
+    let cordon = "{.spec.unschedulable}{.metadata.annotations.kops-agent/cordoned-since}";
+    node_has(cluster, NODE_NAME, cordon, "");
 }

@@ -1,7 +1,9 @@
 //! Nodes that are about to restart what they are made of take turns by Leases of a real API server (`docs/pacing.md`).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use kops_agent_tests::ec2::Instance;
@@ -149,6 +151,9 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     scene.ask(1, "release", 1);
     assert_eq!(scene.acquire(2, 1).as_deref(), Some(first.as_str()));
 
+    for number in [3, 4] {
+        scene.world.cluster.report(&id(number));
+    }
     assert_eq!(scene.acquire(3, 5).as_deref(), Some("kops-agent-disruption.control-plane.0"));
     assert_eq!(scene.ask(4, "acquire", 5)["holders"][0]["node"], id(3), "never two control planes");
     scene.ask(3, "release", 5);
@@ -161,6 +166,65 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     ] {
         assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
     }
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
+    let scene = Scene::start();
+    let controller = scene.world.controller();
+    scene.is_labelled();
+    let cluster = &scene.world.cluster;
+    let lease = "kops-agent-disruption.control-plane.0";
+    #[track_caller]
+    fn is_held_back(answer: &Value, by: usize, why: &str) {
+        assert_eq!(
+            (&answer["granted"], &answer["notReady"][0]["node"]),
+            (&json!(false), &json!(id(by))),
+            "{answer}"
+        );
+        assert_eq!(
+            (answer["notReady"].as_array().unwrap().len(), answer.get("holders")),
+            (1, None),
+            "{answer}"
+        );
+        assert!(answer["notReady"][0]["why"].as_str().unwrap().contains(why), "{answer}");
+    }
+    // As one that has joined just now, and as one whose machine is off.
+    is_held_back(&scene.ask(3, "acquire", 1), 4, "has not told yet");
+    cluster.report(&id(4));
+    let off = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.", "lastTransitionTime": "2026-11-21T00:00:00Z"}]}});
+    let is_off = |number: usize| {
+        let (node, patch) = (id(number), off.to_string());
+        cluster.kubectl(&["patch", "node", &node, "--subresource=status", "--type=merge", "-p", &patch]);
+    };
+    is_off(4);
+    is_held_back(&scene.ask(3, "acquire", 5), 4, "NodeStatusUnknown: Kubelet stopped posting node status.");
+    assert!(!cluster.kubectl(&["-n", "kops-agent", "get", "leases", "-o", "name"]).contains("control-plane"));
+    assert!(scene.acquire(1, 1).is_some(), "workers go on");
+
+    // It is put right itself, whatever it is, and is what the others wait for meanwhile.
+    cluster.report(&id(3));
+    assert_eq!(scene.acquire(4, 1).as_deref(), Some(lease));
+    assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));
+    scene.ask(4, "release", 1);
+    cluster.report(&id(4));
+    assert_eq!(scene.acquire(3, 1).as_deref(), Some(lease));
+    // What has begun goes on, and a run that begins anew does not, though its slot is left.
+    is_off(4);
+    assert_eq!(scene.ask(3, "renew", 1)["granted"], true);
+    is_held_back(&scene.ask(3, "acquire", 1), 4, "NodeStatusUnknown");
+    assert!(controller.get("/metrics").contains(r#"reason="ControlPlaneNotReady"} 3"#));
+
+    // That they cannot be listed says of none that it is well.
+    let rules = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]});
+    cluster.kubectl(&["patch", "clusterrole", "kops-controller", "--type=merge", "-p", &rules.to_string()]);
+    eventually("the right is gone", || {
+        let (status, told) =
+            scene.ask_by(&scene.kubelet(3), &json!({"action": "acquire", "maxUnavailable": 1}));
+        status == 500 && told.contains("listing the Nodes of control planes") && told.contains("forbidden")
+    });
 }
 
 #[test]
@@ -287,8 +351,10 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
         cluster.kubectl(&["cordon", node]);
         root
     };
-    let (left, operators) = (root("left"), root("operators"));
-    cluster.kubectl(&["annotate", "node", "left", "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
+    let (left, operators, at_work) = (root("left"), root("operators"), root("at-work"));
+    for node in ["left", "at-work"] {
+        cluster.kubectl(&["annotate", "node", node, "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
+    }
     let node = |name: &str| -> Value {
         serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
     };
@@ -300,4 +366,21 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
     assert_eq!(left["spec"].get("unschedulable"), None, "{left}");
     assert_eq!(left["metadata"]["annotations"].get("kops-agent/cordoned-since"), None);
     assert_eq!(operators["spec"]["unschedulable"], true);
+
+    // What a run that drains has beside it waits until that has ended, however it ends.
+    let run = File::create(at_work.join("var/lib/kops-agent/lock")).unwrap();
+    run.lock().unwrap();
+    let mut beside = plain_agent();
+    beside.args(["fleet", "tell", "--only-uncordon", "--root"]).arg(&at_work).stderr(Stdio::piped());
+    let mut beside = beside.spawn().unwrap();
+    let mut said = BufReader::new(beside.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains("waiting for another run")), "it does not wait");
+    assert_eq!(node("at-work")["spec"]["unschedulable"], true);
+    drop(run);
+    assert!(said.any(|line| line.contains("was left cordoned by a run that was interrupted")));
+    assert!(beside.wait().unwrap().success());
+    let uncordoned = node("at-work");
+    assert_eq!(uncordoned["spec"].get("unschedulable"), None, "{uncordoned}");
+    let conditions = uncordoned["status"]["conditions"].as_array();
+    assert!(conditions.is_none_or(Vec::is_empty), "it has told how a machine is: {uncordoned}");
 }

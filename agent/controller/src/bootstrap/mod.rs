@@ -8,6 +8,7 @@ mod audit;
 mod call_back;
 mod clients;
 pub mod connections;
+mod control_planes;
 mod derived_configs;
 mod descriptors;
 mod grants;

@@ -12,9 +12,11 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotHolder, SlotRequest};
+use kops_agent_plan::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotHolder, SlotRequest};
 use kops_agent_plan::pacing::slots::{Decision, LEASE_SECONDS, LONGEST_HELD, Slot, decide};
-use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE, budget, group_of, lease_name, number_of};
+use kops_agent_plan::pacing::{
+    CONTROL_PLANE, GROUP_LABEL, NAMESPACE, budget, group_of, lease_name, number_of,
+};
 use kube::Error;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use tokio::time::{Instant, timeout};
@@ -22,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use super::super::lease::{Seen, holder};
 use super::super::node_api::Nodes;
 use super::audit::Record;
+use super::control_planes::not_ready_beside;
 use super::rate::{Allowance, Allowances};
 use super::renewal::Renewal;
 use crate::list_pages;
@@ -107,6 +110,12 @@ impl Slots {
                     }
                 }
                 Decision::Hold { number, acquired, held_before } => {
+                    if request.action == SlotAction::Acquire && group == CONTROL_PLANE {
+                        answer.not_ready = self.not_ready_beside(node).await?;
+                        if !answer.not_ready.is_empty() {
+                            return Ok(answer);
+                        }
+                    }
                     let before = lease(number);
                     let held = held(before.cloned(), &group, number, node, acquired, held_before, now);
                     let renews = before.is_some_and(|before| holder(before) == node);
@@ -137,6 +146,13 @@ impl Slots {
             );
             Refusal::unavailable("NodeNotLabelled", problem)
         })
+    }
+
+    /// The other control planes that are not well. A Lease is written only if it is still the one that was read before this: so none
+    /// of them has had a slot in between.
+    async fn not_ready_beside(&self, node: &str) -> Result<Vec<NotReady>, Refusal> {
+        let asked = not_ready_beside(&self.nodes, node);
+        in_time("listing the Nodes of control planes", FORBIDDEN, asked).await?
     }
 
     async fn list(&self, group: &str) -> Result<Vec<Lease>, Refusal> {
@@ -252,6 +268,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
         (SlotAction::Release, _) => ("Released", true),
         (_, true) => ("Granted", true),
         _ if !answer.not_set_up.is_empty() => (NOT_SET_UP, false),
+        _ if !answer.not_ready.is_empty() => ("ControlPlaneNotReady", false),
         _ if !answer.not_before.is_empty() => ("HeldTooLong", false),
         (SlotAction::Renew, false) => ("HasNone", false),
         (SlotAction::Acquire, false) => ("NoSlotFree", false),

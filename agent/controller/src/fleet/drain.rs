@@ -54,6 +54,15 @@ impl OwnNode {
         Ok(is_patched || before.is_of_a_run)
     }
 
+    /// Whether a run has cordoned it.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {
+        let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
+        Ok(Cordon::of(&node).is_of_a_run)
+    }
+
     /// Uncordons it, if a run has cordoned it; whether one had.
     ///
     /// # Errors

@@ -26,4 +26,8 @@ pub struct FleetTellArgs {
     /// For how many seconds to try again while kubelet has not registered this machine, or the API server does not answer.
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 0)]
     pub timeout: u64,
+    /// Tell nothing. Wait until no run is at work on this machine, and uncordon the node if one has left it cordoned: what a run that
+    /// drains has systemd do beside it.
+    #[arg(long, hide = true)]
+    pub only_uncordon: bool,
 }

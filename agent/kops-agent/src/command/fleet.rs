@@ -8,7 +8,7 @@ use kops_agent_controller::fleet;
 use crate::cli::{FleetCommand, FleetTellArgs};
 use crate::exit;
 use crate::node::condition::{self, Compared};
-use crate::node::machine;
+use crate::node::{machine, pacing};
 
 /// Between two tries. It is short because `reset` takes away what the next one needs, and that is how the wait ends then.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -17,6 +17,11 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
     match command {
         FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
+        FleetCommand::Tell(args) if args.only_uncordon => {
+            machine::must_exist(&args.root)?;
+            Box::pin(pacing::uncordon_once_alone(&args.root, Duration::from_secs(args.timeout))).await?;
+            Ok(exit::CONVERGED)
+        }
         FleetCommand::Tell(args) => Box::pin(tell(args)).await,
     }
 }

@@ -15,7 +15,6 @@ use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_process::output::error_text;
-use kops_agent_process::program;
 
 use super::{machine, pacing};
 
@@ -117,10 +116,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
 /// Has systemd run this program once more, as a unit that no other waits for. Where that runs already, it reads what is told at its
 /// next try.
 fn tell_apart(root: &Path) -> Result<()> {
-    let program = program::path().context("finding the path of this program")?;
-    let program = program.to_str().context("the path of this program is no text")?;
-    let command = [program, "fleet", "tell", "--timeout", TELL_TIMEOUT];
-    Ok(machine::open(root)?.run_apart(UNIT, &command)?)
+    machine::run_apart(&machine::open(root)?, UNIT, &["fleet", "tell", "--timeout", TELL_TIMEOUT])
 }
 
 /// What a record says of a node.

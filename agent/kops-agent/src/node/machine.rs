@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Host, Lock, Record};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::output::error_text;
+use kops_agent_process::program;
 use kops_agent_process::service_manager;
 
 use super::remote;
@@ -82,6 +83,17 @@ pub fn open(root: &Path) -> Result<Host> {
     } else {
         Host::scratch(root)?
     })
+}
+
+/// Has systemd run this program once more, apart from this run, as a unit that no other waits for. Where that unit runs already, it
+/// goes on.
+///
+/// # Errors
+/// systemd refuses.
+pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
+    let program = program::path().context("finding the path of this program")?;
+    let program = program.to_str().context("the path of this program is no text")?;
+    Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 
 /// Keeps other runs away from the machine.

@@ -58,11 +58,11 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
                 log::warn!("certificates are renewed without a slot: {}", error_text(&error));
                 None
             }
-            Some(NotPaced::NoSlot { .. }) if ends_soon(host)? => {
+            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. }) if ends_soon(host)? => {
                 log::warn!("certificates end soon, and are renewed without a slot: {}", error_text(&error));
                 None
             }
-            Some(NotPaced::NoSlot { .. } | NotPaced::NotDrained(_)) => {
+            Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. } | NotPaced::NotDrained(_)) => {
                 log::warn!(
                     "the certificates that are due to be renewed are kept for now: {}",
                     error_text(&error)

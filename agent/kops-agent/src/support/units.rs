@@ -11,7 +11,7 @@ use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
 /// The agent's own.
-pub const OF_AGENT: [&str; 9] = [
+pub const OF_AGENT: [&str; 10] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
@@ -20,6 +20,7 @@ pub const OF_AGENT: [&str; 9] = [
     "kops-agent-controller.service",
     "kops-agent-addons.service",
     "kops-agent-fleet-tell.service",
+    "kops-agent-uncordon.service",
     // Of Ignition's form of packaging/cloud-init/user-data.
     "kops-agent-boot.service",
 ];

@@ -57,6 +57,9 @@ pub struct SlotAnswer {
     /// The slots that others have, where there is none for this node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<SlotHolder>,
+    /// The other control planes that are not well, where a control plane gets none for that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_ready: Vec<NotReady>,
     /// Before this time (RFC 3339) the node gets none, because it has had one for too long; empty where that is not so.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
@@ -75,6 +78,16 @@ pub struct SlotHolder {
     pub lease: String,
     /// Since when, in RFC 3339.
     pub since: String,
+}
+
+/// A Node that is not Ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NotReady {
+    /// The Node.
+    pub node: String,
+    /// Why, and since when, in its own words.
+    pub why: String,
 }
 
 #[cfg(test)]

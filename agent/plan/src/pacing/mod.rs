@@ -32,7 +32,7 @@ pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
 pub const CONTROL_PLANE: &str = "control-plane";
 
 /// Kubernetes' label of a control plane, which a kubelet may not set itself (the admission plugin NodeRestriction).
-const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 /// The labels of Nodes that kops-controller has labelled and that are no control planes, which a kubelet may not set either.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
 /// What all Nodes are one group of that have a role and no label of an instance group: kOps gives that label where the instance

@@ -6,15 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kops_agent_controller::fleet::{OwnNode, Remaining};
+use kops_agent_host::Host;
+use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 use tokio::time::sleep;
 
+use super::super::machine;
 use super::not_paced::NotPaced;
 
 /// Between two looks at the pods that are still there, as kubectl's drain pauses after a 429.
 const PAUSE: Duration = Duration::from_secs(5);
 /// For how long it is tried to uncordon the Node: the API server may be about to start again.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
+/// The unit that uncordons the Node once this run has ended without that.
+const UNIT: &str = "kops-agent-uncordon.service";
+/// For how long that tries, in seconds: as long as what tells the cluster how the node is.
+const UNCORDONING_TIMEOUT: &str = "600";
 /// As many pods are named.
 const NAMED: usize = 5;
 
@@ -34,8 +41,13 @@ pub(super) struct Drained {
 }
 
 /// Cordons the Node of this kubeconfig and evicts its pods. What does not leave in time has it uncordoned again.
-pub(super) async fn drain(kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
+pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
     let node = OwnNode::of(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
+    // Before the Node is cordoned, since this run may be killed at any instant.
+    let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
+    if let Err(error) = machine::run_apart(host, UNIT, &arguments) {
+        log::warn!("if this run is killed the Node {} stays cordoned: {}", node.name, error_text(&error));
+    }
     let cordoned = node.cordon().await;
     let is_ours = cordoned
         .map_err(|error| NotPaced::NotDrained(format!("cordoning the Node {}: {error}", node.name)))?;

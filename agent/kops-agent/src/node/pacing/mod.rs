@@ -3,13 +3,14 @@
 //! a run that restarts nothing of that (`docs/pacing.md`).
 //!
 //! Which changes these are is decided in `kops_agent_plan::pacing`. A run that is killed leaves a slot that ends by itself, and a
-//! cordon that the next run or `fleet tell` takes back.
+//! cordon that what systemd runs beside it takes back, or else the next run or `fleet tell`.
 
 mod drain;
 mod not_paced;
 mod slot;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kops_agent_controller::fleet::OwnNode;
@@ -17,6 +18,7 @@ use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::pacing::{restarted, shown_group};
 use kops_agent_process::output::error_text;
+use tokio::time::sleep;
 
 use super::decide::Decision;
 use super::machine;
@@ -25,6 +27,9 @@ use drain::Drained;
 use slot::Slot;
 
 pub use not_paced::NotPaced;
+
+/// Between two tries to uncordon what a run has left.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether a run ended because a change was not begun that would have disrupted a working node.
 pub fn is_not_paced(error: &anyhow::Error) -> bool {
@@ -81,7 +86,7 @@ pub async fn begin(
     };
     let drained = match pacing.drain {
         None => None,
-        Some(timeout) => match drain::drain(&machine::kubeconfig(&options.root), timeout).await {
+        Some(timeout) => match drain::drain(host, &machine::kubeconfig(&options.root), timeout).await {
             Ok(drained) => Some(drained),
             Err(error) => {
                 if let Some(slot) = slot {
@@ -113,21 +118,51 @@ pub fn is_left_cordoned() -> bool {
 
 /// Uncordons the Node of this machine that a run has cordoned and did not come to uncordon. A run that is at work does so itself.
 pub async fn uncordon_left(root: &Path) {
-    let uncordoned = async {
-        let _lock = machine::open(root)?.lock()?;
-        let node = OwnNode::of(&machine::kubeconfig(root))?;
-        if node.uncordon().await? {
-            log::warn!(
-                "the Node {} was left cordoned by a run that was interrupted, and is uncordoned now",
-                node.name
-            );
-        }
-        anyhow::Ok(())
-    };
+    let uncordoned = async { uncordon(&machine::open(root)?, root).await };
     if let Err(error) = uncordoned.await {
         log::info!(
             "this node is cordoned by a run that is at work, or the next run uncordons it: {}",
             error_text(&error)
         );
     }
+}
+
+/// The same once no run is at work, however long that takes, and for this long again where the API server does not answer.
+///
+/// # Errors
+/// It does not answer in time, or this machine is no node.
+pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
+    let host = machine::open(root)?;
+    let mut since = None;
+    // `reset` has taken it away.
+    while machine::has_record(root) {
+        // It is let go at once: a run that begins now is not to find it taken.
+        drop(machine::lock(true, &host).await?);
+        let error = match uncordon(&host, root).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.downcast_ref() {
+            Some(kops_agent_host::Error::Locked { .. }) => since = None,
+            _ if since.get_or_insert_with(Instant::now).elapsed() >= timeout => return Err(error),
+            _ => log::debug!("trying again: {}", error_text(&error)),
+        }
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+async fn uncordon(host: &Host, root: &Path) -> Result<()> {
+    let node = OwnNode::of(&machine::kubeconfig(root))?;
+    if !node.is_cordoned_by_a_run().await? {
+        return Ok(());
+    }
+    let _lock = host.lock()?;
+    if node.uncordon().await? {
+        log::warn!(
+            "the Node {} was left cordoned by a run that was interrupted, and is uncordoned now",
+            node.name
+        );
+    }
+    Ok(())
 }

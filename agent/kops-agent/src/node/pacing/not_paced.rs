@@ -18,6 +18,19 @@ pub enum NotPaced {
         /// Which nodes have them.
         why: String,
     },
+    /// Another control plane is not well.
+    #[error(
+        "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted on this one and nothing was \
+         changed: {why}; put that one right first, or delete its Node where its machine is gone for good"
+    )]
+    AnotherNotReady {
+        /// What was to be restarted.
+        restarted: String,
+        /// For how long it was waited.
+        seconds: u64,
+        /// Which one, and why.
+        why: String,
+    },
     /// Whether there is one could not be known.
     #[error(
         "it could not be known within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kops_agent_bootstrap_client::{KopsController, NoAnswer};
 use kops_agent_host::Host;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotRequest};
+use kops_agent_plan::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
 use kops_agent_plan::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
 use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
@@ -33,6 +33,8 @@ const LONGEST_TOLD: usize = 400;
 /// For how long a slot is tried to be let go: the API server may be about to start again. After that it ends by itself.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
+/// What answers 404.
+const GIVES_NONE: &str = "kOps' own kops-controller or an older one of kops-agent, which give none";
 
 /// A slot that this node has. Dropped, it is not renewed any more and ends by itself.
 pub(super) struct Slot {
@@ -62,24 +64,20 @@ pub(super) async fn take(
                 return Ok(Some(Slot::kept(controller.clone(), request)));
             }
             Ok(answer) if answer.not_set_up.is_empty() => {
-                known.others_have_all();
+                known.no_slot_is_free(&answer);
                 in_words(&answer)
             }
             Ok(answer) => {
                 known.nothing();
                 format!("this cluster gives none: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
             }
-            Err(NoAnswer::NotServed) => {
-                log::info!(
-                    "{restarted} is restarted without a slot: kOps' own kops-controller or an older one of kops-agent, which \
-                     give none, answers here"
-                );
-                return Ok(None);
-            }
-            Err(NoAnswer::Unknown(why)) => {
-                known.nothing();
-                why
-            }
+            Err(no_answer) => match known.waits_after(no_answer, pacing.is_asked_for) {
+                Some(why) => why,
+                None => {
+                    log::info!("{restarted} is restarted without a slot: {GIVES_NONE}, answers here");
+                    return Ok(None);
+                }
+            },
         };
         let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
@@ -92,9 +90,10 @@ pub(super) async fn take(
         }
         if is_last {
             let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
-            return Err(match known.is_busy() {
-                true => NotPaced::NoSlot { restarted, seconds, why },
-                false => NotPaced::Unknown { restarted, seconds, why },
+            return Err(match (known.is_busy(), known.another_is_not_ready) {
+                (true, true) => NotPaced::AnotherNotReady { restarted, seconds, why },
+                (true, false) => NotPaced::NoSlot { restarted, seconds, why },
+                (false, _) => NotPaced::Unknown { restarted, seconds, why },
             });
         }
         if told != why {
@@ -110,19 +109,36 @@ pub(super) async fn take(
 /// What a run that waits has been answered.
 #[derive(Debug, Default)]
 struct Known {
-    /// When others were last known to have all slots.
+    /// When there was last known to be none, because of others.
     busy: Option<Instant>,
     /// Since when nothing is known.
     unknown: Option<Instant>,
+    /// Whether it was another control plane that is not well.
+    another_is_not_ready: bool,
 }
 
 impl Known {
-    fn others_have_all(&mut self) {
-        *self = Known { busy: Some(Instant::now()), unknown: None };
+    fn no_slot_is_free(&mut self, answer: &SlotAnswer) {
+        let another_is_not_ready = !answer.not_ready.is_empty();
+        *self = Known { busy: Some(Instant::now()), unknown: None, another_is_not_ready };
     }
 
     fn nothing(&mut self) {
         self.unknown.get_or_insert_with(Instant::now);
+    }
+
+    /// Why a run waits that is not answered; `None` where it goes on at once, because the cluster has no slots.
+    fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
+        let why = match no_answer {
+            // Of several servers that with slots may be the one that is down.
+            NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
+            NoAnswer::NotServed => {
+                format!("{GIVES_NONE}, answers, and no server of kops-agent that gives slots")
+            }
+            NoAnswer::Unknown(why) => why,
+        };
+        self.nothing();
+        Some(why)
     }
 
     /// Whether others were at work when it was known last, and may be still: their slots end that long after they were renewed.
@@ -140,6 +156,15 @@ impl Known {
 fn in_words(answer: &SlotAnswer) -> String {
     if !answer.not_before.is_empty() {
         return format!("this node has had one for too long, and gets none before {}", answer.not_before);
+    }
+    if !answer.not_ready.is_empty() {
+        let one = |other: &NotReady| format!("{} ({})", other.node, other.why);
+        let others: Vec<String> = answer.not_ready.iter().map(one).collect();
+        return format!(
+            "other control planes are not Ready, without which etcd may lose its quorum: {}; --max-unavailable 0 restarts this one \
+             all the same",
+            one_line(&others.join(", "), LONGEST_TOLD)
+        );
     }
     let one = |holder: &_| {
         let kops_agent_plan::pacing::message::SlotHolder { node, lease, since } = holder;
@@ -237,12 +262,39 @@ mod tests {
         );
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
         assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
+        let not_ready = |number: u32| NotReady { node: format!("i-{number}"), why: "a ".repeat(99) };
+        let unwell = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
+        let told = in_words(&unwell);
+        assert!(told.contains("not Ready") && told.contains("i-0 (a"), "{told}");
+        assert!(told.ends_with("--max-unavailable 0 restarts this one all the same"), "{told}");
+        let mut known = Known::default();
+        known.no_slot_is_free(&unwell);
+        assert!(known.is_busy() && known.another_is_not_ready);
+        known.no_slot_is_free(&busy);
+        assert!(known.is_busy() && !known.another_is_not_ready);
+    }
+
+    #[test]
+    fn where_a_cluster_has_no_slots_only_a_run_that_asks_for_one_waits() {
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::NotServed, false), None);
+        let why = known.waits_after(NoAnswer::NotServed, true);
+        assert!(why.is_some_and(|why| why.contains("kOps' own kops-controller")), "it was asked for");
+        assert!(known.is_unknown_for_long(true) && !known.is_busy());
+        known.no_slot_is_free(&SlotAnswer::default());
+        assert!(
+            known.waits_after(NoAnswer::NotServed, false).is_some(),
+            "another server knew of slots just now"
+        );
+        let mut known = Known::default();
+        assert_eq!(known.waits_after(NoAnswer::Unknown("a".into()), false).as_deref(), Some("a"));
+        assert!(known.is_unknown_for_long(true));
     }
 
     #[test]
     fn what_others_do_is_not_forgotten_because_nothing_answers() {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
-        let known = |busy, unknown| Known { busy, unknown };
+        let known = |busy, unknown| Known { busy, unknown, ..Known::default() };
         assert!(!known(None, ago(10)).is_unknown_for_long(false), "an API server may be starting");
         assert!(known(None, ago(10)).is_unknown_for_long(true), "there is no more time");
         assert!(known(None, ago(91)).is_unknown_for_long(false));

@@ -1,0 +1,78 @@
+//! The other control planes of one that asks for a slot. Leases tell only of runs: of a machine that is off, or that a change has
+//! left broken, the slot is free minutes later, and the next restart would take etcd's quorum.
+
+use kops_agent_plan::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_plan::pacing::message::NotReady;
+use kops_agent_process::output::one_line;
+use kube::Error;
+use kube::api::ListParams;
+
+use super::super::node_api::{NodeObject, Nodes, READY};
+use crate::list_pages;
+
+/// What is told of the words of one Node, in characters.
+const LONGEST_TOLD: usize = 200;
+
+/// The control planes beside this one that are not Ready. One that has said nothing yet is none that is well.
+///
+/// # Errors
+/// The API server cannot be asked, or refuses it.
+pub(super) async fn not_ready_beside(nodes: &Nodes, asker: &str) -> Result<Vec<NotReady>, Error> {
+    let api = nodes.api();
+    let ask = |page: ListParams| {
+        let api = api.clone();
+        async move { api.list(&page).await }
+    };
+    let selected = ListParams::default().labels(CONTROL_PLANE_LABEL);
+    let all = list_pages::all(selected, ask, |node| not_ready(&node)).await?;
+    Ok(all.into_iter().flatten().filter(|other| other.node != asker).collect())
+}
+
+/// Why a Node is not Ready; `None` where it is.
+fn not_ready(node: &NodeObject) -> Option<NotReady> {
+    let why = match node.status.as_ref().and_then(|status| status.condition(READY)) {
+        Some(ready) if ready.status == "True" => return None,
+        Some(ready) => {
+            let since = ready.last_transition_time.as_deref().unwrap_or("some time");
+            format!("since {since}: {}: {}", ready.reason, ready.message)
+        }
+        None => "its kubelet has not told yet how it is".to_owned(),
+    };
+    let node = node.metadata.name.clone().unwrap_or_default();
+    Some(NotReady { node, why: one_line(&why, LONGEST_TOLD) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(status: Value) -> Option<String> {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1"}, "spec": {}, "status": status});
+        not_ready(&serde_json::from_value(node).unwrap())
+            .map(|other| format!("{}: {}", other.node, other.why))
+    }
+
+    #[test]
+    fn only_what_says_that_it_is_ready_is_ready() {
+        let ready = |status: &str| {
+            told(json!({"conditions": [{"type": "Ready", "status": status, "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting\nnode status.", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        };
+        assert_eq!(ready("True"), None);
+        for status in ["False", "Unknown", ""] {
+            let told = ready(status).unwrap();
+            assert!(told.starts_with("i-1: since 2026-01-01T00:00:00Z: NodeStatusUnknown: "), "{told}");
+            assert!(!told.contains('\n'), "{told}");
+        }
+        for status in [
+            json!({}),
+            json!({"conditions": null}),
+            json!({"conditions": [{"type": "MemoryPressure", "status": "True"}]}),
+        ] {
+            assert!(told(status).unwrap().contains("has not told yet"));
+        }
+    }
+}
