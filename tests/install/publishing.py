@@ -250,6 +250,11 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
             arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs[name]}", "--packages", *more]
             said = ran(RELEASE, *arguments, fails=code)
             assert message in said, (name, more, said)
+        # Where git says of no commit, none is taken for it.
+        ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder)
+        arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs['other']}", "--packages"]
+        said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})
+        assert "--commit names the programs'" in said, said
         # What is laid out for kOps' boot script alone has nothing of the checkout's.
         ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}")
         unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
