@@ -224,6 +224,39 @@ def a_release_is_read_back_by_kops_rules(agent):
         assert not (folder / "x").exists()
 
 
+def a_program_is_packed_with_what_its_own_commit_has(agent):
+    """Packages of a program have units, scripts and documents of the checkout: one of another commit is taken only where that is named."""
+    version = ran(agent, "--version").removeprefix("kops-agent ").strip()
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
+        programs = {}
+        # What is asked is asked of the other architecture's, too, which does not run here: a whole release needs this one's.
+        for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
+            content = agent.read_bytes().replace(version.encode(), says.encode())
+            programs[name] = folder / name
+            programs[name].write_bytes(content[:18] + {"arm64": b"\xb7", "amd64": b"\x3e"}[OTHER] + content[19:])
+        passed = "this machine's architecture"
+        for name, more, code, message in [
+            ("own", [], 1, passed),
+            ("own", ["--commit", head], 1, passed),
+            ("own", ["--commit", other], 1, f"was built of commit {head[:12]}, and {other} is that of --commit"),
+            ("other", [], 1, f"was built of commit {other}, and {head} is checked out"),
+            ("other", ["--commit", other], 1, passed),
+            ("development", [], 1, f"was built of commit development, and {head} is checked out"),
+            ("silent", [], 1, f"was built of no commit that it names, and {head} is checked out"),
+            ("other", ["--commit", "v1"], 2, "12 to 40 digits"),
+        ]:
+            arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs[name]}", "--packages", *more]
+            said = ran(RELEASE, *arguments, fails=code)
+            assert message in said, (name, more, said)
+        # What is laid out for kOps' boot script alone has nothing of the checkout's.
+        ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}")
+        unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
+        assert "that --packages packs" in ran(RELEASE, *unpacked, fails=2)
+        assert not (folder / "x").exists()
+
+
 def a_release_is_copied_to_buckets(folder):
     """By the clouds' own command lines, which stand-ins write down, a word a line; options reach them."""
     programs = folder / "programs"
@@ -353,4 +386,4 @@ TESTS = [
     units_are_made_by_the_commands_of_the_page,
 ]
 # Those that take the program.
-TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, an_image_is_what_its_digests_say]
+TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_what_its_own_commit_has, an_image_is_what_its_digests_say]

@@ -148,18 +148,23 @@ def user_data(*arguments, **kwargs):
     return ran(USER_DATA, *arguments, **kwargs)
 
 
+def lay_out(release, text):
+    """A folder as kOps lays out a program of this text, for this machine's architecture."""
+    program = release / "binaries/kops" / KOPS / "linux/amd64/nodeup"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(text)
+    program.with_suffix(".xz").write_bytes(subprocess.run(["xz", "-c"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout)
+    for file in [program, program.with_suffix(".xz")]:
+        (file.parent / f"{file.name}.sha256").write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
+
+
 @contextlib.contextmanager
 def scene():
     """A folder with a boot config and what a release of the stand-in is, which kOps' layout has for this machine's architecture."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "kube_env.yaml").write_text(CONF)
-        program = folder / "release/binaries/kops" / KOPS / "linux/amd64/nodeup"
-        program.parent.mkdir(parents=True)
-        program.write_text(PROGRAM)
-        program.with_suffix(".xz").write_bytes(subprocess.run(["xz", "-c"], input=PROGRAM.encode(), stdout=subprocess.PIPE, check=True).stdout)
-        for file in [program, program.with_suffix(".xz")]:
-            (file.parent / f"{file.name}.sha256").write_text(hashlib.sha256(file.read_bytes()).hexdigest() + "\n")
+        lay_out(folder / "release", PROGRAM)
         yield folder
 
 

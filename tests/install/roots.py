@@ -1,0 +1,122 @@
+"""Roots that tests of packages may spoil, and terminals there."""
+
+import contextlib
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# As the real one, it enables nothing of what it is told at once if one of these is masked, which /masked names.
+SYSTEMCTL = """#!/bin/sh
+if [ "$1" = enable ] && [ -e /masked ]; then
+    for unit; do
+        if [ "$unit" = "$(cat /masked)" ]; then echo "Failed to enable unit: Unit file /etc/systemd/system/$unit is masked." >&2; exit 1; fi
+    done
+fi
+echo "$*" >>/systemctl.log
+"""
+# Of a machine with SELinux: fails as the real one does where something is not there.
+RESTORECON = '#!/bin/sh\necho "$*" >>/restorecon.log\nfor file; do [ "$file" = -R ] || [ -e "$file" ] || { echo "restorecon: $file" >>/restorecon.failed; exit 1; }; done\n'
+PROMPT = "ready> "
+# What moves a terminal's cursor or changes its colours, and letters that are written once more.
+CONTROLS = r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\r\a]|[^\x08]\x08"
+
+
+def ran(*command, may_fail=False, **kwargs):
+    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL, **kwargs)
+    if ended.returncode != 0 and not may_fail:
+        sys.exit(f"{command}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
+    return ended.stdout + ended.stderr
+
+
+class Root:
+    """A root that tests may spoil, on which systemd seems to run."""
+
+    def __init__(self, folder, lower):
+        self.folder, self.lower = folder, lower
+        for name in ["upper/run/systemd/system", "upper/packages", "work", "root"]:
+            (folder / name).mkdir(parents=True)
+        bin_folder = folder / "upper/usr/bin"
+        bin_folder.mkdir(parents=True)
+        for name, script in [("systemctl", SYSTEMCTL), ("restorecon", RESTORECON)]:
+            (bin_folder / name).write_text(script)
+            (bin_folder / name).chmod(0o755)
+
+    def run(self, script, may_fail=False):
+        """What a script prints that runs there."""
+        return ran(*self.inside("sh", "-euc", script), may_fail=may_fail)
+
+    def inside(self, *command):
+        """The command that runs another one there."""
+        at = self.folder
+        inside = (
+            f"mount -t overlay -o lowerdir={self.lower},upperdir={at}/upper,workdir={at}/work none {at}/root && "
+            f"mount --bind /proc {at}/root/proc && mount --rbind /dev {at}/root/dev && "
+            f"exec chroot {at}/root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=linux DEBIAN_FRONTEND=noninteractive \"$@\""
+        )
+        return ["unshare", "--mount", "--net", "sh", "-c", inside, "sh", *command]
+
+    def types(self, shell, typed, wanted):
+        """Types into a shell at a terminal until it shows what is wanted, which it must."""
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execvp("unshare", self.inside(*shell))
+        shown = ""
+
+        def shows(text):
+            nonlocal shown
+            end = time.monotonic() + 60
+            while text not in re.sub(CONTROLS, "", shown):
+                if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+                    sys.exit(f"{shell}: {typed!r} was typed, and {text!r} is not shown: {shown!r}")
+                shown += os.read(terminal, 4096).decode()
+
+        try:
+            # Of what is typed before, a shell may lose some.
+            shows(PROMPT)
+            os.write(terminal, typed.encode())
+            shows(PROMPT + wanted)
+        finally:
+            os.kill(process, signal.SIGKILL)
+            os.close(terminal)
+            os.waitpid(process, 0)
+
+    def has(self, path):
+        """Whether there is something, which is none of what overlayfs writes where something was removed."""
+        file = self.folder / "upper" / path
+        return os.path.lexists(file) and not (file.exists() and file.is_char_device())
+
+    def write(self, path, text):
+        file = self.folder / "upper" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def put(self, *packages):
+        for package in packages:
+            ran("cp", package, self.folder / "upper/packages/")
+
+    def told(self):
+        """What systemctl has been told since it was asked last."""
+        return self.log_of("systemctl")
+
+    def labelled(self):
+        """What restorecon has been told since it was asked last."""
+        return {word for line in self.log_of("restorecon") for word in line.split() if word != "-R"}
+
+    def log_of(self, program):
+        log = self.folder / f"upper/{program}.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return lines
+
+
+@contextlib.contextmanager
+def root(lower):
+    with tempfile.TemporaryDirectory(prefix="kops-agent-packages-", dir="/var/tmp") as folder:
+        yield Root(pathlib.Path(folder), lower)
