@@ -320,11 +320,15 @@ def units_are_made_by_the_commands_of_the_page():
             assert len(os.listdir(units)) == 4
 
 
+LICENSES = "usr/share/doc/kops-agent/third-party-licenses.txt"
+
+
 def an_image_is_what_its_digests_say(agent):
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
-        arguments = ["--program", f"amd64={agent}", "--ca-bundle", folder / "bundle", "--version", "1.2.3"]
+        (folder / "licenses").write_text("of others")
+        arguments = ["--program", f"amd64={agent}", "--ca-bundle", folder / "bundle", "--licenses", folder / "licenses", "--version", "1.2.3"]
         for name in ["one.tar", "two.tar"]:
             ran(IMAGE, "--out", folder / name, *arguments)
         assert (folder / "one.tar").read_bytes() == (folder / "two.tar").read_bytes()
@@ -348,13 +352,15 @@ def an_image_is_what_its_digests_say(agent):
             assert content.extractfile("usr/bin/kops-agent").read() == agent.read_bytes()
             assert content.getmember("usr/bin/kops-agent").mode == 0o755
             files = {f"/{member.name}" for member in content if member.isfile()}
-            assert files == {"/etc/ssl/certs/ca-certificates.crt", "/usr/bin/kops-agent"}, files
+            assert files == {"/etc/ssl/certs/ca-certificates.crt", "/usr/bin/kops-agent", f"/{LICENSES}"}, files
+            assert content.extractfile(LICENSES).read() == b"of others"
         assert config["config"]["Entrypoint"] == ["/usr/bin/kops-agent"] and config["config"]["User"] == "10011:10011"
         a_pod_with_the_image_has_its_program(files)
         for arguments, message in [
             (["--program", f"arm64={agent}"], "no program for arm64"),
             (["--program", f"amd64={agent}", "--ca-bundle", "/etc/passwd"], "has no certificate"),
             (["--program", f"amd64={folder}/none"], "cannot be read"),
+            (["--program", f"amd64={agent}", "--ca-bundle", folder / "bundle", "--licenses", folder / "none"], "what --licenses names cannot be read"),
         ]:
             assert message in ran(IMAGE, "--out", folder / "x", *arguments, fails=1)
 

@@ -1,0 +1,56 @@
+"""What cargo links into the program: packaging/sbom and packaging/third-party-licenses tell of it."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
+REPOSITORY = "https://github.com/kops-agent/kops-agent"
+
+
+def fail(what):
+    sys.exit(f"packaging/{pathlib.Path(sys.argv[0]).name}: {what}")
+
+
+def said_by(*command):
+    """What a command prints that runs at the top of the checkout."""
+    try:
+        ended = subprocess.run([str(part) for part in command], cwd=CHECKOUT, capture_output=True, text=True)
+    except FileNotFoundError:
+        fail(f"{command[0]} is not in PATH, by which it is known what is linked: where packaging/build has installed Rust is ${{KOPS_AGENT_CACHE:-~/.cache/kops-agent}}/rust")
+    if ended.returncode != 0:
+        fail(f"{' '.join(map(str, command))}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
+
+
+def crates_linked(target):
+    """The crates that cargo links for a target, (name, version), each with those that it depends on; the program's own is first."""
+    tree = said_by(
+        *("cargo", "tree", "--locked", "--package", "kops-agent", "--target", target),
+        *("--edges", "normal,no-proc-macro", "--prefix", "depth", "--format", "{p}"),
+    )
+    needs, above = {}, []
+    for line in tree.splitlines():
+        depth, name, version = re.match(r"(\d+)(\S+) v(\S+)", line).groups()
+        crate = (name, version)
+        needs.setdefault(crate, set())
+        del above[int(depth) :]
+        if above:
+            needs[above[-1]].add(crate)
+        above.append(crate)
+    return needs
+
+
+def packages_for(target):
+    """What cargo's metadata says of each package that may be linked for a target, by (name, version)."""
+    metadata = json.loads(said_by("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))
+    return {(package["name"], package["version"]): package for package in metadata["packages"]}
+
+
+def expression_of(package):
+    """Its licence, as SPDX has it. Older crates write a slash where that has OR."""
+    if not package["license"]:
+        fail(f"{package['name']} {package['version']} does not say its licence")
+    return re.sub(r"\s*/\s*", " OR ", package["license"])

@@ -1,0 +1,120 @@
+"""Third parties' licences, which go with the programs: that each thing of a bill of materials has its own there."""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import tarfile
+import tempfile
+
+from scenes import CHECKOUT, OTHER, ran
+
+LICENSES = "third-party-licenses.txt"
+# What the file calls what cargo does not know of.
+OF_THE_SYSTEM = {"aws-lc": "AWS-LC (", "rust-std": "Rust's standard library (rust-std ", "libgcc": "Runtime library of GCC (libgcc)"} | {
+    name: "GNU C Library (glibc)" for name in ["glibc", "libc6-dev", "libc6-dev-amd64-cross", "libc6-dev-arm64-cross"]
+}
+# Words of each licence.
+WORDS = {
+    "Apache-2.0": "2. Grant of Copyright License. Subject to the terms",
+    "BSD-2-Clause": "Redistributions in binary form must reproduce",
+    "BSD-3-Clause": "Redistributions in binary form must reproduce",
+    "GPL-3.0-or-later WITH GCC-exception-3.1": "GCC RUNTIME LIBRARY EXCEPTION Version 3.1",
+    "ISC": "Permission to use, copy, modify, and",
+    "LGPL-2.1-or-later": "GNU LESSER GENERAL PUBLIC LICENSE Version 2.1",
+    "MIT": "to deal in the Software without restriction",
+    "Unicode-3.0": "UNICODE LICENSE V3",
+    "Zlib": "The origin of this software must not be misrepresented",
+}
+
+
+def unlicensed_in(bill, text):
+    """What of a bill has no text of a licence of its own among third parties' licences, in words."""
+    parts = re.split(r"^-{100}\n\[(\d+)\] of .*\n-{100}\n", text, flags=re.MULTILINE)
+    texts = dict(zip(parts[1::2], (" ".join(part.split()).replace("// ", "") for part in parts[2::2])))
+    listed = re.findall(r"^\* (.+?): (.+?)((?: \[\d+\])+)$", parts[0], re.MULTILINE)
+    wrong = []
+    for component in bill["components"]:
+        name, version, purl = component["name"], component["version"], component["purl"]
+        if purl.startswith("pkg:github/kops-agent/"):
+            continue
+        mine = [(licences, numbers) for item, licences, numbers in listed if item == f"{name} {version}" or (name in OF_THE_SYSTEM and item.startswith(OF_THE_SYSTEM[name]))]
+        if len(mine) != 1:
+            wrong.append(f"{name} {version} is there {len(mine)} times")
+            continue
+        licences, numbers = mine[0]
+        own = " ".join(texts.get(number, "") for number in re.findall(r"\d+", numbers))
+        taken = licences.split(", under ")[-1].split(" AND ")
+        (declared,) = [licence.get("expression") or licence["license"]["id"] for licence in component["licenses"]]
+        wrong += [f"{name} {version} has {licence}, which it does not declare" for licence in taken if licence not in declared and name != "rust-std"]
+        wrong += [f"{name} {version} has no text of {licence}" for licence in taken if WORDS[licence].lower() not in own.lower()]
+    return wrong
+
+
+def home_of_cargo(folder):
+    """A home of cargo's that has what this machine's has, elsewhere; says where sources of crates are in it, each of which is a link."""
+    home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
+    sources = folder / "registry/src"
+    sources.mkdir(parents=True)
+    for name in ["config.toml", "registry/index", "registry/cache"]:
+        if (home / name).exists():
+            (folder / name).symlink_to(home / name)
+    for registry in (home / "registry/src").iterdir():
+        (sources / registry.name).mkdir()
+        for crate in registry.iterdir():
+            (sources / registry.name / crate.name).symlink_to(crate)
+    return sources
+
+
+def each_component_has_its_licence_beside_it(programs):
+    """Whatever is in a bill, and what is not is named; the same commit makes the same file, wherever it is."""
+    make = "packaging/third-party-licenses"
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        ran(CHECKOUT / make, "--out", folder / "one")
+        text = (folder / "one").read_text()
+        ran("git", "clone", "--quiet", CHECKOUT, folder / "another-place")
+        ran("cp", "-a", CHECKOUT / "packaging", folder / "another-place")
+        sources = home_of_cargo(folder / "cargo")
+        environment = os.environ | {"CARGO_HOME": str(folder / "cargo"), "LC_ALL": "C", "PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo"}
+        environment.pop("CARGO_TARGET_DIR", None)
+        ran(folder / "another-place" / make, "--out", folder / "two", env=environment)
+        assert text == (folder / "two").read_text(), "the same commit makes the same bytes"
+        for place in [CHECKOUT, os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"), pathlib.Path.home()]:
+            assert f"{place}/" not in text, place
+        for architecture, program in programs.items():
+            ran(CHECKOUT / "packaging/sbom", "--architecture", architecture, "--program", program, "--out", folder / "bill")
+            bill = json.loads((folder / "bill").read_text())
+            assert unlicensed_in(bill, text) == [], unlicensed_in(bill, text)
+            # It finds what is not there, and what has another's text.
+            (number,) = re.findall(r"^\* subtle .+ \[(\d+)\]$", text, re.MULTILINE)
+            assert unlicensed_in(bill, re.sub(r"^\* subtle .+\n", "", text, flags=re.MULTILINE)) != []
+            assert unlicensed_in(bill, re.sub(rf"^\[{number}\] of ", "[0] of ", text, flags=re.MULTILINE)) != []
+        # A crate that brings no text of what takes one of its authors' is an error that names it.
+        (subtle,) = sources.glob("*/subtle-2*")
+        real = os.readlink(subtle)
+        subtle.unlink()
+        shutil.copytree(real, subtle, ignore=shutil.ignore_patterns("LICENSE*"))
+        said = ran(CHECKOUT / make, "--out", folder / "x", env=environment, fails=1)
+        assert re.search(r"subtle 2\.\S+ has no text of BSD-3-Clause", said) and not (folder / "x").exists(), said
+        # An image by hand has it, too.
+        own = "amd64" if OTHER == "arm64" else "arm64"
+        program = bytearray(b"\x7fELF".ljust(20, b"\0"))
+        program[18] = {"amd64": 62, "arm64": 183}[own]
+        (folder / "program").write_bytes(program)
+        (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
+        ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{own}={folder}/program", "--ca-bundle", folder / "bundle")
+        assert licenses_of_image(folder / "image.tar") == [text.encode()]
+
+
+def licenses_of_image(image):
+    """Those of each architecture in an image."""
+    found = []
+    with tarfile.open(image) as layout:
+        for layer in [content for member in layout if (content := layout.extractfile(member).read()).startswith(b"\x1f\x8b")]:
+            with tarfile.open(fileobj=io.BytesIO(gzip.decompress(layer))) as files:
+                found.append(files.extractfile(f"usr/share/doc/kops-agent/{LICENSES}").read())
+    return found
