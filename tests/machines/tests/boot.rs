@@ -16,6 +16,8 @@ use kops_agent_machines::machine::Machine;
 use crate::running_since;
 
 const UNIT: &str = "kops-configuration.service";
+/// Has the unit restarted soon.
+const SOON: &str = "/run/systemd/system/kops-configuration.service.d/soon.conf";
 const CONTAINERD: &str = "/etc/containerd/config.toml";
 
 /// The boot script's call waits for another run and not for the unit that it installs, whose run cloud-init's other parts
@@ -56,6 +58,8 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
 pub fn a_killed_run_is_started_again(machine: &Machine) {
     let hold = ["flock", "/var/lib/kops-agent/lock", "sleep", "infinity"];
     machine.run(&[&["systemd-run", "--quiet", "--unit=holds-lock"][..], &hold].concat());
+    machine.write(SOON, "[Service]\nRestartSec=1s\n");
+    machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", "--no-block", UNIT]);
     let waits = || {
         let waits = machine.show(UNIT, "StatusText").contains("waiting for another run");
@@ -68,6 +72,8 @@ pub fn a_killed_run_is_started_again(machine: &Machine) {
     machine
         .until("it has come to its end", || (machine.show(UNIT, "ActiveState") == "inactive").then_some(()));
     assert_eq!(machine.show(UNIT, "Result"), "success");
+    machine.run(&["rm", SOON]);
+    machine.run(&["systemctl", "daemon-reload"]);
 }
 
 /// Secrets that are denied change nothing of a control plane that works.

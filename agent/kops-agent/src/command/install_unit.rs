@@ -146,7 +146,7 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 /// memory, is started again where systemd has a oneshot restarted; one that has ended by itself is not.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
-        Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=10s\n",
+        Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",
         _ => "",
     };
     format!(
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let unit = unit("nodeup", version_in(said));
             assert_eq!(
-                unit.contains("\nRestart=on-abnormal\nRestartSec=10s\n\n[Install]"),
+                unit.contains("\nRestart=on-abnormal\nRestartSec=30s\n\n[Install]"),
                 restarts,
                 "{said}: {unit}"
             );

@@ -197,8 +197,9 @@ async fn repair(
         }
         Err(error) if pacing::is_not_paced(&error) => {
             log::warn!("the differences stay until the next run: {}", error_text(&error));
-            // A certificate that ends waits for no turn.
-            if run.args.renew && Box::pin(renewal::renew(&run.on, host, decision)).await?.is_some() {
+            // A certificate that ends waits for no turn, and this run has waited.
+            let on = run.on.clone().without_waiting_for_a_slot();
+            if run.args.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
                 log::info!("certificates that were due are renewed all the same");
             }
             Ok(exit::DIFFERENT)

@@ -45,6 +45,11 @@ impl RunOptions {
         RunOptions { pacing: Pacing { drain: None, ..self.pacing }, ..self }
     }
 
+    /// The same, which asks for a slot once.
+    pub fn without_waiting_for_a_slot(self) -> RunOptions {
+        RunOptions { pacing: Pacing { slot_timeout: Duration::ZERO, ..self.pacing }, ..self }
+    }
+
     /// The folder of downloads, as this process sees it.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))

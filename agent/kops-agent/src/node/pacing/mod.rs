@@ -134,8 +134,8 @@ pub async fn uncordon_left(root: &Path) {
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // `reset` has taken it away.
-    while machine::has_record(root) {
+    // `reset` takes it away. What takes over from nodeup has no record before its first change.
+    while machine::kubeconfig(root).exists() {
         // It is let go at once: a run that begins now is not to find it taken.
         drop(machine::lock(true, &host).await?);
         let error = match uncordon(&host, root).await {

@@ -21,7 +21,8 @@ pub enum NotPaced {
     /// Another control plane is not well.
     #[error(
         "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted on this one and nothing was \
-         changed: {why}; put that one right first, or delete its Node where its machine is gone for good"
+         changed: {why}; put that one right first, or replace it. --max-unavailable 0 restarts this one all the same, which may end \
+         etcd's quorum"
     )]
     AnotherNotReady {
         /// What was to be restarted.
@@ -35,7 +36,7 @@ pub enum NotPaced {
     #[error(
         "it could not be known within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
          this node and nothing was changed: {why}; to go on without a slot, as where the control plane itself is to be put right, \
-         give --max-unavailable 0"
+         give --max-unavailable 0; where no server of this cluster gives slots, do not ask for one (KOPS_AGENT_MAX_UNAVAILABLE)"
     )]
     Unknown {
         /// What was to be restarted.
