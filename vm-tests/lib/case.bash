@@ -249,6 +249,11 @@ holds() {
     case $1 in
     # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]
     unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
+    # healthy PORT: what listens there calls itself healthy. A kubelet that is started before containerd serves ends once, and is active meanwhile
+    healthy)
+        # shellcheck disable=SC2016  # the machine's shell expands it
+        on bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "GET /healthz HTTP/1.0\r\n\r\n" >&3 && head -n 1 <&3 | grep -q " 200 "' "$2" 2>/dev/null
+        ;;
     # ran NAME: a oneshot has come to its end in this boot, and well; what it was is forgotten by then, but for the journal
     ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep -q . ;;
     # file PATH MODE
