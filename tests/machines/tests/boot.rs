@@ -16,8 +16,7 @@ use kops_agent_machines::machine::Machine;
 use crate::running_since;
 
 const UNIT: &str = "kops-configuration.service";
-/// Has the unit restarted soon.
-const SOON: &str = "/run/systemd/system/kops-configuration.service.d/soon.conf";
+const WAITING: &str = "/run/systemd/system/kops-configuration.service.d/waiting.conf";
 const CONTAINERD: &str = "/etc/containerd/config.toml";
 
 /// The boot script's call waits for another run and not for the unit that it installs, whose run cloud-init's other parts
@@ -54,26 +53,27 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
     );
 }
 
-/// A run at boot that the kernel kills, as for want of memory, is started again, as often as it takes.
+/// A run at boot that the kernel kills, as for want of memory, is started again.
 pub fn a_killed_run_is_started_again(machine: &Machine) {
-    let hold = ["flock", "/var/lib/kops-agent/lock", "sleep", "infinity"];
-    machine.run(&[&["systemd-run", "--quiet", "--unit=holds-lock"][..], &hold].concat());
-    machine.write(SOON, "[Service]\nRestartSec=1s\n");
+    const NEVER: &str = "/root/never-written-to";
+    machine.run(&["mkfifo", NEVER]);
+    let waiting =
+        format!("[Service]\nRestartSec=1s\nExecStart=\nExecStart={AGENT} converge --conf {NEVER}\n");
+    machine.write(WAITING, &waiting);
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", "--no-block", UNIT]);
     let waits = || {
-        let waits = machine.show(UNIT, "StatusText").contains("waiting for another run");
+        let waits = machine.show(UNIT, "StatusText") == "reading what the cluster wants of this node";
         Some(machine.show(UNIT, "MainPID")).filter(|process| waits && process != "0")
     };
-    let process = machine.until("the run waits for the lock", waits);
+    let process = machine.until("the run waits for its boot config", waits);
     machine.run(&["kill", "-KILL", &process]);
-    machine.until("another run waits for the lock", || waits().filter(|other| *other != process));
-    machine.run(&["systemctl", "stop", "holds-lock.service"]);
-    machine
-        .until("it has come to its end", || (machine.show(UNIT, "ActiveState") == "inactive").then_some(()));
-    assert_eq!(machine.show(UNIT, "Result"), "success");
-    machine.run(&["rm", SOON]);
+    machine.until("another run waits for it", || waits().filter(|other| *other != process));
+    machine.run(&["systemctl", "stop", UNIT]);
+    machine.run(&["rm", WAITING, NEVER]);
     machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", UNIT]);
+    assert_eq!(machine.show(UNIT, "Result"), "success");
 }
 
 /// Secrets that are denied change nothing of a control plane that works.
