@@ -53,14 +53,15 @@ class Root:
         return ran(*self.inside("sh", "-euc", script), may_fail=may_fail)
 
     def inside(self, *command):
-        """The command that runs another one there."""
+        """The command that runs another one there. What that leaves running, as dnf a gpg-agent for each key, ends with it: each would keep
+        some of this machine's few instances of inotify."""
         at = self.folder
         inside = (
             f"mount -t overlay -o lowerdir={self.lower},upperdir={at}/upper,workdir={at}/work none {at}/root && "
-            f"mount --bind /proc {at}/root/proc && mount --rbind /dev {at}/root/dev && "
+            f"mount -t proc proc {at}/root/proc && mount --rbind /dev {at}/root/dev && "
             f"exec chroot {at}/root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=linux DEBIAN_FRONTEND=noninteractive \"$@\""
         )
-        return ["unshare", "--mount", "--net", "sh", "-c", inside, "sh", *command]
+        return ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", inside, "sh", *command]
 
     def types(self, shell, typed, wanted):
         """Types into a shell at a terminal until it shows what is wanted, which it must."""
