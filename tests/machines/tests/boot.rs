@@ -57,8 +57,9 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
 pub fn a_killed_run_is_started_again(machine: &Machine) {
     const NEVER: &str = "/root/never-written-to";
     machine.run(&["mkfifo", NEVER]);
-    let waiting =
-        format!("[Service]\nRestartSec=1s\nExecStart=\nExecStart={AGENT} converge --conf {NEVER}\n");
+    let waiting = format!(
+        "[Service]\nRestartSec=1s\nTimeoutStopSec=1s\nExecStart=\nExecStart={AGENT} converge --conf {NEVER}\n"
+    );
     machine.write(WAITING, &waiting);
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "restart", "--no-block", UNIT]);
