@@ -89,7 +89,7 @@ impl Retries {
             let waited = start.elapsed();
             let pause = pause(&error).unwrap_or(self.longest_pause);
             let deadline = deadline(&error).min(self.deadline);
-            if waited + pause >= deadline {
+            if !leaves_time(waited + pause, deadline) {
                 return Err(GaveUp { error, attempts, waited });
             }
             let problem = error.to_string();
@@ -111,6 +111,11 @@ impl Retries {
             .with_jitter()
             .build()
     }
+}
+
+/// Whether another attempt may begin at this time after the first one did.
+fn leaves_time(begin: Duration, deadline: Duration) -> bool {
+    begin < deadline
 }
 
 /// In words, when retries end.
@@ -196,6 +201,15 @@ mod tests {
             let gave_up = retries.run("test", || async { Err::<(), _>("busy") }, |_| deadline).await;
             assert_eq!(gave_up.unwrap_err().attempts, 1);
         }
+    }
+
+    #[test]
+    fn no_attempt_begins_at_the_deadline() {
+        let seconds = Duration::from_secs;
+        assert!(leaves_time(seconds(29), seconds(30)));
+        assert!(!leaves_time(seconds(30), seconds(30)));
+        assert!(!leaves_time(seconds(15), seconds(15)));
+        assert!(!leaves_time(Duration::ZERO, Duration::ZERO));
     }
 
     #[test]
