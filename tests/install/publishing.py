@@ -81,6 +81,10 @@ def a_release_is_built_of_nothing_but_its_commit():
         (pathlib.Path(folder) / "programs").mkdir()
         (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
         environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
+        own = "amd64" if OTHER == "arm64" else "arm64"
+        program = pathlib.Path(folder) / "program"
+        program.write_bytes(b"\x7fELF".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[own] + f"0.1.0 ({ran(*git, 'rev-parse', 'HEAD').strip()})".encode())
+        packed = [checkout / "packaging/release", "--kops-version", "none", "--program", f"{own}={program}", "--packages", "--out", f"{folder}/packed"]
         for name, hidden in [
             ("agent/x.rs", None),
             (".cargo/config.toml", None),
@@ -102,6 +106,8 @@ def a_release_is_built_of_nothing_but_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
+            # Nor are packages made of it, whatever their program was built of.
+            assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
             else:

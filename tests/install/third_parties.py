@@ -54,6 +54,20 @@ def unlicensed_in(bill, text):
     return wrong
 
 
+def labels_in(text):
+    """What third parties' licences say of the program and of the image as SPDX writes it."""
+    return dict(re.findall(r"^(Program|Image): (.+)$", text, re.MULTILINE))
+
+
+def labels_name_what_is_taken(text):
+    """The labels have each licence that the list takes, this project's own, and no other."""
+    taken = {"Program": {"Apache-2.0"}, "Image": {"Apache-2.0"}}
+    for item, licences in re.findall(r"^\* (.+?): (.+?)(?: \[\d+\])+$", text, re.MULTILINE):
+        for label in ["Image"] if "in the image alone" in item else taken:
+            taken[label].update(licences.split(", under ")[-1].split(" AND "))
+    assert {label: set(expression.split(" AND ")) for label, expression in labels_in(text).items()} == taken
+
+
 def home_of_cargo(folder):
     """A home of cargo's that has what this machine's has, elsewhere; says where sources of crates are in it, each of which is a link."""
     home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
@@ -85,6 +99,7 @@ def each_component_has_its_licence_beside_it(programs):
         assert text == (folder / "two").read_text(), "the same commit makes the same bytes"
         for place in [CHECKOUT, os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"), pathlib.Path.home()]:
             assert f"{place}/" not in text, place
+        labels_name_what_is_taken(text)
         for architecture, program in programs.items():
             ran(CHECKOUT / "packaging/sbom", "--architecture", architecture, "--program", program, "--out", folder / "bill")
             bill = json.loads((folder / "bill").read_text())
@@ -108,6 +123,9 @@ def each_component_has_its_licence_beside_it(programs):
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
         ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{own}={folder}/program", "--ca-bundle", folder / "bundle")
         assert licenses_of_image(folder / "image.tar") == [text.encode()]
+        (folder / "none").write_text("Apache License\n")
+        said = ran(CHECKOUT / "packaging/image", "--out", folder / "x", "--program", f"{own}={folder}/program", "--ca-bundle", folder / "bundle", "--licenses", folder / "none", fails=1)
+        assert "has no line `Image: …`" in said and not (folder / "x").exists(), said
 
 
 def licenses_of_image(image):
