@@ -244,6 +244,10 @@ on() {
 # property UNIT NAME
 property() { on systemctl show --value --property "$2" "$1"; }
 
+# kubelet_has NAME=VALUE: whether that is in kubelet's environment
+# shellcheck disable=SC2016  # the machine's shell expands it
+kubelet_has() { on sh -c 'tr "\0" "\n" </proc/"$(systemctl show --property=MainPID --value kubelet)"/environ' | grep -qx "$1"; }
+
 # holds WORD...: whether a line of `expected` does.
 holds() {
     case $1 in
