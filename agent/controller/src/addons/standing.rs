@@ -1,7 +1,7 @@
 //! How add-ons stand: what the channels have of them, what the cluster has, and what is due.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due};
+use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::Store;
 
@@ -48,6 +48,13 @@ impl Scene {
         let mut menus = Vec::new();
         for channel in &channels {
             menus.push(reading::menu(&store, channel, version).await?);
+        }
+        for addon in leave_to_last_channel(&mut menus) {
+            log::info!(
+                "the add-on {} of {} is passed over: a later channel has it, too",
+                addon.name,
+                addon.channel
+            );
         }
         if let Some(name) = &args.name {
             menus = only(menus, name, &channels)?;

@@ -1,5 +1,7 @@
 //! Which entry of a channel is the one for a cluster's Kubernetes, and what it says of its add-on.
 
+use std::collections::BTreeSet;
+
 use kops_agent_spec::SpecError;
 
 use super::channel::Channel;
@@ -80,7 +82,24 @@ impl Channel {
     }
 }
 
+/// Leaves each add-on to the last of the channels that has it, and returns the entries of the others. Upstream applies channels one after the other
+/// and reads what is recorded before each, so that the last one's version stands after each of its rounds; applied in between, the others' would
+/// change the cluster there and back every minute.
+pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
+    let (mut later, mut others) = (BTreeSet::new(), Vec::new());
+    for menu in menus.iter_mut().rev() {
+        others.extend(menu.addons.extract_if(.., |addon| later.contains(&addon.record())));
+        later.extend(menu.addons.iter().map(Addon::record));
+    }
+    others
+}
+
 impl Addon {
+    /// Where its version is recorded: the namespace and the name that the annotation has.
+    pub fn record(&self) -> (String, String) {
+        (self.namespace().to_owned(), self.name.clone())
+    }
+
     /// The version that is recorded once it is applied.
     pub fn version(&self) -> ChannelVersion {
         ChannelVersion::of(&self.channel, &self.spec.id, &self.spec.manifest_hash)

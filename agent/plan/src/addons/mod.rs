@@ -24,7 +24,7 @@ mod version;
 mod version_range;
 
 pub use channel::Channel;
-pub use menu::{Addon, LeftOut, Menu};
+pub use menu::{Addon, LeftOut, Menu, leave_to_last_channel};
 pub use settings::AddonSettings;
 pub use spec::{AddonSpec, NeedsRollingUpdate, PruneKind};
 pub use update::{Due, NEEDS_UPDATE_ANNOTATION, due};

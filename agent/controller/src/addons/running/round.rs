@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, Menu, due};
+use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, Menu, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use tokio::time::Instant;
@@ -28,6 +28,8 @@ pub struct Rounds {
     objects: Objects,
     leadership: Leadership,
     attempts: Attempts,
+    /// What each channel had when it was last read.
+    menus: BTreeMap<String, Menu>,
     /// When the authorities of add-ons were last seen.
     authorities: BTreeMap<String, Instant>,
 }
@@ -81,8 +83,8 @@ impl Round {
 impl Rounds {
     /// Of these channels.
     pub fn of(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
-        let (attempts, authorities) = Default::default();
-        Rounds { channels, store, objects, leadership, attempts, authorities }
+        let (attempts, menus, authorities) = Default::default();
+        Rounds { channels, store, objects, leadership, attempts, menus, authorities }
     }
 
     /// Forgets what was known: another process may have done this work since.
@@ -103,18 +105,18 @@ impl Rounds {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
-        let mut addons = Vec::new();
         for channel in &self.channels {
             let read = match reading::menu(&self.store, channel, version).await {
-                Ok(Menu { addons: these, left_out }) => {
-                    self.attempts.keep(channel, &these);
-                    addons.extend(these);
+                Ok(menu) => {
+                    let left_out = menu.left_out.clone();
+                    self.menus.insert(channel.clone(), menu);
                     Ok(left_out)
                 }
                 Err(error) => Err(error_text(&error)),
             };
             round.channels.insert(channel.clone(), read);
         }
+        let addons = self.addons_of(&round.channels);
         let recorded = self.recorded(&addons).await;
         // Definitions of kinds may have come and gone since.
         self.objects.resources.forget();
@@ -123,6 +125,21 @@ impl Rounds {
             round.addons.push((addon, state));
         }
         round
+    }
+
+    /// The add-ons of the channels that could be read. What a later channel had before it could not be read any more is left to it all the same.
+    fn addons_of(&mut self, read: &BTreeMap<String, Result<Vec<LeftOut>, String>>) -> Vec<Addon> {
+        let known = |channel| self.menus.get(channel).cloned().unwrap_or_default();
+        let mut menus: Vec<Menu> = self.channels.iter().map(known).collect();
+        leave_to_last_channel(&mut menus);
+        let mut addons = Vec::new();
+        for (channel, menu) in self.channels.iter().zip(menus) {
+            if read[channel].is_ok() {
+                self.attempts.keep(channel, &menu.addons);
+                addons.extend(menu.addons);
+            }
+        }
+        addons
     }
 
     /// What the namespaces of add-ons record, by namespace.

@@ -55,6 +55,27 @@ fn only_the_first_document_of_a_channel_counts() {
 }
 
 #[test]
+fn the_last_channel_that_has_an_add_on_gives_it() {
+    let of = |entries: &str| menu(&channel(&format!("{{kind: Addons, spec: {{addons: [{entries}]}}}}")));
+    let mut menus = [
+        of("{name: a, manifest: 1}, {name: b, manifest: 1}, {name: c, manifest: 1}"),
+        of("{name: a, manifest: 2}, {name: b, manifest: 2, namespace: other}"),
+        of("{name: a, manifest: 3}"),
+    ];
+    let entry = |addon: &Addon| {
+        format!("{}/{} {}", addon.namespace(), addon.name, addon.spec.manifest.as_ref().unwrap())
+    };
+    let others: Vec<String> = leave_to_last_channel(&mut menus).iter().map(entry).collect();
+    assert_eq!(others, ["kube-system/a 2", "kube-system/a 1"]);
+    let left: Vec<Vec<String>> = menus.iter().map(|menu| menu.addons.iter().map(entry).collect()).collect();
+    assert_eq!(
+        left,
+        [vec!["kube-system/b 1", "kube-system/c 1"], vec!["other/b 2"], vec!["kube-system/a 3"]]
+    );
+    assert!(leave_to_last_channel(&mut menus).is_empty());
+}
+
+#[test]
 fn an_entry_without_a_name_has_the_channels() {
     let text = "kind: Addons\nmetadata: {name: example}\nspec: {addons: [{manifest: a.yaml}]}";
     assert_eq!(menu(&channel(text)).addons[0].name, "example");

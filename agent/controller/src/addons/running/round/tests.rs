@@ -248,6 +248,31 @@ async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known(
 }
 
 #[tokio::test]
+async fn an_add_on_of_two_channels_is_the_last_one_s() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    let other = played.channel.replace("channel.yaml", "other.yaml");
+    played.rounds.channels.push(other.clone());
+    let with = |entries: &str| format!("{{kind: Addons, spec: {{addons: [{entries}]}}}}");
+    let has_a = with("{name: a, manifest: a.yaml, manifestHash: '2'}");
+    played.change(|scene| {
+        scene.channel(&[("a", "1", ""), ("b", "1", "")]);
+        scene.files.insert("/other.yaml".into(), has_a);
+    });
+    assert_eq!(played.look().await, stands(&[("b", "applied"), ("a", "applied")]));
+    assert_eq!(played.look().await, stands(&[("b", "current"), ("a", "current")]));
+    assert_eq!(played.applied(), ["b", "a"]);
+    assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
+    // Unknown is not absent.
+    played.change(|scene| drop(scene.files.remove("/other.yaml")));
+    let round = played.rounds.round().await;
+    assert!(round.channels[&other].is_err(), "{round:?}");
+    assert_eq!(played.look().await, stands(&[("b", "current")]));
+    played.change(|scene| drop(scene.files.insert("/other.yaml".into(), with(""))));
+    assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
+    assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"1""#));
+}
+
+#[tokio::test]
 async fn a_namespace_that_is_not_told_of_leaves_its_add_ons_as_they_are() {
     let mut played = Played::begin(Leadership::uncontested()).await;
     for status in [403, 500] {
