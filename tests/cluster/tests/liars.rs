@@ -75,7 +75,8 @@ pub fn get_nothing(cluster: &Cluster) {
         ("a token of yesterday", honest.token_v1(STS, REGION, request.as_bytes(), now() - 86_400)),
     ] {
         let Answer { status, body: answer, .. } = ask(worker, server, &token, &request);
-        assert!((400..500).contains(&status), "{what}: {status} {answer}");
+        // 429 would be said of an honest machine, too.
+        assert!((400..500).contains(&status) && status != 429, "{what}: {status} {answer}");
         assert!(!answer.contains("BEGIN"), "{what}: {answer}");
     }
     let Answer { status, body: answer, .. } = ask(worker, server, &of_honest, &request);

@@ -100,7 +100,8 @@ pub fn taints_of(node: &Value) -> Vec<String> {
 pub fn workers_joined_by_their_identity(cluster: &Cluster) {
     for worker in cluster.workers() {
         for path in ["/etc/sysconfig/kops-configuration", "/opt/kops/conf/kube_env.yaml"] {
-            let text = worker.machine.try_run(&["cat", path]).stdout;
+            let text = worker.machine.read(path);
+            assert!(!text.is_empty(), "{path} of {} has nothing in it", worker.id);
             assert!(!text.contains("S3_") && !text.contains("ConfigBase"), "{path} of {}: {text}", worker.id);
         }
     }

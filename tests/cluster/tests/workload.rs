@@ -29,33 +29,41 @@ pub fn runs_on_all_workers(cluster: &Cluster) {
         has_condition(deployment, "Available")
             && deployment["status"]["readyReplicas"] == deployment["spec"]["replicas"]
     });
-    let nodes: BTreeSet<String> = pods(cluster).into_iter().map(|pod| pod.node).collect();
+    let nodes: BTreeSet<String> = pods_there_are(cluster).into_iter().map(|pod| pod.node).collect();
     let workers: BTreeSet<String> = cluster.workers().iter().map(|worker| worker.id.to_owned()).collect();
     assert_eq!(nodes, workers);
 }
 
 /// From a pod, by its address each other pod, those of the other machine among them; and by the service's address, all.
 pub fn pods_reach_each_other(cluster: &Cluster) {
-    let pods = pods(cluster);
+    let pods = pods_there_are(cluster);
+    let service = cluster.control_plane().until("the service is there", || cluster.get("service", "hello"));
+    let of_service = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
+    // What a kubelet, a kube-proxy or an API server that was away for a moment looks after works again some time after that.
     for from in first_on_each_node(&pods) {
         for to in &pods {
             let url = url_of(&to.address, PORT);
-            assert_eq!(get(cluster, from, &url), to.name, "from {} to {url}", from.name);
+            let answer = cluster
+                .control_plane()
+                .until(&format!("{} is answered at {url}", from.name), || get(cluster, from, &url));
+            assert_eq!(answer, to.name, "from {} to {url}", from.name);
         }
-        let service = cluster.get("service", "hello").unwrap();
-        let url = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
-        // A pod whose kubelet, or API server, was away for a moment is sent requests again some time after that.
-        cluster.control_plane().until(&format!("pods of all workers answer {} at {url}", from.name), || {
-            let answered: BTreeSet<String> = (0..ASKED).map(|_| get(cluster, from, &url)).collect();
-            let by = pods.iter().filter(|pod| answered.contains(&pod.name)).map(|pod| pod.node.as_str());
-            (by.collect::<BTreeSet<_>>().len() == cluster.workers().len()).then_some(())
-        });
+        cluster.control_plane().until(
+            &format!("pods of all workers answer {} at {of_service}", from.name),
+            || {
+                let answered: Option<BTreeSet<String>> =
+                    (0..ASKED).map(|_| get(cluster, from, &of_service)).collect();
+                let answered = answered?;
+                let by = pods.iter().filter(|pod| answered.contains(&pod.name)).map(|pod| pod.node.as_str());
+                (by.collect::<BTreeSet<_>>().len() == cluster.workers().len()).then_some(())
+            },
+        );
     }
 }
 
 /// What a pod of each worker has said can be read, which goes from the API server to the kubelet.
 pub fn logs_are_read(cluster: &Cluster) {
-    for pod in first_on_each_node(&pods(cluster)) {
+    for pod in first_on_each_node(&pods_there_are(cluster)) {
         let worker = cluster.workers().iter().find(|worker| worker.id == pod.node).unwrap();
         // A kubelet that has just been started anew learns of its pods by and by.
         let said = worker
@@ -67,7 +75,11 @@ pub fn logs_are_read(cluster: &Cluster) {
 
 /// The pods of a Node with how often each was restarted.
 pub fn pods_of(cluster: &Cluster, node: &str) -> Vec<String> {
-    let mut pods: Vec<String> = pods(cluster)
+    on_node(pods_there_are(cluster), node)
+}
+
+fn on_node(pods: Vec<Pod>, node: &str) -> Vec<String> {
+    let mut pods: Vec<String> = pods
         .into_iter()
         .filter(|pod| pod.node == node)
         .map(|pod| format!("{} {}", pod.name, pod.restarts))
@@ -84,7 +96,7 @@ pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
 /// Pods of a worker run again: as many as these, of which none is there as it was.
 pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     worker.machine.until("its pods have been started again", || {
-        let again = pods_of(cluster, worker.id);
+        let again = on_node(pods(cluster)?, worker.id);
         (again.len() >= before.len() && again.iter().all(|pod| !before.contains(pod))).then_some(())
     });
 }
@@ -94,8 +106,9 @@ pub fn url_of(address: &str, port: u16) -> String {
     format!("http://{}", SocketAddr::new(address.parse().unwrap(), port))
 }
 
-fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
-    cluster.run_kubectl(&["exec", &from.name, "--", "/hello", "get", url]).trim().to_owned()
+/// What answers a pod there; `None` where nothing does.
+fn get(cluster: &Cluster, from: &Pod, url: &str) -> Option<String> {
+    cluster.kubectl(&["exec", &from.name, "--", "/hello", "get", url]).map(|said| said.trim().to_owned())
 }
 
 /// Whether a pod has ended for good: kubelet ends pods before a shutdown, and others take their place.
@@ -103,15 +116,20 @@ pub fn is_over(pod: &Value) -> bool {
     pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
 }
 
-/// Those that are not over.
-fn pods(cluster: &Cluster) -> Vec<Pod> {
+/// Those that are not over, once the API server says which.
+fn pods_there_are(cluster: &Cluster) -> Vec<Pod> {
+    cluster.control_plane().until("the API server says which pods there are", || pods(cluster))
+}
+
+/// Those that are not over; `None` while the API server does not say.
+fn pods(cluster: &Cluster) -> Option<Vec<Pod>> {
     let there_are = ["get", "pods", "--selector=app=hello", "--output=json"];
-    let list: Value = serde_json::from_str(&cluster.run_kubectl(&there_are)).unwrap();
+    let list: Value = serde_json::from_str(&cluster.kubectl(&there_are)?).unwrap();
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let pods = list["items"].as_array().unwrap().iter().filter(|pod| !is_over(pod));
-    pods.map(|pod| Pod {
+    let pods = pods.map(|pod| Pod {
         name: text(pod, "/metadata/name"),
         node: text(pod, "/spec/nodeName"),
         address: text(pod, "/status/podIP"),
@@ -119,8 +137,8 @@ fn pods(cluster: &Cluster) -> Vec<Pod> {
             .pointer("/status/containerStatuses/0/restartCount")
             .and_then(Value::as_u64)
             .unwrap_or_default(),
-    })
-    .collect()
+    });
+    Some(pods.collect())
 }
 
 fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
