@@ -7,7 +7,7 @@ use kops_agent_machines::step;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 use serde_json::Value;
 
-use crate::cluster::{BATCH, Cluster, Member};
+use crate::cluster::{BATCH, BOOT_CONFIG, Cluster, Member};
 use crate::{liars, store};
 
 /// The machines' Nodes are Ready; returns when each was first seen so, since then, in the order of the machines.
@@ -99,12 +99,13 @@ pub fn taints_of(node: &Value) -> Vec<String> {
 /// Workers have read nothing of the store, and got what they have by their own identity alone.
 pub fn workers_joined_by_their_identity(cluster: &Cluster) {
     for worker in cluster.workers() {
-        for path in ["/etc/sysconfig/kops-configuration", "/opt/kops/conf/kube_env.yaml"] {
+        for path in ["/etc/sysconfig/kops-configuration", BOOT_CONFIG] {
             let text = worker.machine.read(path);
-            assert!(!text.is_empty(), "{path} of {} has nothing in it", worker.id);
             assert!(!text.contains("S3_") && !text.contains("ConfigBase"), "{path} of {}: {text}", worker.id);
         }
     }
+    let boot_config = cluster.workers()[0].machine.read(BOOT_CONFIG);
+    assert!(boot_config.contains("ConfigServer"), "{boot_config}");
     assert!(cluster.world.sts.calls() >= cluster.workers().len(), "no identity was looked at");
     liars::get_nothing(cluster);
 }
