@@ -99,7 +99,7 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
 
 /// A workload on both workers of which a budget lets no pod go for now.
 fn guard(cluster: &Cluster) {
-    let deployment = workload::deployment("guarded", GUARDED, "ScheduleAnyway");
+    let deployment = workload::deployment("guarded", GUARDED, "Honor");
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guarded", "namespace": "default"},
         "spec": {"minAvailable": GUARDED, "selector": {"matchLabels": {"app": "guarded"}}},

@@ -146,9 +146,9 @@ fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
     of_node.into_values().collect()
 }
 
-/// A Deployment of as many pods that answer requests, spread over the workers; what may be done with one that cannot be is
-/// `when_unsatisfiable`.
-pub fn deployment(name: &str, replicas: usize, when_unsatisfiable: &str) -> Value {
+/// A Deployment of as many pods that answer requests, spread over the workers. With the policy `Honor` a cordoned worker's pods may go to others, with
+/// `Ignore` they wait for it.
+pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
     let labels = json!({"app": name});
     let container = json!({
         "name": "hello", "image": format!("{REGISTRY}/hello:1"), "args": ["serve", format!(":{PORT}")],
@@ -165,8 +165,8 @@ pub fn deployment(name: &str, replicas: usize, when_unsatisfiable: &str) -> Valu
                 "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{
-                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": when_unsatisfiable,
-                    "labelSelector": {"matchLabels": labels},
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                    "nodeTaintsPolicy": taints_policy, "labelSelector": {"matchLabels": labels},
                 }],
             },
         }},
@@ -174,7 +174,7 @@ pub fn deployment(name: &str, replicas: usize, when_unsatisfiable: &str) -> Valu
 }
 
 fn manifest(replicas: usize) -> Value {
-    let deployment = deployment("hello", replicas, "DoNotSchedule");
+    let deployment = deployment("hello", replicas, "Ignore");
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
         "spec": {"selector": {"app": "hello"}, "ports": [{"port": SERVICE_PORT, "targetPort": PORT}]},
