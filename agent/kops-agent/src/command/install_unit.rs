@@ -28,7 +28,7 @@ pub(super) const UNIT: &str = "kops-configuration.service";
 
 /// The first systemd that takes `Restart=` for a oneshot; an older one refuses the unit (its NEWS, CHANGES WITH 244).
 const RESTARTS_ONESHOTS: u32 = 244;
-/// For how long systemctl is waited for to say its version.
+/// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the unit keeps beside the variables of stores and clouds: in groups, each of which is passed on where its first variable is set.
