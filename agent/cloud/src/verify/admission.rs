@@ -34,7 +34,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer, and must be able to come again.
+    /// A machine waits 15 seconds for its answer, and must be able to retry.
     fn default() -> Limits {
         Limits {
             at_once: 64,
