@@ -186,7 +186,7 @@ def a_machine_with_wget_only_or_without_xz_will_do():
 
 
 def downloads_go_by_the_proxy():
-    """By it alone names are found: that of the mirror is nobody's."""
+    """The name of the mirror has no address: only the proxy finds it."""
     with scene() as folder:
         name = "mirror.example.com"
         tls = Mirror(folder / "release", certificate=certificate(folder / "pem", name))

@@ -22,8 +22,8 @@ pub(super) const MOST_ADDRESSES: usize = 8;
 pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
 impl KopsController {
-    /// What each server in turn gives this node for its present certificate, and its URL. Nothing is waited for:
-    /// what a node has is good for months, and it asks again when it verifies itself.
+    /// What each server in turn gives this node for its present certificate, and its URL. There are no retries: the
+    /// certificate is good for months, and the next verification asks again.
     pub(super) async fn renewed<T>(
         &self,
         asking: &Asking,

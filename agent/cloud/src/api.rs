@@ -22,8 +22,7 @@ use crate::calls::Outcome;
 
 pub(crate) use client::{AccessTokens, ApiClient};
 
-/// The longest pause that is made on an API's word: one that asks for an hour is asked again before, at a small price, for
-/// limits are often lifted sooner.
+/// The longest `Retry-After` that is honoured. A longer one is cut to this: limits are often lifted sooner, and a refused retry costs little.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The most characters of an error's code that are repeated.
 const LONGEST_CODE: usize = 64;

@@ -3,7 +3,8 @@
 //! A cloud is a folder: `facts` asks the metadata service, `authenticate` makes a machine's proof, an API client asks for other
 //! machines, `verify` judges proofs and `identify` Nodes by it. Where one list has all machines by their ids, a cloud is
 //! what it lists ([`inventory::Listed`]), and the rest is [`inventory`]'s. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
-//! names it. Nothing else in the program chooses by the provider. Every API is asked by [`api`].
+//! names it. Other code chooses by the provider only in `agent/spec` and `agent/plan`, where what kOps writes and decides differs by cloud.
+//! Every API is asked by [`api`].
 
 pub mod api;
 pub mod authenticate;

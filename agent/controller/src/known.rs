@@ -1,10 +1,9 @@
-//! All that is known of each Node, in one map: for the controller of nodes.
+//! The state of each Node, in one map: the work queue of the controller of nodes.
 //!
-//! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
-//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once; and
-//! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes. One whose
-//! labels are written again and again is left alone for longer and longer too: another controller undoes the writes. Those
-//! whose cloud does not answer wait together ([`Outage`]).
+//! A Node is reconciled by one task at a time; a change meanwhile queues it once more. After a failure it is retried with exponential
+//! backoff and jitter, so that a thousand failures at once do not become a thousand retries at once. A change of the Node does not
+//! shorten the backoff, for a machine that is not believed can change its Node as often as it likes. Repeated writes of a Node's labels
+//! back off too: another controller undoes them. The Nodes whose cloud does not answer wait together ([`Outage`]).
 //!
 //! Nothing here does I/O or reads a clock.
 
@@ -36,7 +35,7 @@ pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct KnownNodes {
     nodes: BTreeMap<Arc<str>, NodeState>,
-    /// Those that are to be looked at, in the order in which they may be. [`KnownNodes::turn`] keeps it.
+    /// The queued Nodes, by the time at which they are due. [`KnownNodes::turn`] keeps it.
     schedule: BTreeSet<(Instant, Arc<str>)>,
     outage: Outage,
     is_complete: bool,
@@ -158,15 +157,14 @@ impl KnownNodes {
         result
     }
 
-    /// A Node changed: it is looked at as soon as the look that is under way is over, and its pause after a failure, or the
-    /// cloud answers again.
+    /// A Node changed: it is reconciled once the task at work on it ends, its backoff is over, and the cloud answers.
     pub fn changed(&mut self, name: &str, now: Instant) {
         if !self.nodes.get(name).is_some_and(|state| state.waits_for_cloud) {
             self.turn(name, |turn| turn.changed(now));
         }
     }
 
-    /// Has a Node looked at then, or as soon as the look that is under way is over, pause or not: what it failed for may be over.
+    /// Has a Node reconciled then, or once the task at work on it ends, whatever its backoff: the cause of its failure may be gone.
     pub fn wake(&mut self, name: &str, at: Instant) {
         self.release(name);
         self.turn(name, |turn| turn.wake(at));
@@ -179,8 +177,8 @@ impl KnownNodes {
         names.iter().for_each(|name| self.wake(name, at));
     }
 
-    /// The Nodes that are due and are not looked at, so many at most, those that are due for longest, by name; they are looked at
-    /// from now on. One more may be that which is to show whether the cloud answers.
+    /// Takes at most so many due Nodes off the queue, the longest due first; returns them by name. Their reconciling begins now. One more
+    /// may be there, which probes whether the cloud answers.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
         let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
@@ -193,7 +191,7 @@ impl KnownNodes {
         ready
     }
 
-    /// The Node that is looked at to see whether the cloud answers: the next one after the last.
+    /// The Node that probes whether the cloud answers: the next one after the last.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -208,24 +206,23 @@ impl KnownNodes {
         self.nodes.get(name).is_some_and(|state| state.turn.is_looked_at)
     }
 
-    /// A Node was looked at and is as it should be.
+    /// A Node was reconciled.
     pub fn done(&mut self, name: &str) {
         self.turn(name, Turn::done);
     }
 
-    /// A Node was written to. If it was so again and again, it is left alone for the pause that this returns.
+    /// A Node was written to. After repeated writes it is not reconciled for the backoff that this returns.
     pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.turn(name, |turn| turn.written(name, now))
     }
 
-    /// A Node could not be dealt with. It is looked at again after a pause, which this returns, or at once if it was woken
-    /// meanwhile.
+    /// Reconciling a Node failed. It is retried after the backoff that this returns, or at once if it was woken meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
         self.turn(name, |turn| turn.failed(name, now))
     }
 
-    /// The cloud did not answer for a Node. It is looked at again when the cloud does; after a pause, if it is the first one or
-    /// the one that was looked at to see whether the cloud does, which this returns.
+    /// The cloud did not answer for a Node, which is reconciled once the cloud answers for another. The first such Node, and the one that
+    /// probes the cloud, are retried after the backoff that this returns.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.turn(name, Turn::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -235,8 +232,8 @@ impl KnownNodes {
         self.outage.failed(name, now)
     }
 
-    /// A Node was looked at, and it was not for the cloud if it could not be dealt with: if the others waited for that, they are
-    /// due now. How many they are.
+    /// A Node was reconciled, or failed for another reason than the cloud. If the others waited for the cloud, they are due now. Returns
+    /// their number.
     pub fn answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.answered(name) {

@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::node_api::NodeObject;
 
-/// The timeout of a page of the list of Nodes. Without it, one on a connection whose peer is gone is waited for for ever.
+/// The timeout of a page of the list of Nodes. Without it, a connection whose peer is gone would hang the watch for ever.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A watch that begins anew where it is lost.
 pub struct NodeWatch {
     api: Api<NodeObject>,
     events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
-    /// Since when the next part of the list is waited for.
+    /// When the next page of the list was asked for.
     listing: Option<Instant>,
     list_timeout: Duration,
 }

@@ -128,8 +128,8 @@ impl Root {
         }
     }
 
-    /// Opens a regular file for reading, wherever below the root links lead to it; `None` where nothing has the name. What
-    /// is no regular file is not waited for.
+    /// Opens a regular file for reading, wherever below the root links lead to it; `None` where nothing has the name. Opening a
+    /// pipe or a device does not block.
     pub(crate) fn open_file(&self, path: &str) -> Result<Option<File>> {
         const READ: OFlag =
             OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);

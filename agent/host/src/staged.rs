@@ -15,7 +15,7 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Root, TEMPORARY, set_mode, set_owner, temporary_name};
 
-/// How many files are waited for at a time.
+/// How many files are synced at a time.
 const AT_ONCE: usize = 8;
 
 /// A file while it is written. Dropped, it was never there.

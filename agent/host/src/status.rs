@@ -90,7 +90,7 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // Before a node has converged for the first time, a run keeps no journal; where nothing is to be waited for, none.
+        // A run keeps no journal before the node has converged for the first time, nor where it waits for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let has_converged = !record.config_hash.is_empty() && record.failure.is_none() && !unfinished;
         Ok(Status {

@@ -28,7 +28,7 @@ impl Host {
         if is_linked(&self.root, &name)? {
             return Ok(true);
         }
-        let text = self.root.read(&unit_path(&name))?;
+        let text = self.root.read(&mount_unit_path(&name))?;
         let is_ours = match &text {
             Some(text) if !text.starts_with(MARK.as_bytes()) => return Ok(true),
             Some(text) => *text == unit_text(mount)?.into_bytes(),
@@ -60,13 +60,13 @@ impl Host {
             return Ok(());
         }
         let (name, text) = (unit_name(&mount.path), unit_text(mount)?);
-        let is_there = self.root.read(&unit_path(&name))?;
+        let is_there = self.root.read(&mount_unit_path(&name))?;
         if is_there.is_some_and(|present| present != text.as_bytes()) {
             // What another text had it enabled for is not what this one asks for; and a run that is killed in between is
             // seen to have left it disabled.
             self.systemd.disable(&name)?;
         }
-        write_file(&self.root, &unit_path(&name), 0o644, None, text.as_bytes())?;
+        write_file(&self.root, &mount_unit_path(&name), 0o644, None, text.as_bytes())?;
         self.systemd.enable(&name)?;
         self.systemd.reload()
     }
@@ -78,7 +78,7 @@ impl Host {
         }
         let name = unit_name(path);
         self.systemd.disable(&name)?;
-        if let Some((dir, file)) = self.root.parent(&unit_path(&name))? {
+        if let Some((dir, file)) = self.root.parent(&mount_unit_path(&name))? {
             dir.remove(&file)?;
             dir.sync()?;
         }
@@ -107,7 +107,7 @@ pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bo
 
 /// Whether there is a unit of the agent's that mounts the volume at a path when the machine boots.
 pub(crate) fn has_boot_unit(root: &Root, path: &str) -> Result<bool> {
-    let text = root.read(&unit_path(&unit_name(path)))?;
+    let text = root.read(&mount_unit_path(&unit_name(path)))?;
     Ok(text.is_some_and(|text| text.starts_with(MARK.as_bytes())))
 }
 
@@ -168,7 +168,7 @@ fn literal(value: &str) -> String {
 }
 
 /// Upstream writes no such units, so they are where administrators' are.
-fn unit_path(name: &str) -> String {
+fn mount_unit_path(name: &str) -> String {
     format!("{OVERRIDES}/{name}")
 }
 

@@ -1,11 +1,11 @@
-//! How long systemd's jobs are waited for, and what is told of one that takes longer.
+//! Timeouts of systemd's jobs, and the error of one that takes longer.
 
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::system::systemd::Act;
 
-/// How long jobs of systemd's are waited for.
+/// Timeouts of systemd's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// For a unit that pods wait for. Most have timeouts of their own that are shorter; a oneshot has none, and may

@@ -26,7 +26,7 @@ fn peak_kb() -> u64 {
     field("VmHWM:") - field("RssFile:")
 }
 
-/// Serves large files that are never held in memory: the number of the file's name, again and again.
+/// Serves large files that are never held in memory: the number of the file's name, repeated.
 fn serve_large_files() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

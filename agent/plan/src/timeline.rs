@@ -20,7 +20,7 @@ pub enum Work {
     Packages,
     /// Files are downloaded, verified and unpacked.
     Downloads,
-    /// A unit is started or stopped, or a component is waited for.
+    /// A unit starts or stops, or a component becomes healthy.
     Units,
     /// Everything else.
     Other,

@@ -36,6 +36,8 @@ use listing::Page;
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
+/// Either counts without the other.
+pub(super) const VARIABLES: &[&[&str]] = &[&[ACCOUNT_VARIABLE], &[ENDPOINT_VARIABLE]];
 /// What comes after the account in the name of its server.
 const DOMAIN: &str = "blob.core.windows.net";
 /// The version of the API; older ones take no tokens.

@@ -26,6 +26,7 @@ use tokio::sync::OnceCell;
 pub use error::StoreError;
 pub use limits::LARGEST_FILE;
 pub use s3::S3Settings;
+pub use schemes::variables;
 
 use backend::{Backend, Place, Setup};
 use folder::Folder;

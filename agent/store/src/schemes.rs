@@ -10,29 +10,94 @@ use super::{azureblob, folder, gs, https, s3, s3_like, swift};
 
 /// Every store. A new one is a file with its [`super::backend::Backend`], and a row.
 pub(crate) const SCHEMES: &[Scheme] = &[
-    Scheme { name: "s3", split: in_bucket, open: s3::open, locates: true, rights: s3::rights },
-    Scheme { name: "do", split: in_bucket, open: s3_like::open, locates: true, rights: s3_like::rights },
-    Scheme { name: "hos", split: in_bucket, open: s3_like::open, locates: true, rights: s3_like::rights },
+    Scheme {
+        name: "s3",
+        split: in_bucket,
+        open: s3::open,
+        locates: true,
+        rights: s3::rights,
+        variables: s3::VARIABLES,
+    },
+    Scheme {
+        name: "do",
+        split: in_bucket,
+        open: s3_like::open,
+        locates: true,
+        rights: s3_like::rights,
+        variables: s3::VARIABLES,
+    },
+    Scheme {
+        name: "hos",
+        split: in_bucket,
+        open: s3_like::open,
+        locates: true,
+        rights: s3_like::rights,
+        variables: s3::VARIABLES,
+    },
     Scheme {
         name: "linode",
         split: in_bucket,
         open: s3_like::without_checksums,
         locates: true,
         rights: s3_like::rights,
+        variables: s3::VARIABLES,
     },
-    Scheme { name: "scw", split: in_bucket, open: s3_like::open, locates: true, rights: s3_like::rights },
-    Scheme { name: "gs", split: in_bucket, open: gs::open, locates: true, rights: gs::rights },
+    Scheme {
+        name: "scw",
+        split: in_bucket,
+        open: s3_like::open,
+        locates: true,
+        rights: s3_like::rights,
+        variables: s3::VARIABLES,
+    },
+    Scheme {
+        name: "gs",
+        split: in_bucket,
+        open: gs::open,
+        locates: true,
+        rights: gs::rights,
+        variables: &[],
+    },
     Scheme {
         name: "azureblob",
         split: azureblob::split,
         open: azureblob::open,
         locates: true,
         rights: azureblob::rights,
+        variables: azureblob::VARIABLES,
     },
-    Scheme { name: "swift", split: in_bucket, open: swift::open, locates: true, rights: swift::rights },
-    Scheme { name: "https", split: https::split, open: https::open, locates: false, rights: https::rights },
-    Scheme { name: IN_CLEAR, split: https::split, open: https::open, locates: false, rights: https::rights },
-    Scheme { name: "file", split: folder::split, open: folder::open, locates: false, rights: folder::rights },
+    Scheme {
+        name: "swift",
+        split: in_bucket,
+        open: swift::open,
+        locates: true,
+        rights: swift::rights,
+        variables: &[],
+    },
+    Scheme {
+        name: "https",
+        split: https::split,
+        open: https::open,
+        locates: false,
+        rights: https::rights,
+        variables: &[],
+    },
+    Scheme {
+        name: IN_CLEAR,
+        split: https::split,
+        open: https::open,
+        locates: false,
+        rights: https::rights,
+        variables: &[],
+    },
+    Scheme {
+        name: "file",
+        split: folder::split,
+        open: folder::open,
+        locates: false,
+        rights: folder::rights,
+        variables: &[],
+    },
 ];
 
 /// The scheme whose files any hop on the way can read, and change: no store of a node, but of what an operator names.
@@ -69,6 +134,21 @@ pub(crate) struct Scheme {
     locates: bool,
     /// What a role needs in order to read a key of a bucket there.
     rights: fn(&str, &str) -> String,
+    /// The variables of the environment that it reads beside those of its cloud: in groups, each of which counts where its first
+    /// variable is set.
+    variables: &'static [&'static [&'static str]],
+}
+
+/// The variables of the environment that it takes to read any store, beside those of its cloud: in groups, each of which counts where
+/// its first variable is set. A group that several schemes read is there once.
+pub fn variables() -> Vec<&'static [&'static str]> {
+    let mut groups = Vec::new();
+    for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {
+        if !groups.contains(group) {
+            groups.push(*group);
+        }
+    }
+    groups
 }
 
 /// `BUCKET/KEY`.
@@ -201,6 +281,13 @@ mod tests {
             assert!(error.to_string().contains(told), "{error}");
             assert!(!error.to_string().contains("hidden"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_group_of_variables_that_several_schemes_read_is_told_once() {
+        let of = |name: &str| SCHEMES.iter().find(|scheme| scheme.name == name).unwrap().variables;
+        assert_eq!(of("s3"), of("do"));
+        assert_eq!(variables(), [of("s3"), of("azureblob")].concat());
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn of_three_one_applies_and_another_goes_on_when_it_is_killed_or_ends() {
     eventually("it tells of it", || services.iter().any(has_looked));
     assert!(
         services.iter().all(|service| leads(service) == has_looked(service)),
-        "who does not lead looks at nothing"
+        "a process that does not lead looks at nothing"
     );
     // Each labels its own Node, as upstream's pods do, whether it leads or not.
     for node in nodes {

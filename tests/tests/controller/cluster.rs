@@ -50,6 +50,17 @@ pub fn path_of(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
 }
 
+/// The command of kubectl's with this in it, as a page of the checkout has it. A page that has none or several does not pass.
+#[track_caller]
+pub fn kubectl_on(page: &str, part: &str) -> String {
+    let text = fs::read_to_string(path_of(page)).unwrap();
+    let commands = text.split(['\n', '`']).filter(|text| text.starts_with("kubectl ") && text.contains(part));
+    let [command] = commands.collect::<Vec<_>>()[..] else {
+        panic!("{page} has not one command of kubectl's with {part:?} in it: {text}")
+    };
+    command.to_owned()
+}
+
 /// A running cluster.
 pub struct Cluster {
     pub api: ApiServer,
@@ -215,9 +226,9 @@ impl Cluster {
         self.api.kubectl(arguments, "").unwrap()
     }
 
-    /// Runs commands as an operator types them, in a checkout and with the administrator's kubeconfig.
+    /// Runs commands as an operator types them, in a checkout and with the administrator's kubeconfig, and gives what they print.
     #[track_caller]
-    pub fn type_in(&self, commands: &str) {
+    pub fn type_in(&self, commands: &str) -> String {
         let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap();
         let path = format!("{assets}:{}", std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
@@ -226,6 +237,7 @@ impl Cluster {
         shell.env("KUBECONFIG", self.api.kubeconfig("admin", &["system:masters"]).unwrap());
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{commands}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Creates a Node, which says that it is this instance.

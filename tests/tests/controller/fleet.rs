@@ -9,7 +9,7 @@ use kops_agent_tests::authority::Authority;
 use rcgen::{KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, GROUP_LABEL, eventually, plain_agent};
+use crate::cluster::{Cluster, GROUP_LABEL, eventually, kubectl_on, plain_agent};
 
 const CONDITION: &str = "KopsConfigured";
 const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
@@ -258,6 +258,13 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
              nodes  old     True   True        Converged  {old}  {new}   -             -\n\
              failed: the run of {LATER} failed: no network\n"
         )
+    );
+    let columns = cluster.type_in(&kubectl_on("docs/fleet.md", "custom-columns"));
+    let columns: Vec<&str> = columns.split_whitespace().collect();
+    assert_eq!(
+        columns.join(" "),
+        "NAME CONFIGURED failed False new True old True silent <none>",
+        "what kubectl shows of the same"
     );
     let (_, rows) = status(&["-o", "json"]);
     let rows: Value = serde_json::from_str(&rows).unwrap();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::{World, on_aws};
 use crate::client::{connect, exchange, post};
-use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, REGION, eventually, id, plain_agent};
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, REGION, eventually, id, kubectl_on, plain_agent};
 use crate::renewal::showing;
 
 const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
@@ -135,6 +135,10 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     let fleet = plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(admin).output().unwrap();
     let shown = String::from_utf8(fleet.stdout).unwrap();
     assert!(shown.contains(&format!("\n{} has the slot {first} since ", id(1))), "{shown}");
+    let leases = scene.world.cluster.type_in(&kubectl_on("docs/pacing.md", "get leases"));
+    let row: Vec<&str> =
+        leases.lines().find(|line| line.starts_with(&first)).unwrap().split_whitespace().collect();
+    assert_eq!(row[1], id(1), "{leases}");
     let busy = scene.ask(2, "acquire", 1);
     assert_eq!((&busy["granted"], &busy["group"]), (&json!(false), &json!("nodes")));
     assert_eq!((&busy["holders"][0]["node"], &busy["holders"][0]["lease"]), (&json!(id(1)), &json!(first)));
@@ -249,6 +253,13 @@ fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
     scene.ask(2, "release", 1);
     assert_eq!(scene.acquire(2, 9), None, "it has to rest, though there are slots");
     assert_eq!(scene.acquire(1, 1).as_deref(), Some(lease.as_str()), "others have their turn");
+
+    // An operator takes it away from a run that goes on renewing it.
+    let taking = kubectl_on("docs/pacing.md", "patch lease");
+    assert!(taking.contains("GROUP.N"), "{taking}");
+    scene.world.cluster.type_in(&taking.replace("GROUP.N", "nodes.0"));
+    assert_eq!(scene.lease(&lease)["spec"]["holderIdentity"], "");
+    assert_eq!(scene.ask(1, "renew", 1)["granted"], false, "it is told so at its next renewal");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_se
 /// there.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The same where a request that a machine has proven to be its own asks, for each hundred machines that the list has. A machine
-/// is in the list before it starts, and one that comes too early comes again.
+/// is in the list before it starts, and one that asks too early retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// Machines on a page of a list, about.
 const PAGE: usize = 100;

@@ -27,7 +27,7 @@ const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_
 /// the Node was there.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The same where an unverified request says that there is such an instance, for each page that the list has. A machine is in
-/// the list before it starts, and takes longer than that until it can say so: one that comes too early comes again.
+/// the list before it starts, and takes longer than that until it can say so: one that asks too early retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// Instances on a page of such a list.
 const PAGE: usize = 500;

@@ -21,8 +21,8 @@ use crate::singleflight::Singleflight;
 
 /// How old a list may be that has the `Host` of a Node; and one that does not, where it was asked for after the Node was there.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// How old a list may be where an unverified request says that there is such a `Host`: made-up names cost no question each. One
-/// that was enrolled since comes again.
+/// How old a list may be where an unverified request says that there is such a `Host`: made-up names cost no request each. A
+/// machine that was enrolled since retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 
 /// The API server does not tell of its `Host` objects.

@@ -1,7 +1,7 @@
 //! Questions to the API of a cloud that lists machines: for pages of the list, and for one machine.
 //!
-//! A page that fails is asked for again, and one that is throttled after the pause that the API asks for, so that a long list comes
-//! to its end and its first pages are not asked for in vain.
+//! A page that fails is retried, and a throttled one after the API's `Retry-After`, so that a long list comes to its end and its first
+//! pages are not read in vain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Each origin has a queue of its own, and they take turns: a flood from a few addresses waits behind itself, not before
 //! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room. A request that has
-//! waited too long is told so, and comes again.
+//! waited too long is refused, and the machine retries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer, and must be able to come again.
+    /// A machine waits 15 seconds for its answer, and must be able to retry.
     fn default() -> Limits {
         Limits {
             at_once: 64,

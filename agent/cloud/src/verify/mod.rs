@@ -90,7 +90,7 @@ pub enum Answer {
     TooLarge,
     /// What it sends does not come in time.
     TooSlow,
-    /// It asks too often, and may come again after so many seconds.
+    /// It is over its rate limit, and may retry after so many seconds.
     TooOften(u64),
     /// There is too much to do.
     Busy,

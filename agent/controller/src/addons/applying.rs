@@ -1,5 +1,5 @@
 //! Applying the objects of a manifest, as upstream's applier does, with two differences that add to it: definitions of kinds
-//! come first and are waited for, and fields that are taken from other managers are told.
+//! are applied first, and their objects once they are established; and fields that are taken from other managers are told.
 //!
 //! Source: upstream's `pkg/applylib/applyset/applyset.go`, `channels/pkg/channels/clientapplier.go`.
 
@@ -59,7 +59,7 @@ pub async fn apply(objects: &Objects, manifest: &[Object]) -> Applied {
             Ok((live, taken_over)) => {
                 applied.objects += 1;
                 applied.taken_over.extend(taken_over.into_iter().map(|field| format!("{object}: {field}")));
-                // A definition is not established at once, which was waited for.
+                // Of a definition `established` tells, which waits for it.
                 if object.turn() != Turn::Definition {
                     applied
                         .problems

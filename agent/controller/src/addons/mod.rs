@@ -2,7 +2,7 @@
 //! `kops_agent_plan::addons`, and done here, on the API server.
 //!
 //! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what these look at first, and `running` is
-//! what does all of it again and again in the pod's place.
+//! the loop that does all of it in the pod's place.
 
 mod apply;
 mod applying;

@@ -43,7 +43,7 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     Ok(manifest::objects(&text, &url)?)
 }
 
-/// What was warned of, which is read again and again.
+/// The URLs that were warned of, so that each is warned of once and not in every round.
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {

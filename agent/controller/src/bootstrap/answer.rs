@@ -147,7 +147,7 @@ impl Bootstrap {
         // The rest asks no cloud, and may wait for the store.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Not before: a machine that is given nothing, because the cloud or the store does not answer now, comes again and again.
+        // Not before: a machine that is given nothing, because the cloud or the store does not answer now, retries.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)

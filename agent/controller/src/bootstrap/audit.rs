@@ -64,7 +64,7 @@ impl<'a> Record<'a> {
         answered
     }
 
-    /// Ends with an answer that is counted, and is no line: a node that waits for a slot asks again and again.
+    /// Ends with an answer that is counted, and not logged: a node that waits for a slot polls.
     pub fn counted(mut self, reason: &'static str, is_granted: bool) {
         self.is_over = true;
         self.metrics.paced(reason, is_granted);

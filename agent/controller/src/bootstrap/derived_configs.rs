@@ -3,7 +3,7 @@
 //!
 //! Upstream's kops-controller builds it anew for each request, with all of kOps in its process (`getNodeConfig` in
 //! `cmd/kops-controller/pkg/server/node_config.go`). Here machines of a group that start together share one derivation
-//! (singleflight), and one that takes longer than a machine waits is there when it comes again. What publishers have told of
+//! (singleflight), and one that takes longer than a machine's timeout is there at its retry. What publishers have told of
 //! downloads is remembered for as long as this process lives, whatever else went wrong.
 
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl DerivedConfigs {
             let problem = outcome.as_ref().err().map_or_else(String::new, |refusal| refusal.message.clone());
             let before = std::mem::replace(&mut *lock(&group.problem), problem.clone());
             if !problem.is_empty() && problem != before {
-                // No machine may have waited for it.
+                // No request may be left that this could be the answer to.
                 log::warn!("no machine of the group {} gets its configuration: {problem}", work.name);
             }
             *last = Some((Instant::now(), outcome.clone()));

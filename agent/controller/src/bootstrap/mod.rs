@@ -153,9 +153,8 @@ impl Setup {
         Ok((server, keystore))
     }
 
-    /// No machine is answered without its Node being looked for. A machine whose connection is refused asks again within seconds, at
-    /// another control plane too; one that is let in and told of an internal error has cost a proof of its identity, and comes
-    /// again after pauses that grow.
+    /// Every answer takes a look at the machine's Node. A refused connection is retried within seconds, at another control plane too;
+    /// an internal error has cost a proof of identity, and is retried with backoff.
     async fn api_server_answers(&self) -> Result<()> {
         timeout(NODE_WITHIN, self.nodes.can_be_read())
             .await

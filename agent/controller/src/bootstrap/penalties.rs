@@ -1,7 +1,7 @@
 //! Penalties: origins whose connections came to nothing not long ago, with no request, or with one that could not be granted.
 //!
-//! A machine that is to be a node does so by accident at most, and comes again after a pause. Only so many are
-//! remembered, the latest.
+//! A machine that is to be a node does so by accident at most, and retries after a backoff. Only the latest are remembered, up to a
+//! bound.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

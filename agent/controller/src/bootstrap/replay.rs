@@ -55,7 +55,7 @@ struct State {
     of_node: BTreeMap<String, usize>,
 }
 
-/// A token whose machine is being dealt with. Dropped, it may come again.
+/// A token whose request is in flight. Dropped before it was used, the token may be shown again.
 pub struct UnderWay<'a> {
     taken: &'a Taken,
     fingerprint: Vec<u8>,

@@ -1,4 +1,4 @@
-//! When a Node is looked at: its place in the queue, and its pauses.
+//! When a Node is reconciled: its place in the queue, and its backoff.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 /// One Node's place in the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Since or from when it is to be looked at; pauses may put that off.
+    /// The time at which it is due; backoff may put that off.
     due: Option<Instant>,
     pub(super) is_looked_at: bool,
-    /// It was woken while it was looked at.
+    /// It was woken while it was reconciled.
     is_woken: bool,
     /// Consecutive failures.
     failures: u32,
-    /// The end of the pause after the last failure.
+    /// The end of the backoff after the last failure.
     pause: Option<Instant>,
     writes: Option<Writes>,
 }
@@ -38,12 +38,12 @@ struct Writes {
 }
 
 impl Turn {
-    /// A Node that is looked at, and of which nothing else is known.
+    /// That of a deleted Node which is being reconciled.
     pub(super) fn of_gone() -> Turn {
         Turn { is_looked_at: true, ..Turn::default() }
     }
 
-    /// When the Node may be looked at, if it is to be.
+    /// The earliest time at which the Node may be reconciled; `None` where it is not queued.
     pub(super) fn not_before(&self) -> Option<Instant> {
         let rest = self.writes.as_ref().map(|writes| writes.rest);
         Some([self.pause, rest].into_iter().flatten().fold(self.due?, Instant::max))

@@ -33,7 +33,7 @@ const NAME: &str = "i-00000000000000001";
 /// A range that the API server does not take.
 const REFUSED_RANGE: &str = "2001:db8:bad::/80";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
-/// Longer than anything that is waited for here.
+/// Longer than any wait of these tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the API server does.

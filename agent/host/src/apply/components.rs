@@ -30,7 +30,7 @@ impl Run<'_> {
         }
         let texts = |path: &str| health::desired_text(self.desired, path);
         let Some(component) = health::after(step, &texts) else { return Ok(()) };
-        // A kubelet that does not run yet brings no pod back: those are waited for in the end.
+        // A kubelet that does not run yet brings no pod back: the run waits for pods in the end.
         if step.stage == Stage::Pods && starts(self.plan, KUBELET) {
             return Ok(());
         }
@@ -50,8 +50,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for what was begun and not waited for, as by a run that was interrupted at that; then nothing is put
-    /// back any more.
+    /// Waits for the changed components that are not known to be healthy yet, as after an interrupted run; after that there is no
+    /// rollback.
     pub(super) async fn end_change(&self) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };
         let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());

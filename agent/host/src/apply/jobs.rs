@@ -1,4 +1,4 @@
-//! Asking systemd for jobs, and waiting for those that are waited for.
+//! Asks systemd for jobs, and waits for the end of those on which others depend.
 
 use kops_agent_plan::resource::Unit;
 use kops_agent_plan::timeline::Work;
@@ -44,7 +44,7 @@ impl Run<'_> {
         is_left
     }
 
-    /// Asks for a job whose end is not waited for now.
+    /// Asks for a job, and leaves its end to [`Run::collect_jobs`].
     pub(super) fn leave_job(&self, act: Act, unit: &Unit, digest: Option<String>) {
         let job = self.host.systemd.begin(act, &unit.name);
         self.starts.state().under_way.push(UnderWay { unit: unit.name.clone(), act, digest, job });

@@ -1,7 +1,7 @@
 //! The stage of packages, and packages that are installed beside the downloads of a machine that is no node yet
 //! ([`kops_agent_plan::overlap`] says when).
 //!
-//! A package manager is never ended half-way: whatever becomes of the run meanwhile, its end is waited for.
+//! A package manager is never ended half-way: whatever becomes of the run meanwhile, it waits for that end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl<'a> Installing<'a> {
         let (installed, done) = tokio::select! {
             installed = self.ended(progress) => (installed, beside.await),
             done = &mut beside => {
-                // From here on it is they that are waited for, which may take longer than anything else.
+                // The run waits for nothing but packages now, which may take longer than anything else.
                 if let Err(error) = &done {
                     progress.warned(&format!("packages are still being installed, and besides: {error}"));
                 }

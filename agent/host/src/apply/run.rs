@@ -30,7 +30,7 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) prepared: &'a Prepared<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// `None` where components are not waited for.
+    /// `None` where the run does not wait for components.
     pub(super) changing: Option<Changing>,
     /// Whether a run was interrupted that had written what systemd reads.
     pub(super) is_unread: bool,

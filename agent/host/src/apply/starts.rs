@@ -1,6 +1,6 @@
 //! Which starts a run waits for, and which units failed.
 //!
-//! kubelet and the container runtime, and what those are ordered after, are waited for one after another. Every other
+//! A run waits for kubelet and the container runtime, and for what those are ordered after, one after another. Every other
 //! job is only asked for: it may wait for kubelet, or for a boot stage that waits for this very run (`cloud-final.service`).
 //! In the end all of those have a little time to tell an early failure. A unit that fails keeps no other from being
 //! started; all that failed are named once everything else is done.
@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) is_late: bool,
 }
 
-/// A job whose end is not waited for yet.
+/// A job that systemd has not ended yet.
 pub(super) struct UnderWay {
     pub(super) unit: String,
     pub(super) act: Act,

@@ -2,7 +2,7 @@
 //!
 //! All their files are written first, systemd reads them once, and those start at boot from then on that should: none
 //! of that waits for any unit. Then each is dealt with in its stage and turn (see [`super::starts`] for which of them
-//! are waited for). A unit that was started, and is well where that is waited for, is stamped with the digest of what it
+//! the run waits for). A unit that was started, and is healthy where the run waits for that, is stamped with the digest of what it
 //! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
 
 use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, restart_digest};

@@ -30,7 +30,7 @@ pub trait Progress: Send + Sync {
         let _ = step;
     }
 
-    /// A component was started anew, and is waited for.
+    /// A component was restarted; the run waits until it is healthy.
     fn waiting(&self, component: &ResourceId) {
         let _ = component;
     }
@@ -43,7 +43,7 @@ pub trait Progress: Send + Sync {
         let _ = what;
     }
 
-    /// Another process is waited for.
+    /// The run waits for another process.
     fn waiting_for(&self, what: &str) {
         let _ = what;
     }

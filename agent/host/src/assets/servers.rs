@@ -1,4 +1,4 @@
-//! Which servers have failed in this run: a dead one is waited for once.
+//! Which servers have failed in this run: a dead one costs its timeout once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

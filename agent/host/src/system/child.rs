@@ -78,7 +78,7 @@ impl Runner {
     /// Waits for the end of the program; `None` where it was killed, at `deadline` or by [`Runner::end`].
     ///
     /// # Errors
-    /// It cannot be waited for.
+    /// The system cannot tell whether it has ended.
     pub(super) fn wait(&self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             let mut state = self.state();
@@ -108,7 +108,7 @@ impl Runner {
     }
 }
 
-/// Kills a program that has not been waited for, with all that it has started.
+/// Kills a program whose exit status was not collected yet, with all that it has started.
 fn kill(child: &mut Child) {
     Group::of(child).kill();
     let _ = child.kill();

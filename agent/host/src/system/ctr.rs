@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::commands::{self, Outcome};
 
-/// So that a runtime that hangs is told of and not waited for.
+/// So that a runtime that hangs is an error, and does not block the run.
 pub(super) const DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 
 /// The names that containerd's CRI plugin gives to what kubelet tells it of a container.

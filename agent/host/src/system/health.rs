@@ -30,14 +30,14 @@ pub trait Health: Send + Sync {
 /// An answer that is on its way; where it is a failure, it says what is wrong.
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
-/// For how long components are waited for, and how often they are asked.
+/// Timeout and interval of health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthTimings {
-    /// For how long each of them may not be well. Zero: nothing is waited for, and nothing is rolled back.
+    /// Timeout of each component. Zero: no check, and no rollback.
     pub timeout: Duration,
-    /// Between two questions.
+    /// Between two checks.
     pub pause: Duration,
-    /// For how long a component has to be well: one that ends soon after it started is started again by systemd after
+    /// For how long a component has to be healthy: one that ends soon after it started is started again by systemd after
     /// two seconds.
     pub steady: Duration,
     /// After which time kubelet, which lists its files every 20 s and gives pods 30 s to end, has seen a manifest that

@@ -28,7 +28,7 @@ pub trait PackageManager: Send + Sync {
     /// The package manager cannot be asked.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// Installs all of `packages`, at once. Where another program is installing, that is waited for.
+    /// Installs all of `packages`, at once. Waits for another program that is installing.
     ///
     /// # Errors
     /// One of them cannot be installed.

@@ -175,7 +175,7 @@ async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "start disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);
 
-    // It is waited for, as everything that changes on a node that works.
+    // The run waits for it, as for everything that changes on a node that works.
     let desired = node(hook("ExecStart=/b\n"));
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "restart disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);

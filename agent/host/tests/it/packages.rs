@@ -64,7 +64,7 @@ fn dnf_repository() {
     "#);
 }
 
-/// What a run said, and the process to end once it is waited for.
+/// What a run said, and the process to end once the run waits for it.
 #[derive(Default)]
 struct Said(Mutex<(Vec<String>, Option<Holder>)>);
 

@@ -28,19 +28,14 @@ pub(super) const UNIT: &str = "kops-configuration.service";
 
 /// The first systemd that takes `Restart=` for a oneshot; an older one refuses the unit (its NEWS, CHANGES WITH 244).
 const RESTARTS_ONESHOTS: u32 = 244;
-/// For how long systemctl is waited for to say its version.
+/// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The variables that the unit needs to reach the state store, and the controller's unit to reach the cloud, beside those of
-/// [`kops_agent_cloud::variables`]: each is passed on where the first of its group is set.
+/// What the unit keeps beside the variables of stores and clouds: in groups, each of which is passed on where its first variable is set.
 const VARIABLES: &[&[&str]] = &[
-    &["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
+    // kOps' boot script exports it and nodeup keeps it. No store here reads it, so it has no row in `agent/store`.
     &["OSS_REGION"],
-    // Of older kOps; newer has the account in the URLs of the store.
-    &["AZURE_STORAGE_ACCOUNT"],
-    // Where the account is, for machines that kOps' own are not.
-    &["AZURE_STORAGE_SERVICE_ENDPOINT"],
-    // Its own, of ours.
+    // The agent's own.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
 ];
@@ -130,7 +125,8 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     let before = variables(before);
     let mut lines = String::new();
     // Upstream leaves out the tokens of clouds, since its kops-controller is a pod that gets them otherwise.
-    for group in VARIABLES.iter().copied().chain(kops_agent_cloud::variables()) {
+    let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
+    for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {
             lines.extend(group.iter().filter_map(|name| Some(line(name, &variable(name)?))));
         } else {
@@ -256,6 +252,25 @@ mod tests {
         assert_eq!(environment(|_| None, ""), "");
         let on_hetzner = |name: &str| (name == "HCLOUD_TOKEN").then(|| "x".into());
         assert_eq!(environment(on_hetzner, ""), "HCLOUD_TOKEN=x\n");
+    }
+
+    #[test]
+    fn the_variables_of_stores_come_first_then_the_units_own_then_those_of_clouds() {
+        let text = environment(|_| Some("x".into()), "");
+        let names: Vec<&str> = text.lines().filter_map(|line| line.strip_suffix("=x")).collect();
+        let of_clouds: Vec<&str> = kops_agent_cloud::variables().flatten().copied().collect();
+        let before_clouds = [
+            "S3_ENDPOINT",
+            "S3_REGION",
+            "S3_ACCESS_KEY_ID",
+            "S3_SECRET_ACCESS_KEY",
+            "AZURE_STORAGE_ACCOUNT",
+            "AZURE_STORAGE_SERVICE_ENDPOINT",
+            "OSS_REGION",
+            "KOPS_AGENT_CONTROLLER",
+            "KOPS_AGENT_ADDONS",
+        ];
+        assert_eq!(names, [before_clouds.as_slice(), &of_clouds].concat());
     }
 
     #[test]

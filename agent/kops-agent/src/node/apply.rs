@@ -44,7 +44,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let Some(paced) = paced else {
         return Box::pin(carry_out(host, decision, seen, &downloads, &watch)).await;
     };
-    // It may have been waited for, or pods have left.
+    // The machine may have changed while the run waited for its slot, or by the drain.
     let outcome = match plan(host, decision) {
         Ok(plan) => Box::pin(carry_out(host, decision, plan, &downloads, &watch)).await,
         Err(error) => Err(error),

@@ -104,7 +104,7 @@ fn note_ready(host: &Host, root: &Path) {
 }
 
 /// Tells the cloud that this machine is a node, where it has become one since it was started, something holds it until
-/// then, and it was not told yet. At boot a hook is waited for that may hold it yet.
+/// then, and it was not told yet. At boot this waits for a lifecycle hook that may still come to hold it.
 ///
 /// # Errors
 /// That of `outcome`; and where the node is as it should be otherwise, why the cloud could not be told.

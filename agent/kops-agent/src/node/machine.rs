@@ -99,7 +99,7 @@ pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
 /// Keeps other runs away from the machine.
 ///
 /// # Errors
-/// Another is at work, unless that is to be waited for.
+/// Another run has the lock, and `is_waited_for` is false.
 pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
     let mut is_told = false;
     loop {

@@ -26,8 +26,8 @@ impl Answers {
         Answers(Mutex::new(BTreeMap::new()))
     }
 
-    /// The addresses of a name: those of a question that was under way, those of some seconds ago, or else new ones. A
-    /// failure is told to all that have waited for it, and to none later.
+    /// The addresses of a name: of the query that is in flight (singleflight), of the cache, or of a new query. A failure goes to all
+    /// callers of the query in flight, and is not cached.
     pub(super) async fn get<F: Future<Output = Looked>>(
         &self,
         name: &str,
@@ -49,7 +49,7 @@ impl Answers {
     fn of(&self, name: &str) -> Last {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
-            // Those that are waited for stay with their questions.
+            // A query in flight keeps its own entry.
             answers.clear();
         }
         Arc::clone(answers.entry(name.to_owned()).or_default())

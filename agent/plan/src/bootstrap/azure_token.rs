@@ -19,13 +19,13 @@ mod tests;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use x509_parser::prelude::{GeneralName, ParsedExtension, X509Certificate};
 
 pub use super::signed_claim::TokenProblem;
+use crate::digest::sha256_hex;
 use crate::identity::azure::{AzureCluster, MachinePath};
 use signed_data::SignedData;
 
@@ -51,7 +51,7 @@ const TIME: &[BorrowedFormatItem<'_>] = format_description!(
 
 /// The nonce of a request with this body.
 pub fn nonce(body: &[u8]) -> String {
-    let mut hash = hex::encode(Sha256::digest(body));
+    let mut hash = sha256_hex(body);
     hash.truncate(NONCE_LENGTH);
     hash
 }

@@ -59,7 +59,7 @@ fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
     };
     pod.mount(&mut container, "logfile", &paths::log(NAME), Access::ReadWrite);
     pod.mount_ssl_directories(node, &mut container);
-    pod.mount(&mut container, "cabundle", &paths::kubernetes_ca(node), Access::ReadOnly);
+    pod.mount(&mut container, "cabundle", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(&mut container, "srvkcm", &directory(node), Access::ReadOnly);
     pod.mount(&mut container, "varlibkcm", HOME, Access::ReadOnly);
     // A DaemonSet installs plugins here, for this pod and for kubelet.
@@ -116,7 +116,7 @@ fn add_signing_flags(flags: &mut Flags, node: &NodeConfig, config: &KubeControll
     flags.set("cluster-signing-duration", &config.cluster_signing_duration);
     flags.set("cluster-signing-key-file", &file(node, "ca.key"));
     flags.set("experimental-cluster-signing-duration", &config.experimental_cluster_signing_duration);
-    flags.set("root-ca-file", &paths::kubernetes_ca(node));
+    flags.set("root-ca-file", &paths::kubernetes_ca(node.distribution));
     flags.set("service-account-private-key-file", &file(node, "service-account.key"));
 }
 

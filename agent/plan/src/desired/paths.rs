@@ -1,6 +1,9 @@
-//! Where things are on a node. A component that needs another's file asks here, and nowhere else.
+//! Where things are on a node. A component that needs another's file asks here, and nowhere else. What decides a path is passed in,
+//! not the whole node: this file stands below `resolve`, by way of [`crate::static_pod`].
 
-use crate::resolve::NodeConfig;
+use kops_agent_spec::ContainerdConfig;
+
+use crate::resolve::distribution::Distribution;
 
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
@@ -44,28 +47,28 @@ pub(super) const CNI_BIN: &str = "/opt/cni/bin";
 pub(super) const CNI_CONF: &str = "/etc/cni/net.d";
 
 /// kubelet itself.
-pub(super) fn kubelet(node: &NodeConfig) -> String {
-    format!("{}/kubelet", node.distribution.kubelet_bin)
+pub(super) fn kubelet(distribution: &Distribution) -> String {
+    format!("{}/kubelet", distribution.kubelet_bin)
 }
 
 /// The certificates of the authority of the whole cluster.
-pub(super) fn kubernetes_ca(node: &NodeConfig) -> String {
-    node.srv_kubernetes("ca.crt")
+pub(super) fn kubernetes_ca(distribution: &Distribution) -> String {
+    format!("{}/ca.crt", distribution.srv_kubernetes)
 }
 
 /// The certificate of kubelet's server.
-pub(super) fn kubelet_server_certificate(node: &NodeConfig) -> String {
-    node.srv_kubernetes("kubelet-server.crt")
+pub(super) fn kubelet_server_certificate(distribution: &Distribution) -> String {
+    format!("{}/kubelet-server.crt", distribution.srv_kubernetes)
 }
 
 /// The private key of kubelet's server.
-pub(super) fn kubelet_server_key(node: &NodeConfig) -> String {
-    node.srv_kubernetes("kubelet-server.key")
+pub(super) fn kubelet_server_key(distribution: &Distribution) -> String {
+    format!("{}/kubelet-server.key", distribution.srv_kubernetes)
 }
 
 /// The socket on which containerd listens.
-pub(super) fn containerd_socket(node: &NodeConfig) -> &str {
-    node.containerd().address.as_deref().unwrap_or("/run/containerd/containerd.sock")
+pub(super) fn containerd_socket(containerd: &ContainerdConfig) -> &str {
+    containerd.address.as_deref().unwrap_or("/run/containerd/containerd.sock")
 }
 
 /// The static pod of this name.

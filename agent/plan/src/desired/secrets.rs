@@ -11,7 +11,8 @@ const DOCKER_CONFIG: &str = "dockerconfig";
 
 /// Adds the certificates of the cluster's authority, and the passwords where the cluster has any.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
-    state.add(File::text(paths::kubernetes_ca(node), node.ca(KUBERNETES_CA)).mode(Mode::PRIVATE));
+    state
+        .add(File::text(paths::kubernetes_ca(node.distribution), node.ca(KUBERNETES_CA)).mode(Mode::PRIVATE));
     if node.secret_names.contains(DOCKER_CONFIG) {
         let content = Content::SecretText(vec![SecretPiece::Secret(DOCKER_CONFIG.into())]);
         state.add(File::new("/root/.docker/config.json", content).mode(Mode::PRIVATE));

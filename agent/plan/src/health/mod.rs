@@ -60,8 +60,8 @@ pub struct Component {
 /// The texts of files, by path, from which health follows: those that are desired, or those that are there.
 pub type Texts<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Whether components are waited for at all. A node that is to run no pods, as one that warms up for a pool, has
-/// nothing to tell that they are well.
+/// Whether a run waits for components to be healthy. On a node that is to run no pods, as one that warms up for a pool, nothing could
+/// tell that they are.
 pub fn is_awaited(desired: &DesiredState) -> bool {
     let kubelet = desired.get(&ResourceId::new(Kind::Unit, KUBELET));
     matches!(kubelet, Some(Resource::Unit(unit)) if unit.running)

@@ -12,7 +12,7 @@ mod cni_plugins;
 mod containerd;
 mod containerd_version;
 mod discovery_service;
-mod distribution;
+pub(crate) mod distribution;
 mod dotted_path;
 mod file_assets;
 mod hooks;

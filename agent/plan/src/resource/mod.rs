@@ -50,57 +50,43 @@ pub enum Resource {
     Unit(Unit),
 }
 
-impl Resource {
-    /// What names this resource.
-    pub fn id(&self) -> ResourceId {
-        let (kind, name) = match self {
-            Resource::Package(x) => (Kind::Package, &x.name),
-            Resource::PackageSource(x) => (Kind::PackageSource, &x.name),
-            Resource::Group(x) => (Kind::Group, &x.name),
-            Resource::User(x) => (Kind::User, &x.name),
-            Resource::Mount(x) => (Kind::Mount, &x.path),
-            Resource::BindMount(x) => (Kind::BindMount, &x.path),
-            Resource::Certificate(x) => (Kind::Certificate, &x.name),
-            Resource::Directory(x) => (Kind::Directory, &x.path),
-            Resource::File(x) => (Kind::File, &x.path),
-            Resource::Symlink(x) => (Kind::Symlink, &x.path),
-            Resource::HostsEntry(x) => (Kind::HostsEntry, &x.hostname),
-            Resource::KernelModule(x) => (Kind::KernelModule, &x.name),
-            Resource::Ipv6Prefix(x) => (Kind::Ipv6Prefix, &x.name),
-            Resource::Image(x) => (Kind::Image, &x.name),
-            Resource::DiscoveryRegistration(x) => (Kind::DiscoveryRegistration, &x.name),
-            Resource::Unit(x) => (Kind::Unit, &x.name),
-        };
-        ResourceId::new(kind, name)
-    }
-}
+macro_rules! resources {
+    ($($kind:ident.$name:ident),+) => {
+        impl Resource {
+            /// What names this resource.
+            pub fn id(&self) -> ResourceId {
+                match self {
+                    $(Resource::$kind(resource) => ResourceId::new(Kind::$kind, &resource.$name),)+
+                }
+            }
+        }
 
-macro_rules! resource_from {
-    ($($variant:ident),+) => {
-        $(impl From<$variant> for Resource {
-            fn from(value: $variant) -> Resource {
-                Resource::$variant(value)
+        $(impl From<$kind> for Resource {
+            fn from(value: $kind) -> Resource {
+                Resource::$kind(value)
             }
         })+
     };
 }
-resource_from!(
-    Package,
-    PackageSource,
-    Group,
-    User,
-    Mount,
-    BindMount,
-    Certificate,
-    Directory,
-    File,
-    Symlink,
-    HostsEntry,
-    KernelModule,
-    Ipv6Prefix,
-    Image,
-    DiscoveryRegistration,
-    Unit
+
+// Each kind, and the field that names a resource of it.
+resources!(
+    Package.name,
+    PackageSource.name,
+    Group.name,
+    User.name,
+    Mount.path,
+    BindMount.path,
+    Certificate.name,
+    Directory.path,
+    File.path,
+    Symlink.path,
+    HostsEntry.hostname,
+    KernelModule.name,
+    Ipv6Prefix.name,
+    Image.name,
+    DiscoveryRegistration.name,
+    Unit.name
 );
 
 #[cfg(test)]

@@ -38,6 +38,9 @@ use failure::S3Failure;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
+/// Read by `s3://` and by all schemes of `s3_like`.
+pub(super) const VARIABLES: &[&[&str]] = &[&settings::VARIABLES];
+
 /// The deadline for credentials: a role that was just given to an instance takes a few seconds to show up, but on a
 /// machine that has none waiting does not help.
 const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);

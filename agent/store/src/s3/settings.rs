@@ -4,6 +4,10 @@ use std::fmt;
 
 use super::super::error::StoreError;
 
+/// What is read of the environment, where the first of it is set.
+pub(super) const VARIABLES: [&str; 4] =
+    ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
+
 /// How to reach S3.
 #[derive(Clone)]
 pub enum S3Settings {
@@ -73,7 +77,8 @@ impl S3Settings {
                 StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it"))
             })
         };
-        let Some(endpoint) = set("S3_ENDPOINT") else {
+        let [endpoint, region, access_key_id, secret_access_key] = VARIABLES;
+        let Some(endpoint) = set(endpoint) else {
             return Ok(S3Settings::Aws);
         };
         // kOps' own documentation of DigitalOcean writes it without a scheme.
@@ -85,9 +90,9 @@ impl S3Settings {
         }
         Ok(S3Settings::Server {
             endpoint,
-            region: set("S3_REGION").unwrap_or_else(|| "us-east-1".to_owned()),
-            access_key_id: needed("S3_ACCESS_KEY_ID")?,
-            secret_access_key: needed("S3_SECRET_ACCESS_KEY")?,
+            region: set(region).unwrap_or_else(|| "us-east-1".to_owned()),
+            access_key_id: needed(access_key_id)?,
+            secret_access_key: needed(secret_access_key)?,
         })
     }
 }

@@ -172,7 +172,7 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // One that Google has made since: no list has it yet, and it comes again, as machines do.
+    // One that Google has made since: no list has it yet, and it retries, as machines do.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());

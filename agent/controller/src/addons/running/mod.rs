@@ -1,7 +1,7 @@
 //! `kops-agent addons run`: what kOps' channels pod does, as a service in its place.
 //!
-//! [`run`] reads top to bottom as what there is: what to do, the API server, leader election, probes. Whatever process leads does a
-//! [`round`] again and again, in which [`backoff`] decides what waits; [`telling`] and [`metrics`] tell of it. Each process keeps the labels
+//! [`run`] reads top to bottom as what there is: what to do, the API server, leader election, probes. The leader does a
+//! [`round`] per interval, in which [`backoff`] decides what waits; [`telling`] and [`metrics`] tell of it. Each process keeps the labels
 //! of its own machine's [`node`].
 
 mod backoff;
@@ -124,7 +124,7 @@ fn can_be_used(args: &AddonsRunArgs) -> Result<()> {
     kubernetes::client(Some(&args.channels.kubeconfig)).map(drop)
 }
 
-/// Applying add-ons, again and again.
+/// The loop that applies add-ons.
 struct Applying {
     rounds: Rounds,
     telling: Telling,

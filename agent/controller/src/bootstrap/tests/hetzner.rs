@@ -255,7 +255,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
                 body["challenge"] = challenge;
                 let asked =
                     client.post(&url).header("Authorization", "x-hetzner-id 1").body(body.to_string());
-                // Whatever it is answered, it comes again.
+                // Whatever it is answered, it retries.
                 let _ = asked.send().await;
             }
         }

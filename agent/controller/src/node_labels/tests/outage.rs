@@ -1,5 +1,5 @@
 //! The whole loop while the cloud does not answer for an hour. A millisecond stands for a second, in the pauses of the loop as
-//! in what is waited for here.
+//! in the waits of these tests.
 
 use kops_agent_tests::ec2::{Ec2 as StandIn, Instance, Mood as Ec2Mood};
 

@@ -22,14 +22,14 @@ pub(super) enum LockFile<'a> {
     Numbered(&'a str),
 }
 
-/// How another process's lock is waited for.
+/// The wait for another process's lock.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting<'a> {
-    /// For how long.
+    /// Its timeout.
     pub(super) timeout: Duration,
-    /// How long it is until it is looked at again.
+    /// Between two looks at the lock.
     pub(super) pause: Duration,
-    /// Is told which process is waited for.
+    /// Is told which process has the lock.
     pub(super) progress: &'a dyn Progress,
 }
 
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends a process as soon as it is waited for, and notes what was told.
+    /// Ends a process as soon as the wait for it begins, and notes what was told.
     struct Ending(Mutex<(Option<Child>, Vec<String>)>);
 
     impl Progress for Ending {

@@ -31,7 +31,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit that systemd restarts again and again is `activating`: there is nothing to start.
+        // A unit in a restart loop of systemd's is `activating`: there is nothing to start.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,

@@ -99,7 +99,7 @@ fn add_authentication_flags(flags: &mut Flags, node: &NodeConfig, api_server: &K
     }
     flags.set("basic-auth-file", &config.basic_auth_file);
     match config.client_ca_file.as_str() {
-        "" => flags.set("client-ca-file", &paths::kubernetes_ca(node)),
+        "" => flags.set("client-ca-file", &paths::kubernetes_ca(node.distribution)),
         client_ca_file => flags.set("client-ca-file", client_ca_file),
     }
     flags.set("enable-bootstrap-token-auth", &config.enable_bootstrap_token_auth);

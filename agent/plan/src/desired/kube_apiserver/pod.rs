@@ -150,7 +150,7 @@ fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
 fn add_mounts(node: &NodeConfig, api_server: &KubeApiServer, pod: &mut Pod, container: &mut Container) {
     pod.mount(container, "logfile", &paths::log(NAME), Access::ReadWrite);
     pod.mount_ssl_directories(node, container);
-    pod.mount(container, "kubernetesca", &paths::kubernetes_ca(node), Access::ReadOnly);
+    pod.mount(container, "kubernetesca", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(container, "srvkapi", &directory(node), Access::ReadOnly);
     pod.mount(container, "srvsshproxy", node.distribution.srv_sshproxy, Access::ReadOnly);
     add_audit_mounts(node, &api_server.config, pod, container);

@@ -20,7 +20,7 @@ use super::{certificates, paths};
 /// Adds kubelet with its configuration, its identity and its server's certificate.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let kubelet = &node.kubelet;
-    let program = paths::kubelet(node);
+    let program = paths::kubelet(node.distribution);
     state.add(File::new(&program, kubelet.program.content()).mode(Mode::EXECUTABLE));
     state.add(Directory::new(paths::KUBELET));
     state.add(File::text(paths::KUBELET_CONFIG, go_yaml::to_string(&configuration::configuration(node))));
@@ -73,12 +73,15 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     ));
     state.add(Directory::new(node.distribution.srv_kubernetes));
     state.add(File::new(
-        paths::kubelet_server_certificate(node),
+        paths::kubelet_server_certificate(node.distribution),
         Content::Certificate(paths::KUBELET_SERVER.into()),
     ));
     state.add(
-        File::new(paths::kubelet_server_key(node), Content::PrivateKey(paths::KUBELET_SERVER.into()))
-            .mode(Mode(0o400)),
+        File::new(
+            paths::kubelet_server_key(node.distribution),
+            Content::PrivateKey(paths::KUBELET_SERVER.into()),
+        )
+        .mode(Mode(0o400)),
     );
 }
 
