@@ -114,6 +114,12 @@ def a_release_is_built_of_nothing_but_its_commit():
                 file.write_text(before)
             if hidden:
                 ran(*git, "update-index", f"--no-{hidden}", name)
+        # What cannot be told is no "nothing": git has no tree to compare with.
+        (checkout / ".git/objects").rename(checkout / ".git/away")
+        (checkout / ".git/objects").mkdir()
+        assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)
+        (checkout / ".git/objects").rmdir()
+        (checkout / ".git/away").rename(checkout / ".git/objects")
         # These are no change: what is ignored, what was built, and what stands above, which is told.
         for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)

@@ -50,10 +50,10 @@ impl Scene {
             menus.push(reading::menu(&store, channel, version).await?);
         }
         for addon in leave_to_last_channel(&mut menus) {
-            log::info!(
-                "the add-on {} of {} is passed over: a later channel has it, too",
-                addon.name,
-                addon.channel
+            log::warn!(
+                "the entry of {} for the add-on {} is passed over: a later channel has one, too",
+                addon.channel,
+                addon.name
             );
         }
         if let Some(name) = &args.name {

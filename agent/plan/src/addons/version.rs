@@ -18,7 +18,7 @@ const GENERATION: i64 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ChannelVersion {
-    /// The channel it is of. Nothing is decided by it.
+    /// The channel that it is of. By it alone no add-on is due.
     pub channel: Option<String>,
     /// The entry's id.
     #[serde(deserialize_with = "or_default")]

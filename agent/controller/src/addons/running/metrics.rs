@@ -161,6 +161,7 @@ pub mod tests {
         Round {
             problem: None,
             channels: [(URL.to_owned(), Ok(Vec::new()))].into(),
+            others: Vec::new(),
             addons: menu.addons.into_iter().zip(states).collect(),
         }
     }

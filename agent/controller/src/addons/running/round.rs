@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, Menu, due, leave_to_last_channel};
+use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use tokio::time::Instant;
@@ -28,8 +28,6 @@ pub struct Rounds {
     objects: Objects,
     leadership: Leadership,
     attempts: Attempts,
-    /// What each channel had when it was last read.
-    menus: BTreeMap<String, Menu>,
     /// When the authorities of add-ons were last seen.
     authorities: BTreeMap<String, Instant>,
 }
@@ -40,7 +38,9 @@ pub struct Round {
     /// Why nothing could be looked at, if so.
     pub problem: Option<String>,
     /// By the channels' URLs: entries that are passed over, or why the channel could not be read.
-    pub channels: BTreeMap<String, Result<Vec<LeftOut>, String>>,
+    pub channels: BTreeMap<String, Read>,
+    /// Entries of add-ons that a later channel has, too.
+    pub others: Vec<Addon>,
     /// How the add-ons of the channels that could be read stand, in order. Without those that were not come to.
     pub addons: Vec<(Addon, State)>,
 }
@@ -81,10 +81,13 @@ impl Round {
 }
 
 impl Rounds {
-    /// Of these channels.
+    /// Of these channels. One that is named twice counts where it is named last.
     pub fn of(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
-        let (attempts, menus, authorities) = Default::default();
-        Rounds { channels, store, objects, leadership, attempts, menus, authorities }
+        let is_last = |(index, channel): &(usize, &String)| !channels[index + 1..].contains(channel);
+        let channels =
+            channels.iter().enumerate().filter(is_last).map(|(_, channel)| channel.clone()).collect();
+        let (attempts, authorities) = Default::default();
+        Rounds { channels, store, objects, leadership, attempts, authorities }
     }
 
     /// Forgets what was known: another process may have done this work since.
@@ -105,41 +108,32 @@ impl Rounds {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
+        let (mut readable, mut menus) = (Vec::new(), Vec::new());
         for channel in &self.channels {
             let read = match reading::menu(&self.store, channel, version).await {
                 Ok(menu) => {
                     let left_out = menu.left_out.clone();
-                    self.menus.insert(channel.clone(), menu);
+                    readable.push(channel);
+                    menus.push(menu);
                     Ok(left_out)
                 }
                 Err(error) => Err(error_text(&error)),
             };
             round.channels.insert(channel.clone(), read);
         }
-        let addons = self.addons_of(&round.channels);
+        round.others = leave_to_last_channel(&mut menus);
+        for (channel, menu) in readable.into_iter().zip(&menus) {
+            self.attempts.keep(channel, &menu.addons);
+        }
+        let addons: Vec<Addon> = menus.into_iter().flat_map(|menu| menu.addons).collect();
         let recorded = self.recorded(&addons).await;
         // Definitions of kinds may have come and gone since.
         self.objects.resources.forget();
         for addon in addons {
-            let Some(state) = self.look_at(&addon, &recorded).await else { break };
+            let Some(state) = self.look_at(&addon, &recorded, &round.channels).await else { break };
             round.addons.push((addon, state));
         }
         round
-    }
-
-    /// The add-ons of the channels that could be read. What a later channel had before it could not be read any more is left to it all the same.
-    fn addons_of(&mut self, read: &BTreeMap<String, Result<Vec<LeftOut>, String>>) -> Vec<Addon> {
-        let known = |channel| self.menus.get(channel).cloned().unwrap_or_default();
-        let mut menus: Vec<Menu> = self.channels.iter().map(known).collect();
-        leave_to_last_channel(&mut menus);
-        let mut addons = Vec::new();
-        for (channel, menu) in self.channels.iter().zip(menus) {
-            if read[channel].is_ok() {
-                self.attempts.keep(channel, &menu.addons);
-                addons.extend(menu.addons);
-            }
-        }
-        addons
     }
 
     /// What the namespaces of add-ons record, by namespace.
@@ -155,7 +149,12 @@ impl Rounds {
     }
 
     /// Looks at an add-on, and does what it is due for; `None` where this process does not lead any more.
-    async fn look_at(&mut self, addon: &Addon, recorded: &BTreeMap<String, Recorded>) -> Option<State> {
+    async fn look_at(
+        &mut self,
+        addon: &Addon,
+        recorded: &BTreeMap<String, Recorded>,
+        read: &BTreeMap<String, Read>,
+    ) -> Option<State> {
         let installed = match recorded.get(addon.namespace()) {
             Some(Ok(versions)) => versions.get(&addon.name),
             Some(Err(problem)) => return Some(State::Unknown(problem.clone())),
@@ -169,6 +168,11 @@ impl Rounds {
             self.attempts.done(addon);
             return Some(State::Current);
         };
+        if let Some(later) = self.unread_later(addon, installed, read) {
+            let problem =
+                format!("the cluster has it of {later}, which may still have it and cannot be read");
+            return Some(State::Unknown(problem));
+        }
         if let Some(problem) = self.attempts.waits(addon, Instant::now()) {
             return Some(State::Waiting(problem.to_owned()));
         }
@@ -181,6 +185,19 @@ impl Rounds {
         let problem = report.problems.join("; ");
         let pause = self.attempts.failed(addon, problem.clone(), Instant::now());
         Some(State::Failed(problem, pause))
+    }
+
+    /// The later channel of which the cluster has an add-on, where it cannot be read now.
+    fn unread_later<'a>(
+        &self,
+        addon: &Addon,
+        installed: Option<&'a ChannelVersion>,
+        read: &BTreeMap<String, Read>,
+    ) -> Option<&'a str> {
+        let of = installed?.channel.as_deref()?;
+        let place = |channel: &str| self.channels.iter().position(|one| one == channel);
+        let is_unread = read.get(of).is_some_and(Result::is_err);
+        (is_unread && place(of) > place(&addon.channel)).then_some(of)
     }
 
     async fn has_authority(&mut self, addon: &Addon) -> Result<bool, ApiError> {
@@ -200,6 +217,8 @@ impl Rounds {
     }
 }
 
+/// Entries of a channel that are passed over, or why it could not be read.
+type Read = Result<Vec<LeftOut>, String>;
 /// The versions that a namespace records, by add-on, or why that is not known.
 type Recorded = Result<BTreeMap<String, ChannelVersion>, String>;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
+use kops_agent_plan::addons::Addon;
 use kops_agent_process::output;
 
 use super::round::{Round, State};
@@ -76,6 +77,9 @@ impl Telling {
                 ));
             }
         }
+        for other in &round.others {
+            news.extend(self.changed(&entry_passed_over(other), None, Some("a later channel has one, too")));
+        }
         for mended in self.no_longer_passed_over(round) {
             news.extend(self.changed(&mended, None, None));
         }
@@ -109,7 +113,8 @@ impl Telling {
             return Vec::new();
         }
         let left_out = round.channels.values().flatten().flatten();
-        let still: BTreeSet<String> = left_out.map(|left_out| passed_over(&left_out.name)).collect();
+        let mut still: BTreeSet<String> = left_out.map(|left_out| passed_over(&left_out.name)).collect();
+        still.extend(round.others.iter().map(entry_passed_over));
         let is_of_an_entry = |said: &&String| said.ends_with(PASSED_OVER) && !still.contains(*said);
         self.said.keys().filter(is_of_an_entry).cloned().collect()
     }
@@ -135,6 +140,10 @@ const PASSED_OVER: &str = "is passed over";
 
 fn passed_over(addon: &str) -> String {
     format!("the add-on {addon} {PASSED_OVER}")
+}
+
+fn entry_passed_over(addon: &Addon) -> String {
+    format!("the entry of {} for the add-on {} {PASSED_OVER}", addon.channel, addon.name)
 }
 
 /// What was done. The hash makes another one of an update that is told in the same words otherwise: an Event is not made twice.
@@ -221,6 +230,7 @@ mod tests {
         Round {
             problem: None,
             channels: [(URL.to_owned(), Ok(menu.left_out))].into(),
+            others: Vec::new(),
             addons: menu.addons.into_iter().map(|addon| (addon, state.clone())).collect(),
         }
     }
@@ -267,6 +277,16 @@ mod tests {
         let after = messages(telling.news(&mended));
         assert_eq!(after, [(Some("mended"), "no longer so: the add-on w is passed over".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
+
+        // A later channel has it, too, and then no longer.
+        let mut in_two = round(State::Current);
+        in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
+        let told = messages(telling.news(&in_two));
+        let message =
+            format!("the entry of {URL} for the add-on a is passed over: a later channel has one, too");
+        assert_eq!(told, [(None, message)]);
+        assert_eq!(telling.news(&in_two), []);
+        assert_eq!(messages(telling.news(&round(State::Current)))[0].0, Some("mended"));
 
         let down = Round { problem: Some("down".into()), ..Round::default() };
         assert_eq!(messages(telling.news(&down)).len(), 1);

@@ -259,14 +259,18 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
         scene.files.insert("/other.yaml".into(), has_a);
     });
     assert_eq!(played.look().await, stands(&[("b", "applied"), ("a", "applied")]));
+    let round = played.rounds.round().await;
+    let others: Vec<(&str, &str)> =
+        round.others.iter().map(|addon| (addon.name.as_str(), addon.channel.as_str())).collect();
+    assert_eq!(others, [("a", played.channel.as_str())]);
     assert_eq!(played.look().await, stands(&[("b", "current"), ("a", "current")]));
     assert_eq!(played.applied(), ["b", "a"]);
     assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
     // Unknown is not absent.
     played.change(|scene| drop(scene.files.remove("/other.yaml")));
     let round = played.rounds.round().await;
-    assert!(round.channels[&other].is_err(), "{round:?}");
-    assert_eq!(played.look().await, stands(&[("b", "current")]));
+    assert!(round.channels[&other].is_err() && round.others.is_empty(), "{round:?}");
+    assert_eq!(played.look().await, stands(&[("a", "unknown"), ("b", "current")]));
     played.change(|scene| drop(scene.files.insert("/other.yaml".into(), with(""))));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
     assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"1""#));
