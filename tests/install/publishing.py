@@ -339,7 +339,7 @@ def an_image_is_what_its_digests_say(agent):
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
-        (folder / "licenses").write_text("of others")
+        (folder / "licenses").write_text("of others\nImage: Apache-2.0 AND MIT\n")
         arguments = ["--program", f"amd64={agent}", "--ca-bundle", folder / "bundle", "--licenses", folder / "licenses", "--version", "1.2.3"]
         for name in ["one.tar", "two.tar"]:
             ran(IMAGE, "--out", folder / name, *arguments)
@@ -365,7 +365,8 @@ def an_image_is_what_its_digests_say(agent):
             assert content.getmember("usr/bin/kops-agent").mode == 0o755
             files = {f"/{member.name}" for member in content if member.isfile()}
             assert files == {"/etc/ssl/certs/ca-certificates.crt", "/usr/bin/kops-agent", f"/{LICENSES}"}, files
-            assert content.extractfile(LICENSES).read() == b"of others"
+            assert content.extractfile(LICENSES).read() == (folder / "licenses").read_bytes()
+        assert config["config"]["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0 AND MIT"
         assert config["config"]["Entrypoint"] == ["/usr/bin/kops-agent"] and config["config"]["User"] == "10011:10011"
         a_pod_with_the_image_has_its_program(files)
         for arguments, message in [
