@@ -14,7 +14,7 @@ import tempfile
 
 import yaml
 
-from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, programs_without, ran, RELEASE
+from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, OWN, program_for, programs_without, ran, RELEASE
 
 # What changes a program where it reaches cargo, a build script or a compiler. tests/install/reproducible sets these, too.
 CHANGE_PROGRAMS = """
@@ -81,10 +81,9 @@ def a_release_is_built_of_nothing_but_its_commit():
         (pathlib.Path(folder) / "programs").mkdir()
         (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
         environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
-        own = "amd64" if OTHER == "arm64" else "arm64"
         program = pathlib.Path(folder) / "program"
-        program.write_bytes(b"\x7fELF".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[own] + f"0.1.0 ({ran(*git, 'rev-parse', 'HEAD').strip()})".encode())
-        packed = [checkout / "packaging/release", "--kops-version", "none", "--program", f"{own}={program}", "--packages", "--out", f"{folder}/packed"]
+        program.write_bytes(program_for(OWN, f"0.1.0 ({ran(*git, 'rev-parse', 'HEAD').strip()})".encode()))
+        packed = [checkout / "packaging/release", "--kops-version", "none", "--program", f"{OWN}={program}", "--packages", "--out", f"{folder}/packed"]
         for name, hidden in [
             ("agent/x.rs", None),
             (".cargo/config.toml", None),

@@ -24,12 +24,18 @@ USER_DATA = CHECKOUT / "packaging/cloud-init/user-data"
 KOPS = "1.36.0"
 # The architecture that this machine has not.
 OTHER = "amd64" if os.uname().machine == "aarch64" else "arm64"
+OWN = "arm64" if OTHER == "amd64" else "amd64"
 # What a shell would make something else of, and what stands in the script for other things.
 CONF = "CloudProvider: aws\nInstanceGroupName: nodes\nConfigBase: s3://state/c.example.com\nWeird: \"it's $HOME `id` \\\\ $(id) @CONF@ @URLS_AMD64@\""
 # Tells how it was called, and with which environment.
 PROGRAM = """#!/bin/sh
 { echo "$0 $*"; echo "endpoint=${S3_ENDPOINT-unset}"; } >>/opt/called
 """
+
+
+def program_for(architecture, more=b""):
+    """What by its first bytes is a program for that architecture, with more behind them."""
+    return b"\x7fELF".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[architecture] + more
 
 
 class Mirror(http.server.ThreadingHTTPServer):

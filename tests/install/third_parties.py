@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 
-from scenes import CHECKOUT, OTHER, ran
+from scenes import CHECKOUT, OWN, program_for, ran
 
 LICENSES = "third-party-licenses.txt"
 # What the file calls what cargo does not know of.
@@ -31,23 +31,28 @@ WORDS = {
 }
 
 
+def listed_in(text):
+    """Of each item of the list, in order: its name, the licences that are taken of it, and the numbers of its texts."""
+    listed = re.findall(r"^\* (.+?): (.+?)((?: \[\d+\])+)$", text, re.MULTILINE)
+    return [(item, licences.split(", under ")[-1].split(" AND "), re.findall(r"\d+", numbers)) for item, licences, numbers in listed]
+
+
 def unlicensed_in(bill, text):
     """What of a bill has no text of a licence of its own among third parties' licences, in words."""
     parts = re.split(r"^-{100}\n\[(\d+)\] of .*\n-{100}\n", text, flags=re.MULTILINE)
     texts = dict(zip(parts[1::2], (" ".join(part.split()).replace("// ", "") for part in parts[2::2])))
-    listed = re.findall(r"^\* (.+?): (.+?)((?: \[\d+\])+)$", parts[0], re.MULTILINE)
+    listed = listed_in(parts[0])
     wrong = []
     for component in bill["components"]:
         name, version, purl = component["name"], component["version"], component["purl"]
         if purl.startswith("pkg:github/kops-agent/"):
             continue
-        mine = [(licences, numbers) for item, licences, numbers in listed if item == f"{name} {version}" or (name in OF_THE_SYSTEM and item.startswith(OF_THE_SYSTEM[name]))]
+        mine = [(taken, numbers) for item, taken, numbers in listed if item == f"{name} {version}" or (name in OF_THE_SYSTEM and item.startswith(OF_THE_SYSTEM[name]))]
         if len(mine) != 1:
             wrong.append(f"{name} {version} is there {len(mine)} times")
             continue
-        licences, numbers = mine[0]
-        own = " ".join(texts.get(number, "") for number in re.findall(r"\d+", numbers))
-        taken = licences.split(", under ")[-1].split(" AND ")
+        taken, numbers = mine[0]
+        own = " ".join(texts.get(number, "") for number in numbers)
         (declared,) = [licence.get("expression") or licence["license"]["id"] for licence in component["licenses"]]
         wrong += [f"{name} {version} has {licence}, which it does not declare" for licence in taken if licence not in declared and name != "rust-std"]
         wrong += [f"{name} {version} has no text of {licence}" for licence in taken if WORDS[licence].lower() not in own.lower()]
@@ -62,9 +67,9 @@ def labels_in(text):
 def labels_name_what_is_taken(text):
     """The labels have each licence that the list takes, this project's own, and no other."""
     taken = {"Program": {"Apache-2.0"}, "Image": {"Apache-2.0"}}
-    for item, licences in re.findall(r"^\* (.+?): (.+?)(?: \[\d+\])+$", text, re.MULTILINE):
+    for item, licences, _ in listed_in(text):
         for label in ["Image"] if "in the image alone" in item else taken:
-            taken[label].update(licences.split(", under ")[-1].split(" AND "))
+            taken[label].update(licences)
     assert {label: set(expression.split(" AND ")) for label, expression in labels_in(text).items()} == taken
 
 
@@ -116,15 +121,12 @@ def each_component_has_its_licence_beside_it(programs):
         said = ran(CHECKOUT / make, "--out", folder / "x", env=environment, fails=1)
         assert re.search(r"subtle 2\.\S+ has no text of BSD-3-Clause", said) and not (folder / "x").exists(), said
         # An image by hand has it, too.
-        own = "amd64" if OTHER == "arm64" else "arm64"
-        program = bytearray(b"\x7fELF".ljust(20, b"\0"))
-        program[18] = {"amd64": 62, "arm64": 183}[own]
-        (folder / "program").write_bytes(program)
+        (folder / "program").write_bytes(program_for(OWN))
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
-        ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{own}={folder}/program", "--ca-bundle", folder / "bundle")
+        ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{OWN}={folder}/program", "--ca-bundle", folder / "bundle")
         assert licenses_of_image(folder / "image.tar") == [text.encode()]
         (folder / "none").write_text("Apache License\n")
-        said = ran(CHECKOUT / "packaging/image", "--out", folder / "x", "--program", f"{own}={folder}/program", "--ca-bundle", folder / "bundle", "--licenses", folder / "none", fails=1)
+        said = ran(CHECKOUT / "packaging/image", "--out", folder / "x", "--program", f"{OWN}={folder}/program", "--ca-bundle", folder / "bundle", "--licenses", folder / "none", fails=1)
         assert "has no line `Image: …`" in said and not (folder / "x").exists(), said
 
 
