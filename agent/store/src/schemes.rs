@@ -18,38 +18,10 @@ pub(crate) const SCHEMES: &[Scheme] = &[
         rights: s3::rights,
         variables: s3::VARIABLES,
     },
-    Scheme {
-        name: "do",
-        split: in_bucket,
-        open: s3_like::open,
-        locates: true,
-        rights: s3_like::rights,
-        variables: s3::VARIABLES,
-    },
-    Scheme {
-        name: "hos",
-        split: in_bucket,
-        open: s3_like::open,
-        locates: true,
-        rights: s3_like::rights,
-        variables: s3::VARIABLES,
-    },
-    Scheme {
-        name: "linode",
-        split: in_bucket,
-        open: s3_like::without_checksums,
-        locates: true,
-        rights: s3_like::rights,
-        variables: s3::VARIABLES,
-    },
-    Scheme {
-        name: "scw",
-        split: in_bucket,
-        open: s3_like::open,
-        locates: true,
-        rights: s3_like::rights,
-        variables: s3::VARIABLES,
-    },
+    Scheme { name: "do", ..S3_LIKE },
+    Scheme { name: "hos", ..S3_LIKE },
+    Scheme { name: "linode", open: s3_like::without_checksums, ..S3_LIKE },
+    Scheme { name: "scw", ..S3_LIKE },
     Scheme {
         name: "gs",
         split: in_bucket,
@@ -99,6 +71,16 @@ pub(crate) const SCHEMES: &[Scheme] = &[
         variables: &[],
     },
 ];
+
+/// What the schemes have in common whose stores are S3 with the server and the key of the environment.
+const S3_LIKE: Scheme = Scheme {
+    name: "",
+    split: in_bucket,
+    open: s3_like::open,
+    locates: true,
+    rights: s3_like::rights,
+    variables: s3::VARIABLES,
+};
 
 /// The scheme whose files any hop on the way can read, and change: no store of a node, but of what an operator names.
 const IN_CLEAR: &str = "http";

@@ -97,8 +97,7 @@ impl Scene {
                     .with_context(|| format!("looking for the authority of {}", addon.name))?,
                 false => true,
             };
-            let key = (addon.namespace().to_owned(), addon.name.clone());
-            let installed = installed.get(&key).cloned();
+            let installed = installed.get(&addon.record()).cloned();
             standings.push(Standing {
                 due: due(addon, installed.as_ref(), has_authority),
                 problem: addon.check().err().map(|error| error.to_string()),
