@@ -9,6 +9,8 @@ declare -A beside_name=() beside_since=() beside_log=()
 # Of a stage beside others, by name: the commands that begin beside others once it has ended, and their names.
 declare -A followers=()
 logs=$(mktemp -d)
+# What the stage has said that the run ends with, if it failed.
+failed_log=''
 
 # Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
 set -m
@@ -19,6 +21,11 @@ end_stages() {
         tail -n 40 "${beside_log[$process]}" || true
     done
     for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
+    # Of a long log only the end is read, and may be kept.
+    if [[ -s $failed_log ]]; then
+        echo "== ${failed_log##*/}, which failed; its last lines:"
+        tail -n 80 "$failed_log"
+    fi
     rm -rf "$logs"
 }
 trap end_stages EXIT
@@ -45,8 +52,10 @@ stage() {
     echo "== $name"
     # `"$@" || fail` would go on behind a command that fails within a function.
     (
-        set -e
-        timed "$name" "$@"
+        (
+            set -e
+            timed "$name" "$@"
+        ) 2>&1 | tee "$logs/$name"
     ) </dev/null &
     own=$!
     while :; do
@@ -55,7 +64,10 @@ stage() {
         has_ended "$ended" "$status"
         status=0
     done
-    ((status == 0)) || fail "$name failed: $*"
+    if ((status != 0)); then
+        failed_log=$logs/$name
+        fail "$name failed: $*"
+    fi
     echo "== $name: $((SECONDS - started)) s"
     times+=("$name" $((SECONDS - started)) "$(core_seconds "$name")")
 }
@@ -72,9 +84,18 @@ beside() {
     beside_name[$!]=$name beside_since[$!]=$SECONDS beside_log[$!]=$logs/$name
 }
 
-# beside_after OTHER NAME COMMAND: begins a stage beside others as soon as OTHER does not run beside, which may be now.
+# beside_after OTHER NAME COMMAND: begins a stage beside others as soon as OTHER, which is such a stage, has ended.
 beside_after() {
-    if is_beside "$1"; then followers[$1]+="$2"$'\t'"$3"$'\n'; else beside "$2" "$3"; fi
+    if is_beside "$1" || follows "$1"; then followers[$1]+="$2"$'\t'"$3"$'\n'; else beside "$2" "$3"; fi
+}
+
+# follows NAME: whether that stage waits for another to end.
+follows() {
+    local waiting
+    for waiting in "${followers[@]}"; do
+        if [[ $'\n'$waiting == *$'\n'"$1"$'\t'* ]]; then return 0; fi
+    done
+    return 1
 }
 
 # has_ended PROCESS STATUS: of a stage beside others.
@@ -83,7 +104,10 @@ has_ended() {
     echo "== $name, which ran beside"
     cat "${beside_log[$1]}"
     unset "beside_name[$1]"
-    (($2 == 0)) || fail "$name failed; what it said is above"
+    if (($2 != 0)); then
+        failed_log=$logs/$name
+        fail "$name failed"
+    fi
     echo "== $name: $took s"
     times+=("$name, beside others" "$took" "$(core_seconds "$name")")
     local follower command
