@@ -4,49 +4,37 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
+use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
 /// A run as at boot, and what it tells systemd.
 struct Boot {
     agent: Child,
-    socket: UnixDatagram,
+    listener: Listener,
     stderr: PathBuf,
 }
 
 impl Boot {
     fn start(machine: &Machine, flags: &[&str]) -> Boot {
-        let path = machine.folder().join("notify");
-        let socket = UnixDatagram::bind(&path).unwrap();
-        // Far longer than anything takes here: it only keeps a failing test from waiting for ever.
-        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let listener = Listener::new();
         let stderr = machine.folder().join("stderr");
         let mut agent: Command = machine.agent("converge");
-        agent.args(["--retries=-1", "--store-timeout=0"]).args(flags).env("NOTIFY_SOCKET", &path);
-        agent.stdout(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
-        Boot { agent: agent.spawn().unwrap(), socket, stderr }
+        agent.args(["--retries=-1", "--store-timeout=0"]).args(flags);
+        listener.listen_to(&mut agent).stdout(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
+        Boot { agent: agent.spawn().unwrap(), listener, stderr }
     }
 
     /// What it tells until a line begins with this.
     fn until(&mut self, beginning: &str) -> String {
-        let mut told = String::new();
-        loop {
-            let mut message = vec![0; 64 * 1024];
-            let size = self.socket.recv(&mut message).unwrap_or_else(|error| {
-                panic!("{beginning:?} is not told ({error}), but\n{told}\n{}", self.said())
-            });
-            told.push_str(&String::from_utf8_lossy(&message[..size]));
-            told.push('\n');
-            if told.lines().any(|line| line.starts_with(beginning)) {
-                return told;
-            }
-            assert!(!told.contains("STATUS=failed"), "it gave up:\n{told}\n{}", self.said());
-        }
+        let gave_up = |line: &str| line.starts_with("STATUS=failed");
+        let told = self.listener.until(|line| line.starts_with(beginning) || gave_up(line));
+        let told = told.unwrap_or_else(|silence| panic!("no {beginning:?}: {silence}\n{}", self.said()));
+        assert!(!told.iter().any(|line| gave_up(line)), "it gave up: {told:#?}\n{}", self.said());
+        told.join("\n")
     }
 
     fn said(&self) -> String {
@@ -54,7 +42,8 @@ impl Boot {
     }
 
     fn ends_with(&mut self, code: i32) {
-        assert_eq!(self.agent.wait().unwrap().code(), Some(code), "{}", self.said());
+        let status = self.agent.wait().unwrap();
+        assert_eq!(status.code(), Some(code), "{status}: {}", self.said());
     }
 }
 

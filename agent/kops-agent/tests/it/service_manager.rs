@@ -2,49 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
-use std::time::Duration;
 
+use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::NODES;
-
-/// The end of systemd that listens, and its folder.
-struct Listener {
-    folder: tempfile::TempDir,
-    socket: UnixDatagram,
-}
-
-impl Listener {
-    fn new() -> Listener {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        // Far longer than anything takes here: it only keeps a failing test from waiting for ever.
-        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        Listener { folder, socket }
-    }
-
-    fn listen_to<'c>(&self, command: &'c mut Command) -> &'c mut Command {
-        command.env("NOTIFY_SOCKET", self.folder.path().join("notify"))
-    }
-
-    /// The next assignments that arrive together.
-    fn next(&self) -> Vec<String> {
-        let mut message = vec![0; 64 * 1024];
-        let size = self.socket.recv(&mut message).unwrap();
-        String::from_utf8_lossy(&message[..size]).lines().map(str::to_owned).collect()
-    }
-
-    /// Everything until `is_last`.
-    fn until(&self, is_last: impl Fn(&str) -> bool) -> Vec<String> {
-        let mut all = Vec::new();
-        while !all.iter().any(|line: &String| is_last(line)) {
-            all.extend(self.next());
-        }
-        all
-    }
-}
 
 /// A run that does not outlive a test that fails.
 struct Running(Child);
@@ -70,7 +33,7 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
     listener.listen_to(&mut agent).env("WATCHDOG_USEC", "2000000");
     let (ended, told) = thread::scope(|scope| {
         let listening = scope.spawn(|| listener.until(|line| line == "READY=1"));
-        (Ended::of(&mut agent), listening.join().unwrap())
+        (Ended::of(&mut agent), listening.join().unwrap().unwrap())
     });
     ended.with(0, &[]);
     let reading = position(&told, "STATUS=reading what the cluster wants of this node");
@@ -90,7 +53,7 @@ fn what_has_not_converged_is_not_ready() {
     listener.listen_to(&mut agent);
     let (ended, told) = thread::scope(|scope| {
         let listening = scope.spawn(|| listener.until(|line| line.starts_with("STATUS=failed: ")));
-        (Ended::of(&mut agent), listening.join().unwrap())
+        (Ended::of(&mut agent), listening.join().unwrap().unwrap())
     });
     assert_ne!(ended.code, 0, "{ended:?}");
     assert!(told.iter().all(|line| line != "READY=1"), "{told:#?}");
@@ -106,11 +69,11 @@ fn a_run_that_is_asked_to_stop_says_so() {
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout=0", "--retries=-1"]);
     listener.listen_to(&mut agent).stdout(Stdio::null()).stderr(Stdio::null());
     let mut agent = Running(agent.spawn().unwrap());
-    let told = listener.until(|line| line.starts_with("STATUS=trying again in "));
+    let told = listener.until(|line| line.starts_with("STATUS=trying again in ")).unwrap();
     assert!(told.iter().all(|line| line != "READY=1"), "{told:#?}");
     let process = nix::unistd::Pid::from_raw(agent.0.id().try_into().unwrap());
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
-    let told = listener.until(|line| line.starts_with("STATUS=stopping"));
+    let told = listener.until(|line| line.starts_with("STATUS=stopping")).unwrap();
     assert!(told.contains(&"STOPPING=1".to_owned()), "{told:#?}");
     assert_eq!(agent.0.wait().unwrap().code(), Some(1));
 }

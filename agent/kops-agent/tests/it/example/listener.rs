@@ -1,0 +1,65 @@
+//! The socket on which systemd would hear of a run (sd_notify(3)).
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// Far longer than a run is silent, in waits of a second each: it only keeps a failing test from waiting for ever.
+const LONGEST_SILENCE: u32 = 120;
+
+/// The end of systemd that listens, and its folder.
+pub struct Listener {
+    folder: TempDir,
+    socket: UnixDatagram,
+}
+
+impl Listener {
+    pub fn new() -> Listener {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        Listener { folder, socket }
+    }
+
+    pub fn listen_to<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.env("NOTIFY_SOCKET", self.folder.path().join("notify"))
+    }
+
+    /// Everything that is told until `is_last`; where that is not told, what is, and why no more.
+    pub fn until(&self, is_last: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
+        let mut all: Vec<String> = Vec::new();
+        while !all.iter().any(|line| is_last(line)) {
+            let told =
+                self.next().map_err(|error| format!("nothing more is told ({error}) after {all:#?}"))?;
+            all.extend(told);
+        }
+        Ok(all)
+    }
+
+    /// The next assignments that arrive together.
+    fn next(&self) -> io::Result<Vec<String>> {
+        let mut message = vec![0; 64 * 1024];
+        let mut silent = 0;
+        loop {
+            let error = match self.socket.recv(&mut message) {
+                Ok(size) => {
+                    return Ok(String::from_utf8_lossy(&message[..size])
+                        .lines()
+                        .map(str::to_owned)
+                        .collect());
+                }
+                Err(error) => error,
+            };
+            // A process that is stopped or frozen for a moment is interrupted here without any signal (signal(7)), and a machine
+            // that is may find that an hour has passed.
+            let is_passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
+            if !is_passing || silent == LONGEST_SILENCE {
+                return Err(error);
+            }
+            silent += 1;
+        }
+    }
+}
