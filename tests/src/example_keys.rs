@@ -166,6 +166,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -184,10 +186,12 @@ mod tests {
     fn the_private_key_is_the_certificates() {
         let keyset = Keyset::make("service-account", 43).unwrap();
         let modulus = |arguments: &[&str], input: &str| {
-            let mut openssl = assert_cmd::Command::new("openssl");
-            let output =
-                openssl.args(arguments).write_stdin(input).assert().success().get_output().stdout.clone();
-            String::from_utf8(output).unwrap()
+            let folder = tempfile::tempdir().unwrap();
+            let pem = folder.path().join("pem");
+            std::fs::write(&pem, input).unwrap();
+            let output = Command::new("openssl").args(arguments).arg("-in").arg(&pem).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
         };
         assert_eq!(
             modulus(&["rsa", "-noout", "-modulus"], &keyset.private_key),

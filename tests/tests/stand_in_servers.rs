@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{BUCKET, CLUSTER, ExampleStore, REGION};
@@ -107,13 +108,15 @@ fn the_s3_server_serves_the_store_to_signed_requests() {
     assert_eq!(unsigned.status(), "403", "{}", String::from_utf8_lossy(&unsigned.body));
 
     let signed = |secret: &str, object: &str| {
-        let mut curl = assert_cmd::Command::new("curl");
+        let mut curl = Command::new("curl");
         curl.args(["--silent", "--noproxy", "*", "--write-out", "\n%{http_code}"])
             .args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
             .args(["--aws-sigv4", &format!("aws:amz:{REGION}:s3")])
             .args(["--user", &format!("{}:{secret}", s3.access_key_id())])
             .arg(format!("{}{object}", s3.endpoint()));
-        String::from_utf8(curl.assert().success().get_output().stdout.clone()).unwrap()
+        let output = curl.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     };
     let group = std::fs::read_to_string(example.cluster_folder().join("instancegroup/nodes")).unwrap();
     assert_eq!(signed(s3.secret_access_key(), &object), format!("{group}\n200"));
