@@ -9,20 +9,27 @@ declare -A beside_name=() beside_since=() beside_log=()
 # Of a stage beside others, by name: the commands that begin beside others once it has ended, and their names.
 declare -A followers=()
 logs=$(mktemp -d)
-# What the stage has said that the run ends with, if it failed.
+# The log of the stage that failed.
 failed_log=''
 
 # Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
 set -m
 end_stages() {
-    local job process
+    local job process state
     for process in "${!beside_name[@]}"; do
-        echo "== ${beside_name[$process]}, which has not ended; its last lines:"
+        state="which has ended"
+        if kill -0 "$process" 2>/dev/null; then state="which has not ended"; fi
+        echo "== ${beside_name[$process]}, $state; its last lines:"
         tail -n 40 "${beside_log[$process]}" || true
     done
     for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-    # Of a long log only the end is read, and may be kept.
-    if [[ -s $failed_log ]]; then
+    # They take away what they have made, which takes a moment.
+    for _ in {1..100}; do
+        [[ -n $(jobs -pr) ]] || break
+        sleep 0.1
+    done
+    # A long log may be cut, or read from its end only.
+    if [[ -s $failed_log && ${#beside_name[@]} -gt 0 ]]; then
         echo "== ${failed_log##*/}, which failed; its last lines:"
         tail -n 80 "$failed_log"
     fi
@@ -52,6 +59,7 @@ stage() {
     echo "== $name"
     # `"$@" || fail` would go on behind a command that fails within a function.
     (
+        set -o pipefail
         (
             set -e
             timed "$name" "$@"

@@ -53,8 +53,8 @@ impl Listener {
                 }
                 Err(error) => error,
             };
-            // A process that is stopped or frozen for a moment is interrupted here without any signal (signal(7)), and a machine
-            // that is may find that an hour has passed.
+            // A process that is stopped for a moment gets EINTR without any signal (signal(7)); where the machine was, the timeout
+            // has passed.
             let is_passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
             if !is_passing || silent == LONGEST_SILENCE {
                 return Err(error);
