@@ -15,7 +15,6 @@ pub mod example_control_plane;
 pub mod example_keys;
 pub mod example_store;
 pub mod fake_imds;
-pub mod faults;
 pub mod front;
 pub mod gce;
 pub mod gcs;

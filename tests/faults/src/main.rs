@@ -9,12 +9,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
+use kops_agent_faults::filesystem::Mounted;
+use kops_agent_faults::matrix::{Case, Matrix, Verdict};
+use kops_agent_faults::scenario::Scenario;
+use kops_agent_faults::table::Table;
+use kops_agent_faults::tree::Tree;
 use kops_agent_tests::example_keys::make_keysets;
-use kops_agent_tests::faults::filesystem::Mounted;
-use kops_agent_tests::faults::matrix::{Case, Matrix, Verdict};
-use kops_agent_tests::faults::scenario::Scenario;
-use kops_agent_tests::faults::table::Table;
-use kops_agent_tests::faults::tree::Tree;
 
 /// After how many cases it is said how far it has come.
 const PROGRESS: usize = 500;

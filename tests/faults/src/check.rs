@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, PublicKeyData as _};
 
 use super::tree::{Body, Node, Tree};
-use crate::example_keys::TOKEN_MARK;
+use kops_agent_tests::example_keys::TOKEN_MARK;
 
 /// Where the agent keeps its own notes.
 const NOTES: &str = "var/lib/kops-agent";
@@ -246,8 +246,8 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::faults::operation::{Logged, Operation};
-    use crate::faults::tree::ROOT;
+    use crate::operation::{Logged, Operation};
+    use crate::tree::ROOT;
 
     fn tree(files: &[(&str, &str, u32)]) -> Tree {
         let at = SystemTime::UNIX_EPOCH;

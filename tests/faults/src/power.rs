@@ -94,7 +94,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::faults::tree::ROOT;
+    use crate::tree::ROOT;
 
     const NEW: Inode = 2;
 

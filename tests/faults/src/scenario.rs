@@ -22,9 +22,9 @@ use super::fault::Fault;
 use super::filesystem::{Disturbed, Mounted};
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Tree};
-use crate::example_cluster::ExampleCluster;
-use crate::example_keys::Keyset;
-use crate::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
+use kops_agent_tests::example_cluster::ExampleCluster;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 
 /// A run that takes longer hangs.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
