@@ -65,26 +65,29 @@ fail() {
 # ---------------------------------------------------------------- the end
 
 explain_machine() {
-    echo "---- console"
-    tail -n 40 "$MACHINE/console.log"
     if [[ -n $LEADER ]]; then
         echo "---- journal"
         on journalctl --no-pager --output=short-monotonic --priority=info --lines=100
         echo "---- units that failed"
         on systemctl --failed --no-pager --plain
+        echo "---- what user-data said"
+        on journalctl --no-pager --output=short-monotonic --unit user-data.service --lines=15
     fi
+    # Without systemd's line of dots, which grows by two lines a second while a unit starts.
+    echo "---- console"
+    grep -avE '^.{0,60} Job |^.{0,3}$' "$MACHINE/console.log" | tail -n 20
 }
 
 end_machine() {
     if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE"; fi
 }
 
-# What there is to know about a case that failed.
+# What there is to know about a case that failed. A log may keep only the end of it, where the machine's own words stand.
 explain() {
     set +e
-    explain_machine
     echo "---- the last requests"
     tail -n 40 "$WORLD/requests"
+    explain_machine
 }
 
 AT_END=()
@@ -134,7 +137,7 @@ serve() {
         <"$WORK/open" >"$WORLD/environment" 2>"$WORLD/stand-ins.log" &
     STAND_INS=$!
     exec 8>"$WORK/open"
-    until grep -qx '' "$WORLD/environment"; do
+    until grep -qsx '' "$WORLD/environment"; do
         kill -0 "$STAND_INS" 2>/dev/null || fail "the stand-ins ended: $(<"$WORLD/stand-ins.log")"
         sleep 0.05
     done
