@@ -22,7 +22,7 @@ use crate::ports::free_port;
 
 /// What it is called: last by the machines of the tests' cluster.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "api.internal.c.example.com"];
-const START_WITHIN: Duration = Duration::from_secs(90);
+const START_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a slow etcd stands still, and goes on, in turns.
 const SLOW_FOR: Duration = Duration::from_millis(600);

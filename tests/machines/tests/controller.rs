@@ -153,7 +153,8 @@ pub fn stops(cluster: &Cluster) {
     let asked = Instant::now();
     machine.run(&["systemctl", "stop", UNIT]);
     let taken = asked.elapsed().as_secs_f32();
-    assert!(taken < 10.0, "stopping took {taken} s");
+    // Its unit would have it killed after 30 s.
+    assert!(taken < 25.0, "stopping took {taken} s");
     assert_eq!(machine.show(UNIT, "Result"), "success");
     assert_eq!(machine.show(UNIT, "ExecMainStatus"), "0");
     assert_eq!(holder(cluster), "", "the Lease was not let go");

@@ -24,8 +24,8 @@ use crate::controller::Controller;
 
 /// The IAM role of nodes.
 pub const ROLE: &str = "nodes.c.example.com";
-/// How long a machine waits for its answer.
-pub const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a machine waits for its answer, on a busy machine too.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster whose controller serves machines, and the machines' way to it.
 pub struct World {

@@ -279,6 +279,7 @@ impl Cluster {
     async fn of(mood: Mood, leadership: Leadership, instances: Instances) -> Cluster {
         kops_agent_net::tls::install_provider();
         let (sender, held) = unbounded_channel();
+        let list_timeout = if mood == Mood::Silent { Duration::from_millis(200) } else { TIMEOUT };
         let api = Arc::new(Api { mood, state: Mutex::default(), lists: AtomicUsize::new(0), held: sender });
         api.state().put(NAME, json!({"kubernetes.io/hostname": NAME}));
         let server = TestServer::start({
@@ -305,7 +306,7 @@ impl Cluster {
             metrics,
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),
-            list_timeout: Duration::from_millis(200),
+            list_timeout,
             cloud_pauses: Pauses::default(),
             labels_from: LabelsFrom::Store,
         };

@@ -17,11 +17,17 @@ pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>(
     for number in [1, 2] {
         api.put(last + number, K::of_cluster(CLUSTER, &format!("new-{number}"), &[[10, 0, 1, 7]]));
     }
+    let begun = Instant::now();
     let asked = join_all((1..1000).map(|number| machines.get(id::<K>(last + number)))).await;
     let found = asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count();
     let newest = usize::from(!newest_first.is_empty());
     let made_up = 30 - newest - if newest_first.is_empty() { 2 } else { 0 };
-    assert_eq!((found, api.calls()), (2, 3 + newest + 2 * (1 - newest) + made_up));
+    assert_eq!(found, 2);
+    // One more call is made every ten seconds, which a busy machine may take, and the list anew once it is stale.
+    let (least, earned) = (3 + newest + 2 * (1 - newest) + made_up, begun.elapsed().as_secs() / 10);
+    let stale = if earned > 0 { 3 } else { 0 };
+    let most = least + usize::try_from(earned).unwrap() + stale;
+    assert!((least..=most).contains(&api.calls()), "{} of {least} to {most}", api.calls());
     let calls = api.calls();
     assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
     // Known with all others: a Node of the new machine's is no other's, and one of another's name is an impostor.

@@ -91,6 +91,8 @@ const REGION: &str = "us-test-1";
 const ROLE: &str = "nodes.c.example.com";
 const ID: &str = "i-0123456789abcdef0";
 const NODEUP_CONFIG: &str = "Networking: {}\n";
+/// Timeout of a machine's request, longer than a busy machine takes for a hundred of them at once.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 fn new_authority(name: &str) -> Authority {
     Authority::new(name).unwrap()
@@ -361,7 +363,7 @@ impl World {
             .resolve(NAME, self.address)
             .local_address(IpAddr::from(from))
             .pool_max_idle_per_host(0)
-            .timeout(Duration::from_secs(15))
+            .timeout(ANSWERED_WITHIN)
             .build()
             .unwrap()
     }

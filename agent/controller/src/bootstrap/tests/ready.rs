@@ -77,8 +77,9 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
 #[tokio::test]
 async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let world = World::new().await;
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap();
+    // A port that the kernel gives to no connection while it is free.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let taken = TcpListener::bind(address).unwrap();
     let setup = setup(&world, address);
     let metrics = setup.metrics.clone();
     let node_labels = Arc::new(node_labels(&setup));

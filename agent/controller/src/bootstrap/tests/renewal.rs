@@ -82,7 +82,7 @@ async fn renew_from(
     body: Vec<u8>,
 ) -> (u16, String) {
     let client = Client::builder().tls_backend_preconfigured(config).no_proxy().resolve(NAME, world.address);
-    let client = client.local_address(IpAddr::from(from)).timeout(Duration::from_secs(15)).build().unwrap();
+    let client = client.local_address(IpAddr::from(from)).timeout(ANSWERED_WITHIN).build().unwrap();
     let url = format!("https://{NAME}:{}/renew", world.address.port());
     match client.post(url).header("Authorization", token).body(body).send().await {
         Ok(answer) => (answer.status().as_u16(), text_of(answer).await),
