@@ -34,7 +34,7 @@ want() {
 
 get_packages() {
     ((${#wanted_packages[@]} > 0)) || return 0
-    local apt=(apt-get -qq -o DPkg::Lock::Timeout=300) names=${wanted_packages[*]}
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5) names=${wanted_packages[*]}
     local install=("${apt[@]}" install -y "$@" "${wanted_packages[@]}")
     if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
         needs_fail "missing: $names. This installs it: sudo apt-get install -y $names"

@@ -25,7 +25,7 @@ readonly MAC
 cd "$(dirname "$0")"
 CASE=$(basename "$PWD")
 # A generous end of waiting: only a case that fails gets there.
-readonly TIMEOUT=${VM_TESTS_TIMEOUT:-240}
+readonly TIMEOUT=${VM_TESTS_TIMEOUT:-600}
 
 # of_machine KEY [DEFAULT]: what the file `machine` says.
 of_machine() {
@@ -163,7 +163,8 @@ kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --rel
 # agent_user_data [FLAG...]: user-data of packaging/cloud-init for this machine.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-fault() { echo "${@:2}" >"$WORLD/faults/$1"; }
+# At once: what is served looks at each request.
+fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }
 
@@ -239,7 +240,7 @@ reboot() {
 
 on() {
     nsenter --target "$LEADER" --mount --uts --ipc --net --pid --root --wd -- env --ignore-environment \
-        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin timeout 300 "$@" </dev/null
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin timeout "$TIMEOUT" "$@" </dev/null
 }
 
 # ---------------------------------------------------------------- what is expected
@@ -249,7 +250,7 @@ property() { on systemctl show --value --property "$2" "$1"; }
 
 # kubelet_has NAME=VALUE: whether that is in kubelet's environment
 # shellcheck disable=SC2016  # the machine's shell expands it
-kubelet_has() { on sh -c 'tr "\0" "\n" </proc/"$(systemctl show --property=MainPID --value kubelet)"/environ' | grep -qx "$1"; }
+kubelet_has() { on sh -c 'tr "\0" "\n" </proc/"$(systemctl show --property=MainPID --value kubelet)"/environ' | grep -x "$1" >/dev/null; }
 
 # holds WORD...: whether a line of `expected` does.
 holds() {
@@ -262,14 +263,14 @@ holds() {
         on bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "GET /healthz HTTP/1.0\r\n\r\n" >&3 && head -n 1 <&3 | grep -q " 200 "' "$2" 2>/dev/null
         ;;
     # ran NAME: a oneshot has come to its end in this boot, and well; what it was is forgotten by then, but for the journal
-    ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep -q . ;;
+    ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep . >/dev/null ;;
     # file PATH MODE
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
     no-file) on test ! -e "$2" ;;
     # empty FOLDER
     empty) local contents && contents=$(on ls -A "$2") && [[ -z $contents ]] ;;
     # text PATH TEXT...
-    text) on cat "$2" | grep -qF -- "${*:3}" ;;
+    text) on cat "$2" | grep -F -- "${*:3}" >/dev/null ;;
     # console TEXT..., journal UNIT TEXT...
     console) grep -qF -- "${*:2}" "$MACHINE/console.log" ;;
     journal) on journalctl --no-pager --output=cat --unit "$2" | grep -F -- "${*:3}" >/dev/null ;;

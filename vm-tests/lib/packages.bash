@@ -130,6 +130,9 @@ untouched_by_upgrades() {
 
     # So does a verification.
     downgrade
+    # Longer than an upgrade takes.
+    printf '[Service]\nEnvironment="ARGUMENTS=--store-timeout 1800"\n' | on_file /run/systemd/system/kops-agent-verify.service.d/patient.conf
+    on systemctl daemon-reload
     fault store silent
     on systemctl start --no-block kops-agent-verify.service
     until_true "the verification waits for the store" asked_times 1 store held
@@ -141,4 +144,6 @@ untouched_by_upgrades() {
     runs_replaced kops-agent-verify.service || fail "the verification that is under way is not the old program's"
     mend store
     until_true "the verification has come to its end" has_verified
+    on rm /run/systemd/system/kops-agent-verify.service.d/patient.conf
+    on systemctl daemon-reload
 }
