@@ -5,7 +5,7 @@ import os
 import shutil
 import time
 
-from scenes import certificate, CONF, endless, KOPS, Machine, Mirror, of, PROGRAM, programs_without, scene, silent, slow, user_data
+from scenes import certificate, CONF, endless, KOPS, Machine, Mirror, of, PROGRAM, programs_without, scene, silent, slow, stand_in, user_data
 
 
 def a_machine_becomes_a_node_and_downloads_once():
@@ -55,8 +55,7 @@ def what_cannot_be_kept_is_told():
         mirror = Mirror(folder / "release")
         programs = programs_without(folder / "programs", "systemctl", "mkdir")
         # For a folder, all of /etc being writable otherwise.
-        (programs / "mkdir").write_text('#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
-        (programs / "mkdir").chmod(0o755)
+        stand_in(programs, "mkdir", '#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
         script = of(folder, mirror.url, more=["--env", "https_proxy=http://secret@p:1"])
         for shell in ["dash", "bash"]:
             machine = Machine(folder / shell, programs)
@@ -113,8 +112,7 @@ def nothing_that_is_wrong_is_run():
         wrong = b"#!/bin/sh\ntouch /opt/called\n"
         lying = Mirror(folder / "release", lambda path, _: lzma.compress(wrong) if path.endswith(".xz") else wrong)
         programs = programs_without(folder / "programs", "sleep")
-        (programs / "sleep").write_text("#!/bin/sh\nexit 1\n")
-        (programs / "sleep").chmod(0o755)
+        stand_in(programs, "sleep", "#!/bin/sh\nexit 1\n")
         machine = Machine(folder / "machine", programs)
         output = machine.boots(of(folder, lying.url), ends=False)
         assert "no mirror has delivered kops-agent; trying again in 2 s" in output, output
@@ -144,8 +142,7 @@ def a_mirror_that_is_silent_slow_or_endless_is_passed_over():
 def nothing_is_unpacked_whose_sum_is_not_known():
     with scene() as folder:
         programs = programs_without(folder / "programs", "xz")
-        (programs / "xz").write_text('#!/bin/sh\ntouch /opt/unpacked\nexec /usr/bin/xz "$@"\n')
-        (programs / "xz").chmod(0o755)
+        stand_in(programs, "xz", '#!/bin/sh\ntouch /opt/unpacked\nexec /usr/bin/xz "$@"\n')
         lying = Mirror(folder / "release", lambda path, content: lzma.compress(content) if path.endswith(".xz") else content)
         machine = Machine(folder / "machine", programs)
         output = machine.boots(of(folder, lying.url))
@@ -233,8 +230,7 @@ def pauses_grow_to_a_minute():
     with scene() as folder:
         mirror = Mirror(folder / "late")
         programs = programs_without(folder / "programs", "sleep")
-        (programs / "sleep").write_text(f'#!/bin/sh\necho "$*" >>/opt/slept\n[ "$(wc -l </opt/slept)" -lt 7 ] || cp -r {folder}/release {folder}/late\n')
-        (programs / "sleep").chmod(0o755)
+        stand_in(programs, "sleep", f'#!/bin/sh\necho "$*" >>/opt/slept\n[ "$(wc -l </opt/slept)" -lt 7 ] || cp -r {folder}/release {folder}/late\n')
         for shell in ["dash", "bash"]:
             machine = Machine(folder / shell, programs)
             output = machine.boots(of(folder, mirror.url), shell)
@@ -250,8 +246,7 @@ def what_is_written_gets_its_labels():
         mirror = Mirror(folder / "release")
         for name, fails in [("labels", False), ("fails", True)]:
             programs = programs_without(folder / name, "restorecon", "systemctl")
-            (programs / "restorecon").write_text(f'#!/bin/sh\necho "restorecon $*" >>/opt/called\nls "$4" "$5" "$3/bin/kops-agent" "$3/conf/kube_env.yaml" >/dev/null && {str(not fails).lower()}\n')
-            (programs / "restorecon").chmod(0o755)
+            stand_in(programs, "restorecon", f'#!/bin/sh\necho "restorecon $*" >>/opt/called\nls "$4" "$5" "$3/bin/kops-agent" "$3/conf/kube_env.yaml" >/dev/null && {str(not fails).lower()}\n')
             machine = Machine(folder / f"machine-{name}", programs)
             output = machine.boots(of(folder, mirror.url, more=["--env", "no_proxy=localhost"]), "dash")
             labelled, called = machine.called.splitlines()[:2]

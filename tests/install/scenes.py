@@ -180,6 +180,12 @@ def programs_without(folder, *missing):
     return folder
 
 
+def stand_in(folder, name, script):
+    """Has a folder of programs run a script of the shell for the program of this name, which is not linked there."""
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+
+
 def user_data(*arguments, **kwargs):
     return ran(USER_DATA, *arguments, **kwargs)
 
