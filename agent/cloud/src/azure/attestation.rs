@@ -13,15 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::tls::chains::{MOST_OF_DOCUMENT, signer_leads_to};
 use kops_agent_net::tls::{self, CaBundle};
 use kops_agent_plan::bootstrap::azure_token::{SIGNER, Signer};
 use reqwest::header::LOCATION;
 use reqwest::{Client, StatusCode, Url};
 use rustls::RootCertStore;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use thiserror::Error;
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
 use crate::api::ApiError;
@@ -33,8 +32,6 @@ use crate::verify::{Origin, Refusal};
 const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
 /// The largest certificate that is read, in bytes.
 const LARGEST: usize = 16 * 1024;
-/// How many issuers lead to an authority at most, with one that another has signed besides.
-const MOST_HOPS: usize = 4;
 /// How many places of one issuer are asked at most.
 const MOST_PLACES: usize = 3;
 /// How long a certificate may take; an answer to a machine has less than four times as long.
@@ -110,7 +107,7 @@ impl Attestation {
     pub async fn verify(&self, signer: &Signer, origin: Origin) -> Result<(), Refusal> {
         let others: Vec<CertificateDer<'_>> =
             signer.others.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
-        let Err(problem) = self.leads_to_an_authority(&signer.certificate, &others) else { return Ok(()) };
+        let Err(problem) = signer_leads_to(&self.roots, &signer.certificate, &others) else { return Ok(()) };
         let unreadable = || refused("its certificate cannot be read");
         let (_, certificate) = X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
         // Its issuer came with it, so that is not what is missing.
@@ -137,7 +134,7 @@ impl Attestation {
             }
         };
         let all: Vec<CertificateDer<'_>> = others.into_iter().chain(issuers.iter().cloned()).collect();
-        self.leads_to_an_authority(&signer.certificate, &all).map_err(refused)?;
+        signer_leads_to(&self.roots, &signer.certificate, &all).map_err(refused)?;
         if let Some(remembered) = self.locked().get_mut(&issuer) {
             remembered.is_trusted = true;
         }
@@ -145,21 +142,6 @@ impl Attestation {
             claim.believed();
         }
         Ok(())
-    }
-
-    /// By the certificates in between, at this time, whatever its key may be used for (upstream: `ExtKeyUsageAny`).
-    fn leads_to_an_authority(
-        &self,
-        certificate: &[u8],
-        between: &[CertificateDer<'_>],
-    ) -> Result<(), webpki::Error> {
-        let der = CertificateDer::from(certificate);
-        let certificate = EndEntityCert::try_from(&der)?;
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
-        let roots = &self.roots.roots;
-        certificate
-            .verify_for_usage(algorithms, roots, between, UnixTime::now(), AnyUsage, None, None)
-            .map(drop)
     }
 
     /// What is remembered of an issuer.
@@ -181,15 +163,6 @@ fn refused(problem: impl std::fmt::Display) -> Refusal {
     Refusal::not_verified("WrongSignature", format!("the token is not signed by {SIGNER}: {problem}"))
 }
 
-/// A key that may be used for anything.
-struct AnyUsage;
-
-impl ExtendedKeyUsageValidator for AnyUsage {
-    fn validate(&self, _: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
-        Ok(())
-    }
-}
-
 impl Issuer {
     fn of(certificate: &X509Certificate<'_>, folder: &Url) -> Issuer {
         Issuer {
@@ -207,7 +180,7 @@ async fn fetch(
     certificate: Vec<u8>,
 ) -> Result<Vec<CertificateDer<'static>>, NoIssuer> {
     let mut found: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..MOST_HOPS {
+    for _ in 0..MOST_OF_DOCUMENT {
         let last = found.last().unwrap_or(&certificate).clone();
         let Ok((_, last)) = X509Certificate::from_der(&last) else { break };
         let mut issuer = None;

@@ -20,11 +20,12 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
+use kops_agent_net::tls::chains;
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
@@ -218,7 +219,7 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Takes the certificates of clients that an authority (PEM) has signed, or one of others.
+/// Accepts the certificates of clients that an authority (PEM) has signed itself, or one of others.
 fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());
@@ -231,6 +232,5 @@ fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>
             log::warn!("a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot vouch for clients: {error}");
         });
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
+    Ok(chains::client_verifier(roots)?)
 }

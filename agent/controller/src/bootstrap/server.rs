@@ -18,7 +18,7 @@ use kops_agent_plan::pacing::message;
 use kops_agent_process::output::one_line;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
-use rustls::{Error as TlsError, ServerConfig};
+use rustls::{CertificateError, Error as TlsError, ServerConfig};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -244,6 +244,10 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())
     else {
         return;
+    };
+    let problem = match problem {
+        CertificateError::Other(problem) => problem.to_string(),
+        problem => problem.to_string(),
     };
     let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
     let _ = Record::of(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));

@@ -85,6 +85,16 @@ async fn text_of(answer: reqwest::Response) -> String {
     String::from_utf8(body).unwrap()
 }
 
+/// Waits until something holds: the server's threads may come to it a moment after the peer has its answer.
+async fn eventually(holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(ANSWERED_WITHIN, waiting).await.unwrap();
+}
+
 const CLUSTER: &str = "c.example.com";
 const NAME: &str = "kops-controller.internal.c.example.com";
 const REGION: &str = "us-test-1";
