@@ -92,7 +92,9 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = Arc::new(store(&args.store_mirror)?);
-    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(client.clone()))));
+    // Machines that bootstrap ask for `Host`s: their client has no connection in common with the Lease.
+    let hosts = kubernetes::client(args.kubeconfig.as_deref())?;
+    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(hosts))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,
         // The cloud may take until its deadline.
@@ -117,16 +119,15 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         bootstrap: metrics.bootstrap.clone(),
     });
     let registry = Arc::new(metrics.registry(true));
-    let nodes = Nodes::of(client.clone());
     let setup = bootstrap::Setup {
         options: options.clone(),
         cloud: cloud.clone(),
         hosts,
-        nodes,
+        kubeconfig: args.kubeconfig.clone(),
         store: store.clone(),
         metrics: metrics.clone(),
     };
-    let mut serving = setup.start().await;
+    let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
     // Whatever waits for this service finds it: its probes answer, and machines are served where that is possible at all.
     health::begin(&mut answering).await?;

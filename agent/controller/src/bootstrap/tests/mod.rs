@@ -290,10 +290,9 @@ impl World {
         let listener = server::bind(&options.listen).await.unwrap().listen().unwrap();
         let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
         let address = server.address().unwrap();
-        let (stop, stopped) = watch::channel(false);
         let keys = keystore.clone();
-        let task = tokio::spawn(async move { serve(server, &keys, stopped).await });
-        let serving = Some(Serving { stop, task });
+        let serve = |stopped| async move { serve(server, &keys, stopped).await };
+        let serving = Some(Serving::on_own_threads(serve).unwrap());
         World {
             folder,
             authority,
