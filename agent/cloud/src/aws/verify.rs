@@ -35,6 +35,7 @@ impl Verifier for AwsVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            signature: None,
             confirmation: None,
         }))
     }

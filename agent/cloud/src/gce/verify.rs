@@ -148,6 +148,7 @@ impl Verifier for GceVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token, presented.origin)),
+            signature: None,
             confirmation: None,
         }))
     }

@@ -70,6 +70,7 @@ impl Verifier for HostVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            signature: None,
             confirmation: None,
         }))
     }

@@ -141,6 +141,9 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
+    /// Checks the signature of a token that anybody could have written, and whose key came with it: CPU, so the request waits for its
+    /// turn first. It runs on no thread that serves others.
+    pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
     /// it is. What it finds has to be the same.
     pub confirmation: Option<Verification<'a>>,
@@ -157,6 +160,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::Address,
             verification,
+            signature: None,
             confirmation: None,
         }
     }
@@ -173,6 +177,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::CallBack { claimed },
             verification,
+            signature: None,
             confirmation: None,
         }
     }

@@ -18,8 +18,7 @@ use super::replay::{Taken, Token};
 use super::slots::Slots;
 use kops_agent_cloud::verify::admission::Admission;
 use kops_agent_cloud::verify::{
-    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verification, VerifiedNode,
-    Verifier, examine,
+    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verifier, examine,
 };
 
 /// How long the cloud may take to identify a machine.
@@ -87,7 +86,7 @@ impl Bootstrap {
             Endpoint::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
         };
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
-        let Examined { fingerprint, signed_at, proof, verification, confirmation } =
+        let Examined { fingerprint, signed_at, proof, verification, signature, confirmation } =
             examine(&self.verifiers, &presented)?;
         let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
         let request = BootstrapRequest::parse(asked.body)
@@ -122,6 +121,9 @@ impl Bootstrap {
         }
         if let Some(holder) = &holder {
             renewal::refuse_holders_of_others(holder, &name)?;
+        }
+        if let Some(signature) = signature {
+            in_time(signature).await?;
         }
         if let Some(challenge) = challenge {
             self.call_back.prove(&known.node, challenge).await?;
@@ -185,7 +187,7 @@ impl Bootstrap {
 }
 
 /// What the cloud tells, if it does so in time.
-async fn in_time(asking: Verification<'_>) -> Result<VerifiedNode, Refusal> {
+async fn in_time<T>(asking: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
     timeout(VERIFIED_WITHIN, asking).await.unwrap_or_else(late)
 }
