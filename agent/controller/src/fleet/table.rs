@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use kops_agent_plan::fleet::{Row, SeenCertificate};
 use kops_agent_process::output::{self, one_line};
+use kops_agent_spec::terminal::cell;
 
 /// What people need of a hash to tell it from another.
 const SHOWN_OF_HASH: usize = 12;
@@ -30,7 +31,7 @@ pub(super) fn table(rows: &[Row]) -> String {
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
-        let (name, problem) = (one_line(&row.name, usize::MAX), one_line(&row.problem, SHOWN_OF_PROBLEM));
+        let (name, problem) = (cell(&row.name), one_line(&row.problem, SHOWN_OF_PROBLEM));
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name}: {problem}");
     }
@@ -69,6 +70,23 @@ mod tests {
     use kops_agent_plan::fleet::Configuration;
 
     use super::*;
+
+    #[test]
+    fn no_kubelet_ends_the_table_by_what_it_writes_into_its_own_node() {
+        let told = "x".repeat(1 << 17);
+        let row = Row {
+            group: told.clone(),
+            name: told.clone(),
+            ready: told.clone(),
+            configured: told.clone(),
+            reason: told.clone(),
+            kubelet_version: told.clone(),
+            problem: told,
+            ..Row::default()
+        };
+        let table = table(&[row]);
+        assert!(table.lines().all(|line| line.chars().count() < 4000), "{} bytes", table.len());
+    }
 
     #[test]
     fn the_table_has_a_line_a_node_and_what_is_wrong_below() {
