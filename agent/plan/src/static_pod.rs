@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::paths;
@@ -144,7 +145,7 @@ struct HttpGet {
 
 /// Reads a manifest; `None` where it is none of a pod.
 pub(crate) fn read(text: &str) -> Option<Manifest> {
-    let Pod { metadata, spec } = serde_yaml::from_str(text).ok()?;
+    let Pod { metadata, spec } = yaml::from_str(text).ok()?;
     let pod = StaticPod {
         namespace: metadata.namespace.unwrap_or_else(|| "default".into()),
         name: metadata.name,

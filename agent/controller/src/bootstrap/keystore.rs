@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use anyhow::{Context, Result, anyhow};
 use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::desired::NODE_AUTHORITIES;
-use kops_agent_spec::KopsControllerServerOptions;
+use kops_agent_spec::{KopsControllerServerOptions, yaml};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -163,7 +163,7 @@ impl Files {
 
     fn read(&self) -> Result<Keys> {
         let ids = self.folder.join(KEYPAIR_IDS);
-        let keypair_ids: BTreeMap<String, String> = serde_yaml::from_str(&text(&ids)?)
+        let keypair_ids: BTreeMap<String, String> = yaml::from_str(&text(&ids)?)
             .map_err(|_| anyhow!("{} is no mapping of names to ids", ids.display()))?;
         let mut authorities = BTreeMap::new();
         for name in &self.signing_cas {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::yaml;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -110,7 +111,7 @@ impl Kubeconfig {
     /// If it cannot be read, or is no kubeconfig.
     pub fn read(path: &Path) -> Result<Kubeconfig> {
         let text = std::fs::read_to_string(path).with_context(|| of_file(path))?;
-        serde_yaml::from_str(&text).with_context(|| of_file(path))
+        yaml::from_str(&text).with_context(|| of_file(path))
     }
 
     /// What the current context says, with the files that it names read. `path` is the kubeconfig's own: relative paths begin at its

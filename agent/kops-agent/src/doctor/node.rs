@@ -11,8 +11,8 @@ use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_plan::resolve::KubernetesVersion;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 use kops_agent_process::output::error_text;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
 
 use super::deadline::{LOOK, QUESTION, asked, looked};
@@ -176,7 +176,7 @@ impl Wanted {
         match &file.content {
             Content::Text(text) if file.path.starts_with(SYSCTLS) => self.parameters.push(text.clone()),
             Content::Text(text) if file.path == KUBELET => {
-                let configuration: Option<serde_json::Value> = serde_yaml::from_str(text).ok();
+                let configuration: Option<serde_json::Value> = yaml::from_str(text).ok();
                 self.allows_swap =
                     configuration.map(|fields| fields["failSwapOn"] == serde_json::Value::Bool(false));
             }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::Inputs;
@@ -12,7 +11,7 @@ use super::images::remap_image;
 use super::releases::images as pinned;
 use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
 use crate::resolve::Problems;
-use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec};
+use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
 /// Starts of the images that nodes need early and that can be pulled without credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
@@ -123,8 +122,8 @@ fn addons(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<Addon> {
 
 fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<String> {
     let mut images = BTreeSet::new();
-    for document in serde_yaml::Deserializer::from_str(manifest) {
-        match Value::deserialize(document) {
+    for document in yaml::documents::<Value>(manifest) {
+        match document {
             Ok(document) => collect_images(&document, &mut images),
             Err(error) => problems.add(format!("addons/{path}"), format!("it cannot be read: {error}")),
         }

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
 use x509_parser::pem::Pem;
 
 use crate::static_pod::is_manifest;
 use crate::unit_files;
 use kops_agent_spec::go_yaml::is_plain_string;
+use kops_agent_spec::yaml;
 
 /// How a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
 /// The documents of a text, without what stands for nothing.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let mut document = Value::deserialize(document).ok()?;
+    for document in yaml::documents::<Value>(text) {
+        let mut document = document.ok()?;
         drop_nulls(&mut document);
         match &mut document {
             Value::Null => continue,
@@ -314,7 +314,7 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
 type Kubeconfig = (Value, BTreeSet<(String, Vec<u8>)>, Vec<(String, Vec<u8>)>);
 
 fn kubeconfig(text: &str) -> Option<Kubeconfig> {
-    let mut whole: Value = serde_yaml::from_str(text).ok()?;
+    let mut whole: Value = yaml::from_str(text).ok()?;
     drop_nulls(&mut whole);
     let cluster = whole.get_mut("clusters")?.get_mut(0)?.get_mut("cluster")?;
     let authorities = take_pem(cluster, "certificate-authority-data")?;

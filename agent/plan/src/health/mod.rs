@@ -4,6 +4,7 @@
 //! It follows from texts that the node has anyway: kubelet's configuration says where kubelet and its runtime answer,
 //! a static pod's manifest what runs in it and where it is asked how it is.
 
+use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::paths;
@@ -126,7 +127,7 @@ struct KubeletConfig {
 
 fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     let text = texts(paths::KUBELET_CONFIG).unwrap_or_default();
-    serde_yaml::from_str(&text).unwrap_or_default()
+    yaml::from_str(&text).unwrap_or_default()
 }
 
 /// Where the runtime listens: kubelet has to know it, too.
