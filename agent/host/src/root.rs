@@ -14,6 +14,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -59,7 +60,9 @@ impl Root {
     /// Opens a directory as a root; makes it if it is not there.
     pub(crate) fn open(path: &Path) -> Result<Root> {
         let shown = path.display().to_string();
-        std::fs::create_dir_all(path).map_err(|error| Error::path("make the directory", &shown, error))?;
+        // As of any folder that is made: whatever the umask, no other user may write to it.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+        made.map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
             .map_err(|error| Error::path("open the directory", &shown, error))?;
         Ok(Root {
