@@ -93,15 +93,16 @@ pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder().tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
-/// A client for a server of the cluster itself, as kops-controller's are: at these addresses, never through a proxy,
-/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`.
+/// A client for a server of the cluster itself, as kops-controller's are: at this address, never through a proxy,
+/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
 ///
 /// # Errors
 /// If the client cannot be set up.
 pub fn cluster_client(
     config: rustls::ClientConfig,
     name: &str,
-    addresses: &[SocketAddr],
+    address: SocketAddr,
+    connect_timeout: Duration,
     timeout: Duration,
 ) -> Result<Client, HttpError> {
     Ok(builder()
@@ -109,7 +110,8 @@ pub fn cluster_client(
         .http1_only()
         .no_proxy()
         .redirect(Policy::none())
-        .resolve_to_addrs(name, addresses)
+        .resolve(name, address)
+        .connect_timeout(connect_timeout)
         .timeout(timeout)
         .build()?)
 }

@@ -62,8 +62,8 @@ impl AzureVerifier {
             certificate_names: addresses.iter().map(IpAddr::to_string).collect(),
             instance_group: identity.instance_group,
             challenge_endpoint: challenge_endpoint(&address.to_string()),
-            is_proven_worker: false,
             addresses,
+            launched: None,
         })
     }
 }

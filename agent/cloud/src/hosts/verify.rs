@@ -52,8 +52,8 @@ impl HostVerifier {
             certificate_names: Vec::new(),
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),
-            is_proven_worker: false,
             addresses: Vec::new(),
+            launched: None,
         })
     }
 }

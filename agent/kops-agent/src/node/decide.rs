@@ -18,6 +18,7 @@ use kops_agent_spec::{NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
 use super::environment::Environment;
+use super::machine::is_left_by_another;
 use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, OwnService};
@@ -95,7 +96,9 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;
-    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout).for_node_at(node_root);
+    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)
+        .for_node_at(node_root)
+        .with_files_of_another(is_left_by_another(node_root, &facts));
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),

@@ -12,6 +12,7 @@ use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 use kops_agent_process::service_manager;
+use kops_agent_spec::facts::Facts;
 
 use super::remote;
 use crate::source::Before;
@@ -50,6 +51,13 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
 /// Whether an earlier run has left anything on this machine.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// Whether what an earlier run has left here is another machine's: an image may be made of a node's disk.
+pub fn is_left_by_another(root: &Path, facts: &Facts) -> bool {
+    let applied = || open(root)?.applied().map_err(anyhow::Error::from);
+    let applied = if has_record(root) { applied().ok().flatten() } else { None };
+    applied.is_some_and(|applied| applied.machine != facts.machine())
 }
 
 /// Kubelet's kubeconfig.

@@ -33,6 +33,8 @@ use tokio::join;
 
 use configuration::{Configuration, derived, pinned_and_proven};
 
+use crate::node::machine::is_left_by_another;
+
 pub use before::Before;
 pub(crate) use configuration::SpecDiffers;
 pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
@@ -116,8 +118,9 @@ async fn only_written(
 
 /// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
 async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
-    let kops_controller =
-        KopsController::of(&boot, None, &facts, store.retries().deadline).for_node_at(&options.node_root);
+    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
+        .for_node_at(&options.node_root)
+        .with_files_of_another(is_left_by_another(&options.node_root, &facts));
     let config_server::Served { pinned, secrets } = config_server::read(&kops_controller, &boot).await?;
     let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
     for name in spec.inputs.wanted_secrets() {

@@ -17,6 +17,7 @@ mod environment;
 mod example;
 mod example_node;
 mod failing_units;
+mod first_boot;
 mod last_good;
 mod names;
 mod pages;

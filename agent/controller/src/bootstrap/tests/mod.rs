@@ -323,7 +323,7 @@ impl World {
     fn assert_refuses_control_planes(&self, asked: Result<BTreeMap<String, String>, BootstrapError>) {
         let error = asked.unwrap_err().to_string();
         assert!(error.contains("403 (failed to verify token)"), "{error}");
-        assert!(self.counted("ControlPlane") && !self.counted("Granted"));
+        assert!(self.counted("GroupOfOtherRole") && !self.counted("Granted"));
     }
 
     fn pki(&self) -> std::path::PathBuf {
@@ -400,6 +400,9 @@ impl World {
     }
 }
 
+/// When each Node was registered, and last heard of.
+const HEARTBEAT: &str = "2026-02-01T10:00:00Z";
+
 /// The API server, as far as it tells of Nodes.
 async fn api_server(
     is_down: Arc<AtomicBool>,
@@ -419,9 +422,10 @@ async fn api_server(
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
-            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "creationTimestamp": HEARTBEAT},
                               "spec": {"providerID": provider_id.clone().unwrap_or_default()},
-                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" },
+                                                         "lastHeartbeatTime": HEARTBEAT}]}});
             let mut answer = match () {
                 () if is_down => text(500, ""),
                 () if is_ready || provider_id.is_some() => text(200, &node.to_string()),

@@ -56,7 +56,7 @@ pub(super) fn kubelet(world: &World, id: &str) -> Pair {
 }
 
 /// A machine whose Node is at work.
-fn node(world: &World, id: &str) -> Principal {
+pub(super) fn node(world: &World, id: &str) -> Principal {
     let machine = world.machine(id);
     world.ready.lock().unwrap().insert(id.into());
     let provider_id = format!("aws:///us-test-1a/{id}");
