@@ -20,6 +20,7 @@ mod failing_units;
 mod last_good;
 mod names;
 mod pages;
+mod proxies;
 mod renewal;
 mod service_manager;
 mod static_pods;
