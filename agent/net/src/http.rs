@@ -208,6 +208,14 @@ pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(
     bytes
 }
 
+/// Whether bytes begin as a web page does. Where something else was asked for, a proxy, a mirror or a captive portal answers in the
+/// place of the server.
+pub fn is_page(beginning: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&beginning[..beginning.len().min(1024)]);
+    let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
+    ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag))
+}
+
 /// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.
 pub fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {

@@ -92,7 +92,8 @@ fn a_container_of_openstack_makes_a_node() {
     };
     run(Vec::new()).with(3, &["OS_AUTH_URL is not set: give this process a login to OpenStack"]);
     swift.set_mood(Mood::Forbidding);
-    run(swift.environment()).with(1, &["access denied (403)", "a role in the project of the container"]);
+    let told = "access denied (403): the store says \"Forbidden\"; ";
+    run(swift.environment()).with(1, &[told, "a role in the project of the container"]);
     assert_eq!(node.files(), [""; 0]);
 
     swift.set_mood(Mood::Revoking);
@@ -191,6 +192,11 @@ fn what_a_web_server_does_not_give_is_said() {
         .with(1, &["the store cannot be reached", "certificate"]);
     for (fault, code, told) in [
         (Fault::Status(403), 1, "read access without a login on the web server 127.0.0.1:"),
+        (
+            Fault::Status(403),
+            1,
+            "access denied (403): the store says \"403 Forbidden 403 Forbidden This mirror greets you.\"; ",
+        ),
         (Fault::Status(401), 1, "401 Unauthorized; it wants a login"),
         (Fault::Status(503), 1, "the store cannot be reached: it answers 503"),
         (Fault::Endless, 3, "is larger than 8 MiB"),
