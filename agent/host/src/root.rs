@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -105,6 +105,19 @@ impl Root {
         }
         let (above, name) = split(path)?;
         self.make_dir(&self.make_dirs(above)?, name)
+    }
+
+    /// Where the directory at `path` really is, in this root, whatever links lead there; `None` where there is none.
+    pub(crate) fn real_path(&self, path: &str) -> Result<Option<String>> {
+        let Some(dir) = self.dir(path)? else { return Ok(None) };
+        let place = |fd: BorrowedFd<'_>| {
+            let at = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            std::fs::read_link(at).map_err(|error| Error::path("find", self.shown(path), error))
+        };
+        let (root, real) = (place(self.fd.as_fd())?, place(dir.fd.as_fd())?);
+        let real = real.strip_prefix(root).map(|below| format!("/{}", below.display()));
+        // What is outside of the root is nothing of it: its top stands for that.
+        Ok(Some(real.unwrap_or_else(|_| "/".to_owned())))
     }
 
     /// The directory that holds `path`, and the name in it; `None` where there is no such directory.

@@ -314,6 +314,57 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
 }
 
+/// As people do for years to spare the root disk.
+#[test]
+fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
+    let node = Machine::of(NODES);
+    let folders = "  kubelet: {rootDir: /mnt/kubelet/}\n  containerd: {root: /mnt/disk/../containerd, state: /mnt/linked}\n  role: Node\n";
+    node.cluster.edit("instancegroup/nodes", "  role: Node\n", folders).unwrap();
+    node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
+    put(
+        &node,
+        &[
+            "mnt/kubelet/pods/u/volumes/kubernetes.io~projected/token",
+            "mnt/containerd/x",
+            "var/lib/kubelet/pods/u/token",
+        ],
+    );
+    put(&node, &["mnt/disk/others", "srv/data/x", "etc/mine"]);
+    symlink("../etc", node.root().join("mnt/linked")).unwrap();
+    let asked = on_root(&node, &["reset", "--yes"]);
+    asked.with(0, &[]);
+    for gone in ["mnt/kubelet", "var/lib/kubelet"] {
+        assert!(!node.root().join(gone).exists(), "{gone} stays: {}", asked.stdout);
+    }
+    assert!(asked.stdout.contains("\n  /mnt/kubelet\n"), "{}", asked.stdout);
+    let (_, left) = asked.stdout.split_once("in these folders, which stay").unwrap();
+    // A path that goes up, and a link to a folder of the system.
+    for folder in ["/mnt/disk/../containerd", "/mnt/linked"] {
+        assert!(left.contains(&format!("\n  {folder}\n")), "{folder}: {}", asked.stdout);
+    }
+    for stays in ["mnt/containerd/x", "mnt/disk/others", "srv/data/x", "etc/mine"] {
+        assert!(node.root().join(stays).exists(), "{stays} has gone: {}", asked.stdout);
+    }
+}
+
+#[test]
+fn a_reset_never_empties_a_folder_of_the_system_whatever_the_spec_names() {
+    for folder in ["/", "/var", "/var/lib", "/etc/kubelet", "/mnt"] {
+        let node = Machine::of(NODES);
+        let folders = format!("  containerd: {{configOverride: 'root = \"{folder}\"'}}\n  role: Node\n");
+        node.cluster.edit("instancegroup/nodes", "  role: Node\n", &folders).unwrap();
+        node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
+        let others = ["var/lib/mine/x", "etc/kubelet/mine", "mnt/mine"];
+        put(&node, &others);
+        let asked = on_root(&node, &["reset", "--yes"]);
+        asked.with(0, &[]);
+        assert!(asked.stdout.contains(&format!("\n  {folder}\n")), "{}", asked.stdout);
+        for stays in others {
+            assert!(node.root().join(stays).exists(), "{folder}: {stays} has gone: {}", asked.stdout);
+        }
+    }
+}
+
 fn put(machine: &Machine, files: &[&str]) {
     for file in files {
         let path = machine.root().join(file);

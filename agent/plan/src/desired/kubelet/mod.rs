@@ -23,6 +23,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let program = paths::kubelet(node.distribution);
     state.add(File::new(&program, kubelet.program.content()).mode(Mode::EXECUTABLE));
     state.add(Directory::new(paths::KUBELET));
+    state.keeps_data_in(&kubelet.config.root_dir);
     state.add(File::text(paths::KUBELET_CONFIG, go_yaml::to_string(&configuration::configuration(node))));
     state.add(File::text(paths::KUBELET_SYSCONFIG, sysconfig(node)));
     if !kubelet.config.pod_manifest_path.is_empty() {
