@@ -104,6 +104,7 @@ impl Host {
         } else {
             preparation.finish(downloads, ready(()), progress).await?
         };
+        prepared.refuse_what_does_not_start(&*self.commands)?;
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {
             if let Some((_, error)) = prepared.undelivered.pop_first() {

@@ -23,6 +23,7 @@ mod remote;
 mod reset_mounts;
 mod rollback;
 mod selinux;
+mod starting;
 mod support;
 mod taking_over;
 mod units;

@@ -23,7 +23,7 @@ pub(super) struct Seeing {
 /// Looks at it.
 pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
     let (root, all) = (args.root.clone(), wanted.clone());
-    let allows_swap = wanted.allows_swap;
+    let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());
     let seeing = looked(LOOK, move || {
         let host = open(&root).map_err(|error| error.to_string());
         let module = |name: &String| match &host {
@@ -39,6 +39,7 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
                 parameters_are_read_only: host::parameters_are_read_only(&root),
             },
             machine: Machine {
+                unfit,
                 runs_systemd: host::runs_systemd(&root),
                 swap: host::swap(&root),
                 allows_swap,
@@ -74,6 +75,7 @@ fn unseen(why: &str, wanted: &Wanted) -> Seeing {
             parameters_are_read_only: Err(why.to_owned()),
         },
         machine: Machine {
+            unfit: wanted.unfit.clone(),
             runs_systemd: Err(why.to_owned()),
             swap: Err(why.to_owned()),
             allows_swap: wanted.allows_swap,

@@ -75,6 +75,9 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     if let Some(warning) = node.kubernetes_version.newer_than_known() {
         log::warn!("{warning}");
     }
+    if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
+        log::warn!("{unfit}; {advice}");
+    }
     // An instance that a file tells of may be another one, for which this machine has nothing to say.
     let remembered = options
         .facts

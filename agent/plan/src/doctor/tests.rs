@@ -33,6 +33,7 @@ fn well() -> Observations {
         },
         packages: Packages { lock: Ok(None), missing: Some(Ok(vec![])), repositories: None },
         machine: Machine {
+            unfit: None,
             runs_systemd: Ok(true),
             swap: Ok(vec![]),
             allows_swap: Some(false),
@@ -370,4 +371,15 @@ fn programs() {
     process("kubelet", Some("kubelet.service"))(&mut observed);
     (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), Some(true));
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
+}
+
+#[test]
+fn a_program_that_is_known_not_to_start_stops_a_machine() {
+    let finding = only(|observed| {
+        observed.machine.unfit = Some(("containerd would not start".into(), "set it".into()))
+    });
+    assert_eq!(
+        (finding.check, finding.verdict, finding.to_do.as_str()),
+        ("programs", Verdict::Problem, "set it")
+    );
 }

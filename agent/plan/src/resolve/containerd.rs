@@ -11,7 +11,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, Nodeup
 use super::basis::Basis;
 use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
 use super::programs::Program;
-use super::{Problems, dotted_path};
+use super::{Distribution, Problems, dotted_path};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +43,27 @@ pub struct ContainerdRelease {
     /// runc.
     pub runc: Content,
 }
+
+impl Containerd {
+    /// What is known to keep the downloaded containerd from starting on this distribution, with what to set.
+    pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
+        let release = self.release.as_ref()?;
+        let glibc = distribution.old_glibc?;
+        let version = self.config.version.as_deref()?;
+        let Content::Asset(archive) = &release.programs.first()?.content else { return None };
+        let name = archive.url.rsplit('/').next().unwrap_or_default();
+        let is_unfit = ContainerdVersion::parse(version)?.needs_glibc_2_34() && !name.contains("static");
+        is_unfit.then(|| {
+            let what = format!(
+                "containerd {version} of {name} needs glibc 2.34, and this distribution has glibc {glibc}: containerd would not start"
+            );
+            (what, UNFIT_ADVICE)
+        })
+    }
+}
+
+const UNFIT_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
+                            spec.containerd.version to a release before 2.1, or use an image of a newer distribution";
 
 /// The driver for a cluster that names none (pkg/apis/kops/containerdconfig.go).
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
@@ -159,4 +180,61 @@ fn gvisor_platform(basis: &Basis<'_>) -> Option<String> {
         gvisor.enabled == Some(true) && basis.boot.instance_group_role == InstanceGroupRole::Node
     })?;
     Some(if gvisor.platform.is_empty() { DEFAULT_GVISOR_PLATFORM.into() } else { gvisor.platform.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_spec::facts::Distro;
+
+    use super::super::testing::control_plane;
+    use super::super::{Inputs, NodeConfig};
+    use super::*;
+
+    fn on(id: &str, version: &str, inputs: &mut Inputs) {
+        inputs.facts.distro = Distro { id: id.into(), version_id: version.into() };
+    }
+
+    fn with_containerd(id: &str, distro: &str, version: &str, archive: &str) -> NodeConfig {
+        control_plane(|inputs| {
+            on(id, distro, inputs);
+            inputs.config.containerd_config.as_mut().unwrap().version = Some(version.into());
+            let assets = inputs.config.assets.get_mut("amd64").unwrap();
+            assets.retain(|asset| !asset.contains("/containerd-"));
+            assets.push(format!(
+                "https://github.com/containerd/containerd/releases/download/v{version}/{archive}"
+            ));
+        })
+    }
+
+    #[test]
+    fn a_containerd_for_a_newer_c_library_is_known_without_a_download() {
+        let unfit = |id, distro, version: &str, archive| {
+            let node = with_containerd(id, distro, version, archive);
+            node.container_runtime.unfit_for(node.distribution)
+        };
+        let dynamic = "containerd-2.3.4-linux-amd64.tar.gz";
+        for (id, distro, glibc) in
+            [("rocky", "8.10", "2.28"), ("rhel", "8.9", "2.28"), ("debian", "11", "2.31")]
+        {
+            let (what, advice) = unfit(id, distro, "2.3.4", dynamic).unwrap();
+            assert!(
+                what.contains(&format!("needs glibc 2.34, and this distribution has glibc {glibc}")),
+                "{what}"
+            );
+            assert!(advice.contains("spec.containerd.packages"), "{advice}");
+            assert_eq!(unfit(id, distro, "2.3.4", "containerd-static-2.3.4-linux-amd64.tar.gz"), None);
+            assert_eq!(unfit(id, distro, "2.0.7", "containerd-2.0.7-linux-amd64.tar.gz"), None);
+            assert_eq!(unfit(id, distro, "1.7.29", "containerd-1.7.29-linux-amd64.tar.gz"), None);
+        }
+        for (id, distro) in [
+            ("rocky", "9.4"),
+            ("debian", "12"),
+            ("ubuntu", "22.04"),
+            ("amzn", "2023"),
+            ("flatcar", "4230.2.0"),
+        ] {
+            assert_eq!(unfit(id, distro, "2.3.4", dynamic), None, "{id}");
+        }
+    }
 }

@@ -31,6 +31,12 @@ impl ContainerdVersion {
         self.major < 2
     }
 
+    /// Whether the usual archive of the release is built on Ubuntu 22.04, and so for glibc 2.34 and later ("Which file should I
+    /// download?" in the notes of releases 2.0 and 2.1).
+    pub(super) fn needs_glibc_2_34(&self) -> bool {
+        (self.major, self.minor) >= (2, 1)
+    }
+
     /// The version that containerd's configuration file declares (`containerdConfigVersion` in
     /// nodeup/pkg/model/containerd.go): from 2.3.0 on a drop-in such as NVIDIA's may declare 4, and is
     /// refused beside a main file that declares less.

@@ -73,6 +73,9 @@ pub struct Distribution {
     pub networkd_configures_new_interfaces: bool,
     /// Whether cloud-init configures the network anew when an interface is attached.
     pub has_cloud_init_hotplug: bool,
+    /// The version of its C library, glibc, where that is older than 2.34.
+    #[serde(skip)]
+    pub old_glibc: Option<&'static str>,
 }
 
 /// Below a read-only `/usr` only what is there can be mounted.
@@ -107,6 +110,7 @@ const USUAL: Distribution = Distribution {
     has_networkd: false,
     networkd_configures_new_interfaces: false,
     has_cloud_init_hotplug: false,
+    old_glibc: None,
 };
 
 /// An rpm distribution whose `iptables` still has a package of that name.
@@ -125,6 +129,7 @@ const fn debian(version: f32) -> Distribution {
         has_networkd: version >= 12.0,
         networkd_configures_new_interfaces: version >= 12.0,
         has_cloud_init_hotplug: version >= 12.0,
+        old_glibc: if version < 12.0 { Some("2.31") } else { None },
         ..USUAL
     }
 }
@@ -149,6 +154,10 @@ const fn rpm(project: Project, version: f32, firewall_packages: &'static [&'stat
         package_format: PackageFormat::Rpm,
         firewall_packages,
         login_users: login_users(project),
+        old_glibc: match project {
+            Project::Rhel | Project::Rocky | Project::CentOS if version < 9.0 => Some("2.28"),
+            _ => None,
+        },
         ..USUAL
     }
 }
