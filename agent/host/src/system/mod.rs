@@ -7,7 +7,7 @@ pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
 mod deadline;
-mod devices;
+pub(crate) mod devices;
 pub mod health;
 pub mod images;
 pub mod kernel;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_host::doctor as host;
-use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen};
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Volumes};
 
 use super::deadline::{LOOK, looked};
 use super::node::Wanted;
@@ -48,6 +48,12 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
         }
     });
     seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
+}
+
+/// The block devices of the volumes that are to be mounted.
+pub(super) async fn volumes(args: &LookArgs, wanted: &Wanted) -> Seen<Volumes> {
+    let (root, desired) = (args.root.clone(), wanted.desired.clone().unwrap_or_default());
+    looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
 /// The package manager. Its repositories are asked only where something is to come from them.

@@ -49,12 +49,13 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     services.extend(decided);
 
     let names = names(&store, boot.as_ref(), base.as_deref(), &wanted).await;
-    let (names, asked, of_store, seen, packages, is_synchronized) = join!(
+    let (names, asked, of_store, seen, packages, volumes, is_synchronized) = join!(
         names::lookup(names),
         downloads::ask(&store, &wanted.downloads),
         clock::of_store(&store, base.as_deref()),
         machine::look(args, &wanted),
         machine::packages(args, &wanted),
+        machine::volumes(args, &wanted),
         machine::is_clock_synchronized(args),
     );
     let (downloads, clock, sizes) = together(asked, of_store);
@@ -67,6 +68,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
         downloads,
         clock: Clock { servers: clock, is_synchronized },
         disks,
+        volumes,
         listeners: seen.listeners,
         kernel: seen.kernel,
         packages,
