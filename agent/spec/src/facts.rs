@@ -50,6 +50,9 @@ pub struct Facts {
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`; `None` where there is none.
     pub fstab: Option<String>,
+    /// Whether the image brings NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, by which containers use it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nvidia_runtime: bool,
     /// State of SELinux; `None` where the kernel has none.
     pub selinux: Option<Selinux>,
     /// What the cloud says of this machine.

@@ -75,6 +75,11 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     if let Some(warning) = node.kubernetes_version.newer_than_known() {
         log::warn!("{warning}");
     }
+    if node.container_runtime.uses_driver_of_image(node.distribution) {
+        log::info!(
+            "pods use the GPU by the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime: neither is installed here"
+        );
+    }
     if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
         log::warn!("{unfit}; {advice}");
     }

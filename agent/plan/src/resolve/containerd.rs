@@ -11,7 +11,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, Nodeup
 use super::basis::Basis;
 use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
 use super::programs::Program;
-use super::{Distribution, Problems, dotted_path};
+use super::{Distribution, Problems, Project, dotted_path};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +45,11 @@ pub struct ContainerdRelease {
 }
 
 impl Containerd {
+    /// Whether pods use a GPU by a driver that the image brings: on this distribution none is installed.
+    pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
+        self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
+    }
+
     /// What is known to keep the downloaded containerd from starting on this distribution, with what to set.
     pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
         let release = self.release.as_ref()?;
@@ -158,6 +163,13 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
         _ => false,
     };
     let gpu = basis.config.nvidia_gpu.as_ref().filter(|gpu| has_gpu && is_enabled(Some(gpu)));
+    let is_installed = basis.distribution.project == Project::Ubuntu;
+    if gpu.is_some() && !is_installed && !basis.facts.nvidia_runtime {
+        return Err("is enabled, and nothing installs NVIDIA's driver on this distribution: kOps does so on Ubuntu alone, and the image \
+                    brings none; use an image of Ubuntu, or one with the driver and /usr/bin/nvidia-container-runtime \
+                    (nvidiaRuntime of the facts), or set spec.containerd.nvidiaGPU.enabled: false in this group"
+            .into());
+    }
     Ok(gpu.map(|gpu| match gpu.package.as_str() {
         "" => DEFAULT_NVIDIA_DRIVER_PACKAGE.into(),
         package => package.to_owned(),
@@ -185,9 +197,9 @@ fn gvisor_platform(basis: &Basis<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_spec::facts::Distro;
+    use kops_agent_spec::facts::{AwsFacts, Distro};
 
-    use super::super::testing::control_plane;
+    use super::super::testing::{control_plane, resolved};
     use super::super::{Inputs, NodeConfig};
     use super::*;
 
@@ -236,5 +248,40 @@ mod tests {
         ] {
             assert_eq!(unfit(id, distro, "2.3.4", dynamic), None, "{id}");
         }
+    }
+
+    /// A machine with a GPU in a group and a cluster that want it used.
+    fn with_gpu(id: &str, distro: &str, has_runtime: bool, inputs: &mut Inputs) {
+        on(id, distro, inputs);
+        inputs.boot.cloud_provider = CloudProvider::Aws;
+        inputs.facts.nvidia_runtime = has_runtime;
+        inputs.facts.cloud.aws = Some(AwsFacts {
+            gpu: Some(true),
+            instance_id: "i-1".into(),
+            region: "eu-west-1".into(),
+            local_ipv4: "10.0.0.1".into(),
+            local_hostname: "ip-10-0-0-1.eu-west-1.compute.internal".into(),
+            ..AwsFacts::default()
+        });
+        let enabled = NvidiaGPUConfig { enabled: Some(true), ..NvidiaGPUConfig::default() };
+        inputs.config.containerd_config.as_mut().unwrap().nvidia_gpu = Some(enabled.clone());
+        inputs.config.nvidia_gpu = Some(enabled);
+    }
+
+    #[test]
+    fn a_gpu_whose_driver_nothing_installs_is_refused_unless_the_image_brings_it() {
+        let told = |id, distro, has_runtime| {
+            let node = resolved(|inputs| with_gpu(id, distro, has_runtime, inputs));
+            node.err().map(|problems| problems.to_string()).unwrap_or_default()
+        };
+        for (id, distro) in [("debian", "12"), ("rocky", "9.4"), ("amzn", "2023"), ("flatcar", "4230.2.0")] {
+            let refused = told(id, distro, false);
+            assert!(
+                refused.contains("NvidiaGPU: is enabled, and nothing installs NVIDIA's driver"),
+                "{refused}"
+            );
+            assert!(!told(id, distro, true).contains("NvidiaGPU"), "{id}");
+        }
+        assert!(!told("ubuntu", "24.04", false).contains("NvidiaGPU"));
     }
 }

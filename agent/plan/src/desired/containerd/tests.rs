@@ -151,7 +151,9 @@ fn a_gpu_has_a_runtime_of_its_own() {
     );
     let packages = with.desired(nvidia::add);
     assert!(packages.has("package driver") && packages.has("package nvidia-container-toolkit"));
-    assert!(with.on("debian", "12").desired(nvidia::add).0.is_empty());
+    let of_image = with.on("debian", "12").facts(json!({ "nvidiaRuntime": true }));
+    assert!(of_image.desired(nvidia::add).0.is_empty());
+    assert_eq!(runtimes(&of_image)["nvidia"], runtimes(&with)["nvidia"]);
 }
 
 #[test]
