@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Sources;
 use kops_agent_plan::desired::Services;
-use kops_agent_plan::resolve::{self, NodeConfig, Problems};
+use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
-use kops_agent_plan::{desired, lifecycle_action};
+use kops_agent_plan::{desired, lifecycle_action, supposed};
 use kops_agent_process::service_manager;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{NodeupConfig, go_yaml};
@@ -72,7 +72,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
     let node = resolve(spec)?;
-    if let Some(warning) = node.kubernetes_version.newer_than_known() {
+    for warning in &node.warnings {
         log::warn!("{warning}");
     }
     // An instance that a file tells of may be another one, for which this machine has nothing to say.
@@ -125,24 +125,63 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
 /// # Errors
 /// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let denied = needed_but_denied(&spec);
     let mut problems = spec.problems;
-    let Denied { keysets, secrets, files: _ } = spec.denied;
+    match resolve::resolve(spec.inputs) {
+        Ok(mut node) if problems.is_empty() => {
+            problems.add_warnings(&node.warnings);
+            node.warnings = problems.warnings().to_vec();
+            return Ok(node);
+        }
+        Ok(node) => problems.add_warnings(&node.warnings),
+        Err(more) => problems.extend(more),
+    }
+    Err(refused(problems, &denied))
+}
+
+/// What is wrong with the nodes of a group, whatever machines they will be.
+///
+/// # Errors
+/// Where what they are decided by may not be read, and something is wrong without it.
+pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
+    let denied = needed_but_denied(&spec);
+    let NodeSpec { inputs, mut problems, .. } = spec;
+    let check = |facts: Facts| {
+        let mut found = Problems::default();
+        match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
+            Ok(node) => {
+                found.add_warnings(&node.warnings);
+                found.extend(desired(&node).err().unwrap_or_default());
+            }
+            Err(problems) => found = problems,
+        }
+        (facts, found)
+    };
+    let told: Vec<_> = supposed::machines(inputs.boot.cloud_provider).into_iter().map(check).collect();
+    problems.extend(supposed::merged(&told));
+    match problems.is_empty() || denied.is_empty() {
+        true => Ok(problems),
+        false => Err(refused(problems, &denied)),
+    }
+}
+
+/// Files that decide the node, and that may not be read now: why not.
+fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
+    let Denied { keysets, secrets, files: _ } = &spec.denied;
     // A worker may not read keysets, and needs none but to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
-    let denied: Vec<String> = match needs_keysets {
-        true => keysets.into_values().chain(secrets.into_values()).collect(),
+    match needs_keysets {
+        true => keysets.values().chain(secrets.values()).cloned().collect(),
         false => Vec::new(),
-    };
-    match resolve::resolve(spec.inputs) {
-        Ok(node) if problems.is_empty() => return Ok(node),
-        Ok(_) => {}
-        Err(more) => problems.extend(more),
     }
+}
+
+fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
     if denied.is_empty() {
-        return Err(wrong(problems));
+        return wrong(problems);
     }
-    bail!(
+    anyhow::anyhow!(
         "this node cannot be decided without files of the state store that this machine may not read now:\n  {}\n\
          Without them: {problems}",
         denied.join("\n  ")

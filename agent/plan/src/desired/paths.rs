@@ -52,7 +52,7 @@ pub(super) fn kubelet(distribution: &Distribution) -> String {
 }
 
 /// The certificates of the authority of the whole cluster.
-pub(super) fn kubernetes_ca(distribution: &Distribution) -> String {
+pub(crate) fn kubernetes_ca(distribution: &Distribution) -> String {
     format!("{}/ca.crt", distribution.srv_kubernetes)
 }
 

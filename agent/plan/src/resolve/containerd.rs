@@ -11,7 +11,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, Nodeup
 use super::basis::Basis;
 use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
 use super::programs::Program;
-use super::{Problems, dotted_path};
+use super::{Problems, containerd_config, dotted_path};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -46,6 +46,8 @@ pub struct ContainerdRelease {
 
 /// The driver for a cluster that names none (pkg/apis/kops/containerdconfig.go).
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
+/// What `--log-level` may be.
+const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
 /// gVisor's platform for a cluster that names none.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
@@ -55,11 +57,23 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     let is_installed = !config.skip_install && !basis.distribution.brings_containerd;
     let version =
         if is_installed { Some(problems.keep("containerdConfig.version", version(&config))?) } else { None };
-    let additions = if config.skip_install || config.config_override.is_some() {
-        Some(Vec::new())
-    } else {
-        problems.keep("containerdConfig.configAdditions", config_additions(&config))
+    let config_version = version.map_or(OLDEST_CONFIG_VERSION, |version| version.config_version());
+    let additions = match (&config.config_override, config.skip_install) {
+        (_, true) => Some(Vec::new()),
+        (Some(file), false) => {
+            containerd_config::check_file("containerdConfig.configOverride", file, config_version, problems);
+            Some(Vec::new())
+        }
+        (None, false) => problems.keep("containerdConfig.configAdditions", config_additions(&config)),
     };
+    for (path, _) in additions.iter().flatten() {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        containerd_config::check_path("containerdConfig.configAdditions", &path, config_version, problems);
+    }
+    check_log_level(config.log_level.as_deref().unwrap_or_default(), problems);
+    if let Some(warning) = version.and_then(|version| version.known_fault()) {
+        problems.warn("containerdConfig.version", warning);
+    }
     let release = match version {
         Some(version) => Some(problems.keep(&basis.assets_field(), release(basis, &config, version))?),
         None => None,
@@ -69,7 +83,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
     Some(Containerd {
-        config_version: version.map_or(OLDEST_CONFIG_VERSION, |version| version.config_version()),
+        config_version,
         config_additions: additions?,
         release,
         nerdctl: wanted(config.install_nerd_ctl, "nerdctl"),
@@ -83,6 +97,16 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
 fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
     let text = config.version.as_deref().unwrap_or_default();
     ContainerdVersion::parse(text).ok_or_else(|| format!("{text:?} is no version; write it as in 2.1.4"))
+}
+
+/// containerd ends at a level that it does not know (`ParseLevel` of github.com/sirupsen/logrus).
+fn check_log_level(level: &str, problems: &mut Problems) {
+    if !level.is_empty() && !LOG_LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+        problems.add(
+            "containerdConfig.logLevel",
+            format!("{level:?} is refused by containerd; it accepts {}", LOG_LEVELS.join(", ")),
+        );
+    }
 }
 
 fn release(

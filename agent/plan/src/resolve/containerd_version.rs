@@ -33,19 +33,36 @@ impl ContainerdVersion {
 
     /// The version that containerd's configuration file declares (`containerdConfigVersion` in
     /// nodeup/pkg/model/containerd.go): from 2.3.0 on a drop-in such as NVIDIA's may declare 4, and is
-    /// refused beside a main file that declares less.
+    /// refused beside a main file that declares less. containerd 1, which kOps installed up to 1.36, reads 2 only.
     pub fn config_version(&self) -> i64 {
+        if self.is_before_2() {
+            return CONFIG_VERSION_OF_1;
+        }
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
         if is_2_3 { 4 } else { OLDEST_CONFIG_VERSION }
     }
+
+    /// A fault for which kOps chooses another release itself (pkg/model/components/containerd.go).
+    pub fn known_fault(&self) -> Option<String> {
+        let is_faulty = (self.major, self.minor) == (2, 3) && self.patch < 4;
+        is_faulty.then(|| {
+            format!(
+                "containerd {}.{}.{} does not find a sandbox image that is pinned by its digest; use 2.3.4 or newer",
+                self.major, self.minor, self.patch
+            )
+        })
+    }
 }
 
+/// The version of a configuration file of containerd 1.
+pub(crate) const CONFIG_VERSION_OF_1: i64 = 2;
 /// The version that a configuration file declares where nothing newer is known of containerd.
 pub(super) const OLDEST_CONFIG_VERSION: i64 = 3;
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn config_version(text: &str) -> Option<i64> {
@@ -63,9 +80,16 @@ mod tests {
             ("2.3.0-rc.1", 3),
             ("2.3.1-rc.1", 4),
             ("2.2.9", 3),
-            ("1.7.29", 3),
+            ("1.7.29", 2),
         ] {
             assert_eq!(config_version(text), Some(version), "{text}");
+        }
+    }
+
+    #[test]
+    fn kops_avoids_the_first_releases_of_2_3() {
+        for (text, is_faulty) in [("2.3.0", true), ("2.3.3", true), ("2.3.4", false), ("2.2.1", false)] {
+            assert_eq!(ContainerdVersion::parse(text).unwrap().known_fault().is_some(), is_faulty, "{text}");
         }
     }
 

@@ -240,6 +240,14 @@ impl Distribution {
             .map(|(_, _, distribution)| distribution)
     }
 
+    /// A machine's own name for each supported distribution.
+    pub fn supported() -> impl Iterator<Item = Distro> {
+        SUPPORTED.iter().map(|(id, version, _)| Distro {
+            id: (*id).to_owned(),
+            version_id: version.trim_end_matches('.').to_owned(),
+        })
+    }
+
     /// Every supported distribution, for messages: `debian 12, debian 13, …`.
     pub fn supported_names() -> String {
         SUPPORTED

@@ -58,7 +58,7 @@ KubeletConfig:
   cgroupDriver: systemd
   clusterDNS: 100.64.0.10
   clusterDomain: cluster.local
-  featureGates: {A: "true"}
+  featureGates: {AllBeta: "true"}
   nodeLabels: {role: node, "example.com/label": value}
   taints: ["a=b:NoSchedule"]
   evictionHard: memory.available<100Mi

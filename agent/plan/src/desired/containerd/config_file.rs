@@ -1,16 +1,41 @@
-//! containerd's configuration file, in the form of containerd 2: its image service and its runtime are
-//! two plugins.
+//! containerd's configuration file. In containerd 2 its image service and its runtime are two plugins, in containerd 1
+//! they are one.
 
 use toml::{Table, Value};
 
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
+use crate::resolve::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
+use crate::resolve::containerd_version::CONFIG_VERSION_OF_1;
 use kops_agent_spec::NRIConfig;
 
-/// The plugin that pulls images.
-const IMAGES: [&str; 2] = ["plugins", "io.containerd.cri.v1.images"];
-/// The plugin that runs containers.
-const RUNTIME: [&str; 2] = ["plugins", "io.containerd.cri.v1.runtime"];
+/// The plugins of the chosen containerd.
+#[derive(Clone, Copy)]
+struct Cri {
+    /// The one that pulls images.
+    images: [&'static str; 2],
+    /// The one that runs containers.
+    runtime: [&'static str; 2],
+    /// Where the first has the sandbox's image.
+    sandbox_image: &'static [&'static str],
+}
+
+impl Cri {
+    fn of(config_version: i64) -> Cri {
+        match config_version {
+            CONFIG_VERSION_OF_1 => {
+                let both = ["plugins", CRI_OF_1];
+                Cri { images: both, runtime: both, sandbox_image: &["sandbox_image"] }
+            }
+            _ => Cri {
+                images: ["plugins", CRI_IMAGES],
+                runtime: ["plugins", CRI_RUNTIME],
+                sandbox_image: &["pinned_images", "sandbox"],
+            },
+        }
+    }
+}
+
 /// The plugin for plugins of Node Resource Interface.
 const NRI: [&str; 2] = ["plugins", "io.containerd.nri.v1.nri"];
 
@@ -25,31 +50,32 @@ pub(super) fn text(node: &NodeConfig) -> String {
 fn configuration(node: &NodeConfig) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
+    let cri = Cri::of(runtime.config_version);
     let mut file = Table::new();
     set(&mut file, &["version"], runtime.config_version);
     if let Some(nri) = &config.nri {
         set_nri(&mut file, nri);
     }
     if config.selinux_enabled {
-        set_in(&mut file, RUNTIME, &["enable_selinux"], true);
+        set_in(&mut file, cri.runtime, &["enable_selinux"], true);
     }
     if let Some(image) = &config.sandbox_image {
-        set_in(&mut file, IMAGES, &["pinned_images", "sandbox"], image.clone());
+        set_in(&mut file, cri.images, cri.sandbox_image, image.clone());
     }
     if !config.registry_mirrors.is_empty() {
-        set_in(&mut file, IMAGES, &["registry", "config_path"], paths::CONTAINERD_REGISTRIES);
+        set_in(&mut file, cri.images, &["registry", "config_path"], paths::CONTAINERD_REGISTRIES);
     }
-    set_in(&mut file, RUNTIME, &["containerd", "default_runtime_name"], "runc");
-    set_runtime(&mut file, "runc", "io.containerd.runc.v2");
-    set_runtime_option(&mut file, "runc", "SystemdCgroup", true);
+    set_in(&mut file, cri.runtime, &["containerd", "default_runtime_name"], "runc");
+    set_runtime(&mut file, cri, "runc", "io.containerd.runc.v2");
+    set_runtime_option(&mut file, cri, "runc", "SystemdCgroup", true);
     if node.config.uses_kubenet {
-        set_in(&mut file, RUNTIME, &["cni", "conf_template"], paths::CONTAINERD_CNI_TEMPLATE);
+        set_in(&mut file, cri.runtime, &["cni", "conf_template"], paths::CONTAINERD_CNI_TEMPLATE);
     }
     if runtime.nvidia_driver_package.is_some() {
-        set_nvidia_runtime(&mut file);
+        set_nvidia_runtime(&mut file, cri);
     }
     if runtime.gvisor_platform.is_some() {
-        set_runtime(&mut file, "runsc", "io.containerd.runsc.v1");
+        set_runtime(&mut file, cri, "runsc", "io.containerd.runsc.v1");
     }
     for (path, value) in &runtime.config_additions {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -72,22 +98,22 @@ fn set_nri(file: &mut Table, nri: &NRIConfig) {
     }
 }
 
-fn set_nvidia_runtime(file: &mut Table) {
-    set_runtime(file, "nvidia", "io.containerd.runc.v2");
-    set_runtime_option(file, "nvidia", "SystemdCgroup", true);
-    set_runtime_option(file, "nvidia", "BinaryName", "/usr/bin/nvidia-container-runtime");
+fn set_nvidia_runtime(file: &mut Table, cri: Cri) {
+    set_runtime(file, cri, "nvidia", "io.containerd.runc.v2");
+    set_runtime_option(file, cri, "nvidia", "SystemdCgroup", true);
+    set_runtime_option(file, cri, "nvidia", "BinaryName", "/usr/bin/nvidia-container-runtime");
     let runtime = ["containerd", "runtimes", "nvidia"];
-    set_in(file, RUNTIME, &[&runtime[..], &["privileged_without_host_devices"]].concat(), false);
-    set_in(file, RUNTIME, &[&runtime[..], &["runtime_engine"]].concat(), "");
-    set_in(file, RUNTIME, &[&runtime[..], &["runtime_root"]].concat(), "");
+    set_in(file, cri.runtime, &[&runtime[..], &["privileged_without_host_devices"]].concat(), false);
+    set_in(file, cri.runtime, &[&runtime[..], &["runtime_engine"]].concat(), "");
+    set_in(file, cri.runtime, &[&runtime[..], &["runtime_root"]].concat(), "");
 }
 
-fn set_runtime(file: &mut Table, name: &str, runtime_type: &str) {
-    set_in(file, RUNTIME, &["containerd", "runtimes", name, "runtime_type"], runtime_type);
+fn set_runtime(file: &mut Table, cri: Cri, name: &str, runtime_type: &str) {
+    set_in(file, cri.runtime, &["containerd", "runtimes", name, "runtime_type"], runtime_type);
 }
 
-fn set_runtime_option(file: &mut Table, runtime: &str, option: &str, value: impl Into<Value>) {
-    set_in(file, RUNTIME, &["containerd", "runtimes", runtime, "options", option], value);
+fn set_runtime_option(file: &mut Table, cri: Cri, runtime: &str, option: &str, value: impl Into<Value>) {
+    set_in(file, cri.runtime, &["containerd", "runtimes", runtime, "options", option], value);
 }
 
 fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<Value>) {

@@ -25,8 +25,8 @@ fn settings_are_in_the_file_and_the_rest_in_flags() {
     let desired = Machine::node()
         .config(json!({ "KubeletConfig": {
             "logLevel": 2, "kubeReserved": { "cpu": "100m" }, "registryBurst": 5, "readOnlyPort": 0,
-            "taints": ["a=b:NoSchedule"], "featureGates": { "X": "true" }, "eventQPS": 3, "eventRecordQPS": 4,
-            "enforceNodeAllocatable": "pods,kube-reserved", "shutdownGracePeriod": "30s",
+            "taints": ["a=b:NoSchedule"], "featureGates": { "AllBeta": "true" }, "eventQPS": 3, "eventRecordQPS": 4,
+            "enforceNodeAllocatable": "pods,kube-reserved", "kubeReservedCgroup": "/kube", "shutdownGracePeriod": "30s",
             "nodeLabels": { "a": "b" }, "imageMaximumGCAge": "0s",
         }}))
         .desired(add);
@@ -56,8 +56,9 @@ fn settings_are_in_the_file_and_the_rest_in_flags() {
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "enforceNodeAllocatable": ["pods", "kube-reserved"],
             "eventRecordQPS": 3,
-            "featureGates": { "X": true },
+            "featureGates": { "AllBeta": true },
             "kubeReserved": { "cpu": "100m" },
+            "kubeReservedCgroup": "/kube",
             "logging": {
                 "flushFrequency": 0, "verbosity": 0,
                 "options": { "json": { "infoBufferSize": "0" }, "text": { "infoBufferSize": "0" } },
@@ -118,7 +119,7 @@ fn all_that_is_wrong_is_told_at_once() {
     for expected in [
         "KeypairIDs.kubernetes-ca: is missing",
         "KubeletConfig.featureGates: X is \"yes\"",
-        "KubeletConfig.taints: \"a:b:c\" is no taint",
+        "KubeletConfig.taints[0]: \"a:b:c\" is no taint",
         "KubeletConfig.evictionSoft: \"memory.available=1Gi\" has no '<'",
         "KubeProxy.bindAddress: \"here\" is no IP address",
         "containerdConfig.version: \"latest\" is no version",

@@ -69,7 +69,7 @@ requestheaderUsernameHeaders: [b78, a78]
 requestheaderGroupHeaders: [b79, a79]
 requestheaderExtraHeaderPrefixes: [b80, a80]
 requestheaderAllowedNames: [b82, a82]
-featureGates: {B: "true", A: "false"}
+featureGates: {AllBeta: "true", AllAlpha: "false"}
 goawayChance: "s84"
 maxRequestsInflight: 85
 maxMutatingRequestsInflight: 86
@@ -151,7 +151,7 @@ const EVERY_FLAG: &str = r#"
 --etcd-servers=b29,a29
 --event-ttl=1h39m0s
 --experimental-encryption-provider-config=s77
---feature-gates=A=false,B=true
+--feature-gates=AllAlpha=false,AllBeta=true
 --goaway-chance=s84
 --http2-max-streams-per-connection=87
 --insecure-bind-address=s20
