@@ -90,6 +90,7 @@ pub(super) fn changes(
     let state = state_change(unit, present, observed, plan, text.is_some())
         // To ask for a start again joins the one that is under way; a restart would end it (systemctl(1)).
         .or(is_joined.then_some(Change::Start));
+    let (enablement, state) = if unit.text_only { (None, None) } else { (enablement, state) };
     let access = access_changes(unit, present);
     let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =

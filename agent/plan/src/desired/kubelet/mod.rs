@@ -6,6 +6,7 @@
 mod configuration;
 mod credential_provider;
 mod daemon_flags;
+mod slices;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use kops_agent_spec::go_yaml;
 use super::environment_file::variable;
 use super::unit_file::{UnitFile, command_line};
 use super::{certificates, paths};
+pub(super) use slices::slice;
 
 /// Adds kubelet with its configuration, its identity and its server's certificate.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
@@ -38,7 +40,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for cgroup in
         [&kubelet.config.kubelet_cgroups, &kubelet.config.runtime_cgroups, &kubelet.config.system_cgroups]
     {
-        add_slice(cgroup, state);
+        slices::add(cgroup, state);
     }
     state.add(unit(node, &program));
 }
@@ -114,19 +116,4 @@ fn unit(node: &NodeConfig, program: &str) -> Unit {
     let unit = Unit::new("kubelet.service", file.render()).restarted_by_files(read_at_start);
     let joins_now = !node.is_warming();
     Unit { enabled: joins_now, running: joins_now, ..unit }
-}
-
-/// The slice that a cgroup is for systemd.
-pub(super) fn slice(cgroup: &str) -> Option<String> {
-    (!cgroup.is_empty()).then(|| format!("{}.slice", cgroup.trim_matches('/')))
-}
-
-/// A slice is there as long as something runs in it, and nothing starts it at boot.
-fn add_slice(cgroup: &str, state: &mut DesiredState) {
-    let Some(name) = slice(cgroup) else { return };
-    let file = UnitFile::default()
-        .set("Unit", "Documentation", "man:systemd.special(7)")
-        .set("Unit", "Before", "slices.target")
-        .set("Unit", "DefaultDependencies", "no");
-    state.add(Unit { enabled: false, ..Unit::new(name, file.render()) });
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::add;
 use crate::desired::paths;
 use crate::desired::testing::{Desired, Machine};
+use crate::diff::{Change, ObservedState, diff};
 use crate::resource::{Certificate, Issuer, Kind, Resource, ResourceId};
 
 fn flags(desired: &Desired) -> Vec<String> {
@@ -223,6 +224,10 @@ fn cgroups_are_slices_of_systemd() {
     assert!(desired.unit_text("kubelet.service").contains("Slice=kube.kubelet.slice\n"));
     assert!(desired.unit_text("kube.kubelet.slice").contains("Before=slices.target\n"));
     assert!(desired.has("unit runtime.slice"));
+    // Neither started nor stopped, whether it is there or not.
+    let plan = diff(&desired.0, &ObservedState::new());
+    let step = plan.step(&ResourceId::new(Kind::Unit, "runtime.slice")).unwrap();
+    assert!(matches!(step.changes.as_slice(), [Change::Write { .. }]), "{step:?}");
     assert!(flags(&desired).contains(&"--runtime-cgroups=/runtime".to_owned()));
 }
 
