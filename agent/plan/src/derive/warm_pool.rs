@@ -76,8 +76,7 @@ pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String
 
 /// The images that kOps itself runs in the cluster, as the cluster knows them.
 fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String> {
-    let kube_proxy = inputs.cluster.spec.kube_proxy.as_ref().map(|kube_proxy| kube_proxy.image.clone());
-    let mut images: BTreeSet<String> = kube_proxy.into_iter().collect();
+    let mut images: BTreeSet<String> = kube_proxy_image(inputs).into_iter().collect();
     for addon in addons(inputs, problems) {
         match inputs.addon_manifests.get(&addon.manifest) {
             Some(manifest) => images.extend(images_in(manifest, &addon.manifest, problems)),
@@ -85,6 +84,15 @@ fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String
         }
     }
     images
+}
+
+/// The image that kOps has recorded for kube-proxy: that of the cluster's version, whatever `kubeProxy.image` says (upstream:
+/// `Image` in `pkg/model/components/context.go`). A version that is a URL has none.
+fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
+    let spec = &inputs.cluster.spec;
+    let version = spec.kubernetes_version.trim_start_matches('v');
+    let image = format!("registry.k8s.io/kube-proxy:v{version}");
+    (!version.contains("://")).then(|| remap_image(spec.assets.as_ref(), &image))
 }
 
 /// An addon as the bootstrap channel lists it.
