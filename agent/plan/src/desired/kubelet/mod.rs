@@ -6,6 +6,7 @@
 mod configuration;
 mod credential_provider;
 mod daemon_flags;
+mod shutdown;
 mod slices;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     {
         slices::add(cgroup, state);
     }
+    shutdown::add(kubelet.config.shutdown_grace_period, state);
     state.add(unit(node, &program));
 }
 
