@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files};
+use kops_agent_plan::derive::finding_of_prefix_delegation;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
@@ -98,6 +99,13 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     let cluster = cluster_files::cluster_file(store, base).await;
     let group = cluster_files::group_file(store, base, group).await;
+    if let (Ok(cluster), Ok(group)) = (&cluster, &group)
+        && let Ok(parsed) = Cluster::parse(&cluster.text, &cluster.url)
+        && let Ok(of_group) = InstanceGroup::parse(&group.text, &group.url)
+        && let Some(FieldWarning { field, problem }) = finding_of_prefix_delegation(&parsed, &of_group)
+    {
+        findings.warnings.push(Finding { file: group.url.clone(), field, problem });
+    }
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
         // What kOps completed is not the user's; what the user wrote is, where it can be read.

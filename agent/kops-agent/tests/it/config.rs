@@ -185,6 +185,17 @@ fn a_group_is_checked_without_a_machine() {
         Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
     };
     check(NODES).with(0, &[]);
+    machine
+        .cluster
+        .edit(
+            "cluster-completed.spec",
+            "    cni: {}\n",
+            "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n",
+        )
+        .unwrap();
+    let of_prefixes = check(NODES);
+    of_prefixes.with(0, &[]);
+    assert!(of_prefixes.stdout.contains("spec.kubelet.maxPods: is not set"), "{of_prefixes:#?}");
     let missing = check("none");
     missing.with(CONFIGURATION, &[]);
     assert!(
