@@ -290,7 +290,7 @@ fn request_downloads(
                 member: asset.member.clone(),
                 mode: file.mode.0,
                 // A user that is still to be made has no number yet.
-                owner: host.users.owner_ids(&file.path, &file.owner, &file.group).unwrap_or_default(),
+                owner: host.owner_ids(file).unwrap_or_default(),
             });
             Ok(())
         }

@@ -8,6 +8,7 @@ mod faults;
 mod first_sight;
 mod hooks;
 mod interrupted;
+mod issued_anew;
 mod late_pods;
 mod located;
 mod mirrors;

@@ -310,8 +310,30 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
     one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
 }
 
+/// Whether a kubeconfig serves as well as the one that is `wanted`: it is the same, but that it may trust fewer
+/// authorities, though not fewer than `least`.
+pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
+    let (Some(found), Some(wanted)) = (kubeconfig(found), kubeconfig(wanted)) else { return false };
+    found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
+}
+
+/// Whether authorities in PEM serve as well as those that are `wanted`: they are the same, or fewer, though not fewer than
+/// `least`.
+pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
+    let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
+    set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))
+}
+
+/// Blocks of PEM, in no order.
+type Blocks = BTreeSet<(String, Vec<u8>)>;
+
+fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
+    let least = blocks(least).unwrap_or_default();
+    found.is_subset(wanted) && least.iter().all(|block| found.contains(block))
+}
+
 /// A kubeconfig with what is in it in PEM apart.
-type Kubeconfig = (Value, BTreeSet<(String, Vec<u8>)>, Vec<(String, Vec<u8>)>);
+type Kubeconfig = (Value, Blocks, Vec<(String, Vec<u8>)>);
 
 fn kubeconfig(text: &str) -> Option<Kubeconfig> {
     let mut whole: Value = serde_yaml::from_str(text).ok()?;

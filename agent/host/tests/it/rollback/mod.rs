@@ -265,6 +265,19 @@ async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
 }
 
 #[tokio::test]
+async fn a_pod_that_was_not_healthy_before_is_not_waited_for() {
+    let scene = Scene::converged(&with_keys(["bad", "1", "1"])).await;
+    scene.converge(&with_keys(["bad 2", "2", "1"])).await.unwrap();
+    assert!(scene.node.news().contains(&"end kube-scheduler".to_owned()));
+    assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
+    // One that was is waited for all the same.
+    let error = scene.converge(&with_keys(["bad 3", "bad", "1"])).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
+    scene.is_clean();
+}
+
+#[tokio::test]
 async fn what_repairs_is_not_rolled_back() {
     let scene = Scene::converged(&node("1")).await;
     std::fs::write(scene.machine.path("/etc/systemd/system/kubelet.service"), "broken by hand").unwrap();
