@@ -61,6 +61,7 @@ mod warm_pool;
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
+pub(crate) use addons_service::MIRROR as ADDONS_MIRROR;
 pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kops_channels::AppliedBy;
