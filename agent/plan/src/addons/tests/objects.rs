@@ -54,11 +54,59 @@ fn namespaces_come_first_then_definitions_then_the_rest_as_written() {
 }
 
 #[test]
+fn documents_are_told_apart_also_by_lines_with_spaces_or_comments() {
+    let pod = |name: &str| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}}}");
+    let text = [
+        "--- # first",
+        &pod("a"),
+        "---   ",
+        &pod("b"),
+        "---\t# Source: c",
+        &pod("c"),
+        "--- #",
+        "# nothing",
+        "---",
+    ]
+    .join("\n");
+    for text in [text.clone(), text.replace('\n', "\r\n"), format!("{text} ")] {
+        let names: Vec<String> =
+            objects(text.as_bytes(), URL).unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}
+
+#[test]
+fn lists_are_their_items() {
+    let text = "\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMapList, items: [{metadata: {name: a}}, {metadata: {name: b}, data: {c: d}}]}
+- {apiVersion: v1, kind: Namespace, metadata: {name: n}}
+---
+{apiVersion: example.com/v1, kind: AllowList, metadata: {name: x}, spec: {items: []}}
+---
+{apiVersion: v1, kind: List, items: []}
+";
+    let shown: Vec<String> = objects(text.as_bytes(), URL)
+        .unwrap()
+        .iter()
+        .map(|one| format!("{one} {}", one.kind.api_version()))
+        .collect();
+    assert_eq!(
+        shown,
+        ["Namespace n v1", "ConfigMap a v1", "ConfigMap b v1", "AllowList.example.com x example.com/v1"]
+    );
+}
+
+#[test]
 fn what_is_no_object_is_told_by_its_document() {
     for (second, wanted) in [
         ("[1]", "field documents[1] of"),
         ("a: [", "field documents[1] of"),
-        ("kind: Pod\n--- \nkind: Pod", "field documents[1] of"),
+        ("kind: Pod\n---#\nkind: Pod", "field documents[1] of"),
+        ("kind: Pod\n--- \nkind: Pod", "field documents[1].apiVersion of"),
+        ("kind: List\nitems: [{kind: Pod}]", "field documents[1].items[0].apiVersion of"),
         ("apiVersion: v1", "field documents[1].kind of"),
         ("kind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
         ("apiVersion: a/b/c\nkind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
