@@ -169,6 +169,8 @@ pub struct Metrics {
     refusals: Family<Reason, Counter>,
     /// Patches that the API server took.
     pub patches: Counter,
+    /// Labels that a Node did not get, because the API server refuses them.
+    pub labels_left_out: Counter,
     /// Nodes whose instance was known without asking the cloud.
     pub cache_hits: Counter,
     /// Whether this process holds the Lease.
@@ -194,6 +196,7 @@ impl Metrics {
             waiting_for_cloud: Gauge::default(),
             refusals: Family::default(),
             patches: Counter::default(),
+            labels_left_out: Counter::default(),
             cache_hits: Counter::default(),
             leads: Gauge::default(),
             left_to_upstream: Gauge::default(),
@@ -260,6 +263,11 @@ impl Metrics {
             self.waiting_for_cloud.clone(),
         );
         registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
+        registry.register(
+            "kops_agent_node_labels_left_out",
+            "Labels that Nodes did not get, because the API server refuses them",
+            self.labels_left_out.clone(),
+        );
         registry.register(
             "kops_agent_instance_cache_hits",
             "Nodes whose instance was known without asking the cloud",

@@ -156,11 +156,11 @@ impl Nodes {
         self.client.clone()
     }
 
-    /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one.
+    /// Changes a Node, if it is still the one that was observed. Returns it as it is then, unread.
     ///
     /// # Errors
     /// It is another one by now (409), is gone (404), or the API server cannot be asked.
-    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<(), Error> {
+    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),
             // It has fields that each API server knows, which by default would look for others, and warn of them.
@@ -170,7 +170,7 @@ impl Nodes {
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
         let nodes = Request::new(self.api.resource_url());
         let request = nodes.patch(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
-        self.client.request_text(request).await.map(drop)
+        self.client.request_text(request).await
     }
 }
 
