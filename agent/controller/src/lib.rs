@@ -65,7 +65,7 @@ use hosts::ApiHosts;
 use identify::Identifier;
 use known::KnownNodes;
 use lease::{Election, Leadership, OF_CONTROLLERS};
-use metrics::{BootstrapMetrics, Metrics};
+use metrics::Metrics;
 use node_api::Nodes;
 use node_labels::{Mode, NodeLabels};
 use node_watch::LIST_TIMEOUT;
@@ -114,7 +114,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let state = Arc::new(State {
         election: election.clone(),
         node_labels: node_labels.clone(),
-        bootstrap: metrics.bootstrap.clone(),
+        metrics: metrics.clone(),
     });
     let registry = Arc::new(metrics.registry(true));
     let nodes = Nodes::of(client.clone());
@@ -183,7 +183,7 @@ async fn while_leading(
 struct State {
     election: Arc<Election>,
     node_labels: Arc<NodeLabels>,
-    bootstrap: BootstrapMetrics,
+    metrics: Metrics,
 }
 
 impl Health for State {
@@ -192,9 +192,10 @@ impl Health for State {
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.bootstrap.down.get() != 0 {
+        if self.metrics.bootstrap.down.get() != 0 {
             return Err("machines cannot bootstrap here: its log says why".into());
         }
+        self.metrics.cloud_calls.answer().map_err(|silent| format!("{silent}: its log says why"))?;
         let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
             true => self.live(),

@@ -86,7 +86,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let election =
         Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()));
-    let state = State { election, node_labels, bootstrap: metrics.bootstrap.clone() };
+    let state = State { election, node_labels, metrics: metrics.clone() };
     let asked = probes(Arc::new(state), metrics.registry(true)).await;
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
 
@@ -102,6 +102,11 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let again = Setup { metrics: metrics.clone(), ..again };
     let serving = again.start().await.unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "it serves when it says so");
+    metrics.cloud_calls.fail_for_minutes("sts");
+    let silent = (503, "sts has answered no call for 3 minutes: its log says why".into());
+    assert_eq!(asked("/readyz").await, silent, "its cloud answers nobody");
+    metrics.cloud_calls.answered("sts");
+    assert_eq!(asked("/readyz").await, (200, "ok".into()));
     tokio::net::TcpStream::connect(address).await.unwrap();
     serving.drain().await;
     assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
