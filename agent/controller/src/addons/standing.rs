@@ -31,6 +31,8 @@ pub struct Standing {
     pub installed: Option<ChannelVersion>,
     /// What is due; `None` where nothing is.
     pub due: Option<Due>,
+    /// Whether a person has paused it.
+    pub is_paused: bool,
     /// Why its entry cannot be followed.
     pub problem: Option<String>,
 }
@@ -97,9 +99,11 @@ impl Scene {
                     .with_context(|| format!("looking for the authority of {}", addon.name))?,
                 false => true,
             };
-            let installed = installed.get(&addon.record()).cloned();
+            let is_paused = installed.paused.contains(&addon.record());
+            let installed = installed.versions.get(&addon.record()).cloned();
             standings.push(Standing {
                 due: due(addon, installed.as_ref(), has_authority),
+                is_paused,
                 problem: addon.check().err().map(|error| error.to_string()),
                 addon: addon.clone(),
                 installed,

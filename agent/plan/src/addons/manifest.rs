@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::digest::sha256_hex;
 
 /// The group and kind of definitions of kinds.
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,18 @@ impl Object {
             Turn::Definition => Some((text("/spec/group")?, text("/spec/names/kind")?)),
             _ => None,
         }
+    }
+
+    /// The kinds that it has the API server serve, where it is a definition: each as `apiVersion` and kind.
+    pub fn serves(&self) -> Vec<(String, String)> {
+        let Some((group, kind)) = self.defines() else { return Vec::new() };
+        let versions = self.value.pointer("/spec/versions").and_then(Value::as_array);
+        let served = versions
+            .into_iter()
+            .flatten()
+            .filter(|version| version.get("served") == Some(&Value::Bool(true)));
+        let name = served.filter_map(|version| version.get("name")?.as_str());
+        name.map(|version| (format!("{group}/{version}"), kind.to_owned())).collect()
     }
 }
 

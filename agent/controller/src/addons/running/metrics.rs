@@ -59,6 +59,9 @@ impl AddonMetrics {
             }
             match state {
                 State::Unknown(_) => {}
+                State::Paused(_) => {
+                    self.due.get_or_create(&of_addon).set(0);
+                }
                 State::Failed(..) | State::Waiting(_) => {
                     self.due.get_or_create(&of_addon).set(1);
                 }

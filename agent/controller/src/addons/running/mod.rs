@@ -30,7 +30,6 @@ use super::channels;
 use super::objects::Objects;
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
 use crate::configuration::{self, changed_to_usable};
-use crate::events::Events;
 use crate::health::{self, Health};
 use crate::kubernetes;
 use crate::lease::{self, Election};
@@ -41,9 +40,6 @@ use metrics::AddonMetrics;
 use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
-
-/// What Events say they are of.
-const COMPONENT: &str = "kops-agent-addons";
 
 /// Applies add-ons whenever they are due, until it is asked to stop.
 ///
@@ -65,9 +61,8 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let registry = Arc::new(metrics.registry(node.is_some()));
     let leadership = election.leadership();
     let mut applying = Applying {
-        rounds: Rounds::of(settings.channels, store, Objects::of(client.clone()), leadership),
+        rounds: Rounds::of(settings.channels, store, Objects::of(client), leadership),
         telling: Telling::default(),
-        events: Events::of_component(client, COMPONENT),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         interval,
@@ -128,7 +123,6 @@ fn can_be_used(args: &AddonsRunArgs) -> Result<()> {
 struct Applying {
     rounds: Rounds,
     telling: Telling,
-    events: Events,
     metrics: AddonMetrics,
     readiness: Arc<Readiness>,
     interval: Duration,
@@ -160,7 +154,7 @@ impl Applying {
             let round = self.rounds.round().await;
             self.metrics.note(&round, OffsetDateTime::now_utc().unix_timestamp());
             self.readiness.note(&round);
-            self.telling.tell(&round, &self.events).await;
+            self.telling.tell(&round, self.rounds.events()).await;
             unread_rounds = if round.is_complete() { 0 } else { unread_rounds + 1 };
             let pause_ends = self.rounds.next_attempt();
             sleep_until(next_look(Instant::now(), self.interval, unread_rounds, pause_ends)).await;
