@@ -237,6 +237,50 @@ def a_release_is_read_back_by_kops_rules(agent):
         assert not (folder / "x").exists()
 
 
+def a_program_that_nodes_may_not_run_is_refused():
+    """One that needs a loader, as this machine's own, and a debug build: in each case before anything is made."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        dynamic = pathlib.Path("/bin/sh").resolve()
+        for name, more in {"development": b"0.1.0 (development)", "symbols": b"\0.debug_info\0"}.items():
+            (folder / name).write_bytes(program_for(OWN, more))
+        for program, message in [
+            (dynamic, "names a dynamic loader"),
+            (folder / "development", "is a debug build"),
+            (folder / "symbols", "is a debug build"),
+        ]:
+            arguments = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OWN}={program}"]
+            said = ran(RELEASE, *arguments, fails=1)
+            assert message in said and "packaging/build" in said and list(folder.glob(".release*")) == [], said
+            assert not (folder / "x").exists()
+        ran(RELEASE, *arguments, "--for-tests")
+
+
+def no_half_of_the_packages_is_left():
+    """The third that nfpm makes fails: none of the others is there."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "checkout").mkdir()
+        ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder / "checkout")
+        (folder / "licenses").write_text("Program: Apache-2.0\n")
+        scripts = {
+            "program": "case $1 in man) touch $3/kops-agent.1 ;; *) echo x ;; esac",
+            "nfpm": f"echo x >>{folder}/called; [ $(wc -l <{folder}/called) -lt 3 ] || exit 1; for at; do to=$at; done; echo half >${{to}}$(wc -l <{folder}/called).deb",
+        }
+        (folder / "cache").mkdir()
+        version = re.search(r"^readonly NFPM=(.*)$", (CHECKOUT / "packaging/packages").read_text(), re.MULTILINE)[1]
+        nfpm = folder / f"cache/nfpm-{version}/nfpm"
+        nfpm.parent.mkdir()
+        for file, script in [(folder / "program", scripts["program"]), (nfpm, scripts["nfpm"])]:
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(0o755)
+        arguments = ["--out", folder / "out", "--program", f"{OWN}={folder}/program", "--licenses", folder / "licenses"]
+        environment = os.environ | {"KOPS_AGENT_CACHE": str(folder / "cache")}
+        ran(folder / "checkout/packaging/packages", *arguments, fails=1, env=environment)
+        assert len((folder / "called").read_text().split()) == 3
+        assert list((folder / "out").iterdir()) == []
+
+
 def a_program_is_packed_with_what_its_own_commit_has(agent):
     """Packages of a program have units, scripts and documents of the checkout: one of another commit is taken only where that is named."""
     version = ran(agent, "--version").removeprefix("kops-agent ").strip()
@@ -256,7 +300,7 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
             ("own", ["--commit", other], 1, f"was built of commit {head[:12]}, and {other} is that of --commit"),
             ("other", [], 1, f"was built of commit {other}, and {head} is checked out"),
             ("other", ["--commit", other], 1, passed),
-            ("development", [], 1, f"was built of commit development, and {head} is checked out"),
+            ("development", [], 1, "is a debug build"),
             ("silent", [], 1, f"was built of no commit that it names, and {head} is checked out"),
             ("other", ["--commit", "v1"], 2, "12 to 40 digits"),
         ]:
@@ -401,8 +445,10 @@ TESTS = [
     a_release_is_built_by_the_rust_that_is_named,
     a_release_is_built_of_nothing_but_its_commit,
     a_program_is_built_by_no_wrapper,
-    packages_say_which_go_they_take,
     units_are_made_by_the_commands_of_the_page,
+    packages_say_which_go_they_take,
+    a_program_that_nodes_may_not_run_is_refused,
+    no_half_of_the_packages_is_left,
 ]
 # Those that take the program.
 TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_what_its_own_commit_has, an_image_is_what_its_digests_say]
