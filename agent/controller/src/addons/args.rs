@@ -1,9 +1,15 @@
 //! The command line of `kops-agent addons`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::Output;
+
+use crate::kubernetes::{Chosen, KubeconfigArgs};
+
+/// The administrator's kubeconfig of a control-plane machine.
+const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
 
 /// What can be done with add-ons.
 #[derive(Clone, Debug, Subcommand)]
@@ -34,11 +40,21 @@ pub struct ChannelArgs {
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
     pub conf: PathBuf,
     /// How an administrator reaches the API server.
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/kubectl/kubeconfig")]
-    pub kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
+}
+
+impl ChannelArgs {
+    /// The kubeconfig by which the API server is reached.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn chosen(&self) -> Result<Chosen, WrongConfiguration> {
+        self.kubeconfig.choose(Some(Path::new(OF_MACHINE)), |name| std::env::var_os(name))
+    }
 }
 
 /// Which add-ons, of which cluster.

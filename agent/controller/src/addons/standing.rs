@@ -41,7 +41,7 @@ impl Scene {
     /// # Errors
     /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
-        let client = kubernetes::client(Some(&args.channels.kubeconfig))?;
+        let client = kubernetes::client_of(&args.channels.chosen()?)?;
         let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
         let channels = channels::settings(&args.channels)?.channels;
         let version = reading::server_version(&client).await?;
