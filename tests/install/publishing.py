@@ -342,41 +342,6 @@ def a_release_is_copied_to_buckets(folder):
     assert "(aws) is not in PATH" in ran(RELEASE, "copy", one, "s3://b", env=none, fails=1)
 
 
-def units_are_made_by_the_commands_of_the_page():
-    """Those of a timer on nodes that have no package: with the program and the boot config of wherever they are there."""
-    page = (CHECKOUT / "docs/install/mirror.md").read_text()
-    (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "made=$(mktemp -d)" in block]
-    (other_folder,) = re.findall(r"Container-Optimized OS: (kops=\S+)$", commands, re.MULTILINE)
-    (other_program,) = re.findall(r"by packaging/cloud-init: (program=\S+)$", commands, re.MULTILINE)
-    # Where the boot script puts them on Container-Optimized OS.
-    assert f"install={other_folder.removeprefix('kops=')}\n" in (CHECKOUT / "packaging/cloud-init/kops-agent.sh").read_text().replace("; fi", "\n")
-    for lines, folder, program in [
-        ({}, "/opt/kops", "nodeup"),
-        ({"kops=/opt/kops": other_folder}, "/var/lib/toolbox/kops", "nodeup"),
-        ({"kops=/opt/kops": other_folder, "program=nodeup": other_program}, "/var/lib/toolbox/kops", "kops-agent"),
-    ]:
-        with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as temporary:
-            said = commands
-            for line, other in lines.items():
-                assert said.count(f"{line} ") == 1, line
-                said = said.replace(f"{line} ", f"{other} ")
-            environment = os.environ | {"TMPDIR": temporary}
-            made = [pathlib.Path(ran("bash", "-euc", said, cwd=CHECKOUT, env=environment).strip()) for _ in range(2)]
-            # No name that another user could have taken, and no file of one run in the folder of another.
-            assert len(set(made)) == 2 and sorted(map(str, made)) == sorted(f"{temporary}/{name}" for name in os.listdir(temporary))
-            units = made[1]
-            assert units.stat().st_mode & 0o777 == 0o700, units
-            for name in ["kops-agent-verify", "kops-agent-metrics"]:
-                assert (units / f"{name}.timer").read_bytes() == (CHECKOUT / f"units/{name}.timer").read_bytes()
-                text = (units / f"{name}.service").read_text()
-                assert f"ExecStart={folder}/bin/{program} " in text and "/usr/bin/kops-agent" not in text, text
-                assert folder == "/opt/kops" or "/opt/kops" not in text, text
-            verify = (units / "kops-agent-verify.service").read_text()
-            conf = f"{folder}/conf/kube_env.yaml"
-            assert f"ConditionPathExists={conf}\n" in verify and f" --conf {conf} " in verify, verify
-            assert len(os.listdir(units)) == 4
-
-
 LICENSES = "usr/share/doc/kops-agent/third-party-licenses.txt"
 
 
@@ -445,7 +410,6 @@ TESTS = [
     a_release_is_built_by_the_rust_that_is_named,
     a_release_is_built_of_nothing_but_its_commit,
     a_program_is_built_by_no_wrapper,
-    units_are_made_by_the_commands_of_the_page,
     packages_say_which_go_they_take,
     a_program_that_nodes_may_not_run_is_refused,
     no_half_of_the_packages_is_left,

@@ -11,6 +11,7 @@ pub use kops_agent_spec::terminal::one_line;
 use kops_agent_spec::terminal::plain_json;
 
 use crate::exit;
+use crate::program;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -53,8 +54,9 @@ pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// The same lines, none of which steers a terminal: an error may repeat untrusted text.
+/// The same lines, none of which steers a terminal: an error may repeat untrusted text. Commands of this program have its path.
 pub fn plain_lines(text: &str) -> String {
+    let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }
 

@@ -25,8 +25,9 @@ pub(super) fn table(rows: &[Row]) -> String {
         "SUPERSEDED BY",
         "CERTIFICATES",
         "KUBELET",
+        "AGENT",
     ];
-    let lines: Vec<[String; 9]> =
+    let lines: Vec<[String; 10]> =
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
@@ -37,7 +38,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn line(row: &Row) -> [String; 9] {
+fn line(row: &Row) -> [String; 10] {
     let told = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let short =
         |hash: Option<&str>| told(&hash.unwrap_or_default().chars().take(SHOWN_OF_HASH).collect::<String>());
@@ -51,6 +52,8 @@ fn line(row: &Row) -> [String; 9] {
         short(row.superseded_by.as_deref()),
         told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         told(&row.kubelet_version),
+        // The commit is for JSON.
+        told(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }
 
@@ -92,15 +95,16 @@ mod tests {
                     days_left: 28,
                 }),
                 kubelet_version: "v1.36.0".into(),
+                agent_version: "0.1.0 (abc)".into(),
                 ..row("i-1")
             },
             row("i-2"),
         ];
         assert_eq!(
             table(&rows),
-            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET\n\
-             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0\n\
-             nodes  i-2   True   -           -          -             -              -                         -\n\
+            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET  AGENT\n\
+             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0  0.1.0\n\
+             nodes  i-2   True   -           -          -             -              -                         -        -\n\
              i-1: the run of t failed: no [2J network\n"
         );
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();

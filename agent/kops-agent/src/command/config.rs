@@ -75,7 +75,7 @@ async fn check(args: &CheckArgs) -> Result<u8> {
 /// What can be told of a group without a machine.
 async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
-        return Err(WrongConfiguration("give --conf, or --config-base and --instance-group".into()).into());
+        return Err(WrongConfiguration("give --config-base with --instance-group".into()).into());
     };
     let base = base.trim_end_matches('/');
     let store = args.store.options().open()?;

@@ -21,7 +21,7 @@ use super::environment::Environment;
 use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, OwnService};
-use super::{addons_service, controller_service, remembered, spec};
+use super::{addons_service, controller_service, remembered, spec, upkeep};
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
 /// A node, decided.
@@ -91,7 +91,9 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         true => Some(addons_service::read(&node)?),
         false => None,
     };
-    let services = Services { controller: controller.as_ref(), addons: addons.as_ref() };
+    let upkeep = upkeep::of_machine(node_root, &options.source.conf, &environment)?;
+    let services =
+        Services { controller: controller.as_ref(), addons: addons.as_ref(), upkeep: upkeep.as_ref() };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;

@@ -5,13 +5,11 @@ use crate::addons::AddonSettings;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Unit};
 
-use super::paths::KOPS_CHANNELS_KUBECONFIG;
+use super::paths::{KOPS_CHANNELS_KUBECONFIG, PACKAGED_PROGRAM};
 
 /// The unit.
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
-/// The program that the unit's text names.
-const PROGRAM: &str = "/usr/bin/kops-agent";
 /// What the unit's text has it read.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
@@ -31,7 +29,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     }
     // It is root's: what it names is applied with all rights.
     state.add(File::text(SETTINGS, service.settings.to_text()));
-    let text = UNIT_TEXT.replace(PROGRAM, &service.program);
+    let text = UNIT_TEXT.replace(PACKAGED_PROGRAM, &service.program);
     let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
     state.add(Unit::new(UNIT, text).restarted_by_files(read));
 }
@@ -74,7 +72,7 @@ mod tests {
         {
             assert!(text.contains(named), "{named}: {text}");
         }
-        assert!(!text.contains(PROGRAM), "{text}");
+        assert!(!text.contains(PACKAGED_PROGRAM), "{text}");
         let settings = get(&after, Kind::File, SETTINGS).unwrap();
         let told = settings["content"]["text"].as_str().unwrap();
         assert_eq!(AddonSettings::parse(told.as_bytes(), SETTINGS).unwrap(), service.settings);

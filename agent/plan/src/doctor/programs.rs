@@ -115,7 +115,7 @@ fn of_process(process: &Process) -> Option<Finding> {
         "nodeup" => Some(Finding::warning(
             PROGRAMS,
             format!("nodeup is at work (process {number}): it and kops-agent would write the same files"),
-            "wait until it has finished; then `kops-agent plan --conf FILE` shows what taking the node over changes, and `kops-agent converge --conf FILE` does it",
+            "wait until it has finished; then `kops-agent plan` shows what taking the node over changes, and `kops-agent converge` does it",
         )),
         "dockerd" => Some(Finding::warning(
             PROGRAMS,

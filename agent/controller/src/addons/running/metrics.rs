@@ -13,6 +13,7 @@ use kops_agent_plan::addons::Addon;
 
 use super::contest::CONTEST;
 use super::round::{Round, State};
+use crate::metrics::register_build;
 
 /// An add-on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -130,6 +131,7 @@ impl AddonMetrics {
             "Whether this process holds the Lease kops-agent-addons",
             self.leads.clone(),
         );
+        register_build(&mut registry);
         registry
     }
 }
