@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 use kops_agent_plan::addons::bootstrap_channel;
 use kops_agent_plan::derive;
+use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 use kops_agent_store::{Found, Store, StoreError};
@@ -15,6 +16,9 @@ use crate::store_files::{StoreFile, StoreFiles, each};
 
 /// The file of the completed cluster, and as older kOps releases called it.
 pub const COMPLETED: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
+
+/// The file in which kOps says its version.
+const KOPS_VERSION: &str = "kops-version.txt";
 
 /// What a derivation reads of the store.
 pub struct ClusterFiles {
@@ -28,6 +32,8 @@ pub struct ClusterFiles {
     pub group: InstanceGroup,
     /// The file that it is in.
     pub group_file: StoreFile,
+    /// The version of kOps that wrote the store, as its `kops-version.txt` says; `None` where this machine may not read that.
+    pub kops_version: Option<String>,
     /// The roles of all groups.
     pub roles: BTreeSet<InstanceGroupRole>,
     /// The keysets that derivation needs, by id.
@@ -59,13 +65,14 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 
     let optional = |name: &'static str| needed.optional.contains(name);
     let url = format!("{base}/config");
-    let (found_keysets, found_secrets, user_text, addons_text, channel, roles) = join!(
+    let (found_keysets, found_secrets, user_text, addons_text, channel, roles, version) = join!(
         each(needed.keysets.clone(), async |id| files.keyset(&id).await.map(|found| (id, found))),
         each(needed.secrets.clone(), async |id| files.secret(&id).await.map(|found| (id, found))),
         look_if(optional("config"), store, &url),
         text_if(optional("clusteraddons/default"), store, format!("{base}/clusteraddons/default")),
         addons_if(needed.bootstrap_channel, store, base),
         roles(store, base, group_name, group.spec.role),
+        kops_version(store, base),
     );
     let mut keysets = BTreeMap::new();
     let mut denied_keysets = BTreeMap::new();
@@ -98,6 +105,7 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
         user_cluster,
         group,
         group_file,
+        kops_version: version?,
         roles,
         keysets,
         secrets,
@@ -109,6 +117,17 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     })
 }
 
+/// The version of kOps that wrote the store, where this machine may read it.
+///
+/// # Errors
+/// The store's.
+pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
+    Ok(match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
+        Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
+        Found::Absent | Found::Denied(_) => None,
+    })
+}
+
 /// The labels of the nodes of a group, as the cluster and the group have them now.
 ///
 /// # Errors
@@ -116,7 +135,9 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
-    Ok(derive::node_labels(&cluster, &group, &roles))
+    let version = kops_version(store, base).await?;
+    let release = WrittenBy::of_store(version.as_deref()).map_or(KopsRelease::NEWEST, |by| by.release);
+    Ok(derive::node_labels(&cluster, &group, &roles, release))
 }
 
 /// The cluster and the group, each with its file.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
+use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::{Architecture, Facts};
 use kops_agent_spec::go_yaml;
@@ -20,6 +21,7 @@ use crate::nodeup_config::Pinned;
 pub struct Derivation {
     /// What the store says.
     pub files: ClusterFiles,
+    written_by: Result<WrittenBy, String>,
     known: KnownHashes,
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
@@ -53,6 +55,7 @@ impl Derivation {
     /// For a group of the store, without a machine.
     pub fn of_group(files: ClusterFiles) -> Derivation {
         Derivation {
+            written_by: WrittenBy::of_store(files.kops_version.as_deref()),
             files,
             known: KnownHashes::default(),
             machine_type: None,
@@ -71,6 +74,12 @@ impl Derivation {
             etcd_addresses: boot.etcd_ips.clone(),
             ..Derivation::of_group(files)
         }
+    }
+
+    /// The same as the kOps release derives it that wrote this configuration of the group.
+    pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
+        let written_by = WrittenBy::find(self.files.kops_version.as_deref(), pinned);
+        Derivation { written_by, ..self }
     }
 
     /// The same, known to give the configuration that the user-data pins.
@@ -105,7 +114,10 @@ impl Derivation {
 
     /// Derives.
     pub fn derive(&self) -> Derived {
-        let (config, problems) = derive::nodeup_config_and_problems(&self.inputs());
+        let (config, mut problems) = derive::nodeup_config_and_problems(&self.inputs());
+        if let Err(problem) = &self.written_by {
+            problems.add("kops-version.txt", problem.clone());
+        }
         Derived { config, problems }
     }
 
@@ -124,10 +136,13 @@ impl Derivation {
     /// What derivation sees.
     pub fn inputs(&self) -> Inputs<'_> {
         let files = &self.files;
+        let written_by = self.written_by.as_ref().ok();
         Inputs {
             cluster: &files.cluster,
             user_cluster: files.user_cluster.as_ref(),
             instance_group: &files.group,
+            release: written_by.map_or(KopsRelease::NEWEST, |written_by| written_by.release),
+            kops_version: written_by.and_then(|written_by| written_by.version.as_deref()),
             roles: &files.roles,
             keysets: &files.keysets,
             secrets: &files.secrets,

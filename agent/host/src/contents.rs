@@ -105,6 +105,10 @@ fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Ve
                 why: secrets.why_unknown(Material::Environment(names)).unwrap_or_else(|| names.join(", ")),
             }),
         },
+        SecretPiece::EnvironmentLine { name, given } => match secrets.variable(given) {
+            Some(_) => Ok(format!("{name}={}\n", secrets.variable(name).unwrap_or_default()).into_bytes()),
+            None => Ok(Vec::new()),
+        },
         SecretPiece::KeysetPrivateKey { keyset, id } => {
             let item = secrets
                 .keyset_item(keyset, id)

@@ -33,6 +33,12 @@ pub trait Secrets: Sync {
         None
     }
 
+    /// This variable of the agent's environment; `None` where it has no value. Only what kOps itself puts there is asked for.
+    fn variable(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
     /// A certificate that a control plane's bootstrap server has issued for this node.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use kops_agent_plan::derive::{self, KnownHashes};
 use kops_agent_plan::desired::desired;
+use kops_agent_plan::kops_release::KopsRelease;
 use kops_agent_plan::resolve::{Inputs, resolve};
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, parse_yaml};
@@ -183,6 +184,7 @@ fn inputs_of_case(corpus: &Path, case: &Path) -> Inputs {
         secret_names: BTreeSet::new(),
         manifests: BTreeMap::new(),
         facts,
+        kops_version: None,
     };
     for id in inputs.wanted_keysets() {
         let file = cluster_folder.join("pki/private").join(&id).join("keyset.yaml");
@@ -215,6 +217,8 @@ fn decide(store: &ExampleStore) -> Duration {
         cluster: &cluster,
         user_cluster: None,
         instance_group: &group,
+        release: KopsRelease::NEWEST,
+        kops_version: None,
         roles: &roles,
         keysets: &keysets,
         secrets: &no_secrets,
@@ -236,6 +240,7 @@ fn decide(store: &ExampleStore) -> Duration {
         secret_names: BTreeSet::new(),
         manifests: BTreeMap::new(),
         facts,
+        kops_version: None,
     };
     add_manifests(&mut inputs, &cluster_folder);
     shortest(50, || time_to_decide(&inputs))

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod fleet;
 pub mod health;
 pub mod identity;
+pub mod kops_release;
 pub mod labels;
 pub mod late_pods;
 pub mod lifecycle_action;

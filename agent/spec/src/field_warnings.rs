@@ -30,13 +30,16 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.containerRuntime", "was removed: containerd is the only runtime; remove it"),
     (
         "spec.dnsControllerGossipConfig",
-        "has had no effect since kOps 1.37, which has no gossip DNS; remove it",
+        "has no effect with kOps 1.37 and newer, which have no gossip DNS; kOps up to 1.36 uses it in *.k8s.local clusters",
     ),
     ("spec.docker", "was removed with Docker; remove it"),
     ("spec.etcdClusters[*].enableEtcdTLS", "is unused: etcd always uses TLS; remove it"),
     ("spec.etcdClusters[*].enableTLSAuth", "is unused: etcd always asks for client certificates; remove it"),
     ("spec.etcdClusters[*].image", "is unused: etcd-manager brings etcd; remove it"),
-    ("spec.gossipConfig", "has had no effect since kOps 1.37, which has no gossip DNS; remove it"),
+    (
+        "spec.gossipConfig",
+        "has no effect with kOps 1.37 and newer, which have no gossip DNS; kOps up to 1.36 uses it in *.k8s.local clusters",
+    ),
     ("spec.kubeAPIServer.address", "is deprecated; use bindAddress"),
     ("spec.kubeAPIServer.admissionControl", "is deprecated; use enableAdmissionPlugins"),
     (

@@ -12,8 +12,17 @@ use super::own_services::ADDONS;
 /// What the pod of the state store says, and this program.
 ///
 /// # Errors
-/// If the pod is not one that applies channels.
+/// If the pod is not one that applies channels, or protokube applies them on this machine.
 pub fn read(node: &NodeConfig) -> Result<AddonsService> {
+    if node.release().protokube_applies_addons() {
+        return Err(WrongConfiguration(format!(
+            "kOps {} has protokube apply add-ons, and kops-agent cannot take its place yet; leave add-ons to protokube \
+             with {}=false, or upgrade the cluster to kOps 1.36 first",
+            node.release(),
+            ADDONS.variable
+        ))
+        .into());
+    }
     let containers = node.kops_channels.as_ref().map(StoredPod::containers).unwrap_or_default();
     let settings = AddonSettings::of_pod(containers, &node.node_name).map_err(|problem| {
         WrongConfiguration(format!(

@@ -72,7 +72,8 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
     let node = resolve(spec)?;
-    if let Some(warning) = node.kubernetes_version.newer_than_known() {
+    let warnings = [node.written_by.warning(), node.kubernetes_version.newer_than_known()];
+    for warning in warnings.into_iter().flatten() {
         log::warn!("{warning}");
     }
     // An instance that a file tells of may be another one, for which this machine has nothing to say.

@@ -181,6 +181,10 @@ impl Secrets for Materials {
         self.environment.login(names)
     }
 
+    fn variable(&self, name: &str) -> Option<String> {
+        self.environment.get(name).filter(|value| !value.is_empty())
+    }
+
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {
         self.bootstrapped.get(name).cloned()
     }

@@ -164,6 +164,9 @@ async fn derive_for_machine(
     store: &Store,
 ) -> Result<(Derivation, Derived)> {
     let mut derivation = Derivation::of_machine(files, boot, facts);
+    if let Some(pinned) = pinned {
+        derivation = derivation.as_wrote(&pinned.config);
+    }
     // The file lists both architectures, so its bytes are known only with the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
     let mut given = pinned.map(|pinned| KnownHashes::of_config(&pinned.config)).unwrap_or_default();

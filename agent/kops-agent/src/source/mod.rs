@@ -183,11 +183,14 @@ async fn complete(
         let url = if is_whole(&path) { path.clone() } else { format!("{base}/{path}") };
         manifest(store, path, url).await
     };
-    let (keysets, secrets, manifests) = join!(
+    let (keysets, secrets, manifests, version) = join!(
         each(spec.inputs.wanted_keysets(), keyset),
         each(spec.inputs.wanted_secrets(), secret),
         each(spec.inputs.wanted_manifests(), of_store),
+        cluster_files::kops_version(store, base),
     );
+    // A worker's role often may not read it, and its configuration tells the release as far as it can.
+    spec.inputs.kops_version = version?;
     for (name, keyset) in keysets? {
         match keyset {
             Found::There(keyset) => drop(spec.inputs.keysets.insert(name, keyset)),

@@ -53,6 +53,7 @@ impl NodeSpec {
             secret_names: BTreeSet::new(),
             manifests: BTreeMap::new(),
             facts,
+            kops_version: None,
         };
         let (denied, sources) = (Denied::default(), Sources::default());
         NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }

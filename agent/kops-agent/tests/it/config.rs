@@ -131,7 +131,7 @@ fn a_check_tells_everything_at_once() {
     let warned = check();
     warned.with(0, &[]);
     for part in [
-        &*format!("warning: {CONFIG_BASE}/config: spec.gossipConfig: has had no effect since kOps 1.37"),
+        &*format!("warning: {CONFIG_BASE}/config: spec.gossipConfig: has no effect with kOps 1.37 and newer"),
         &format!("warning: {CONFIG_BASE}/config: spec.kubelet.cgroupDriver: is deprecated"),
         &format!("warning: {CONFIG_BASE}/instancegroup/nodes: spec.maxSizes: is not read"),
         "0 errors, 3 warnings",

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::boot_config::api_server_ips;
 use super::download_url::Url;
-use super::releases::{self, OLDEST_CONTAINERD, OLDEST_RUNC, Release};
-use super::{AssetHashes, Inputs, networking};
+use super::releases::{self, OLDEST_RUNC, Release};
+use super::{AssetHashes, Inputs, discovery, networking};
 use crate::digest::parse_sha256;
 use crate::resolve::{KubernetesVersion, Problems};
 use kops_agent_spec::facts::Architecture;
@@ -24,6 +25,8 @@ pub struct AssetUrl {
     pub download_url: String,
     /// The SHA-256 that the cluster's spec gives, in lower-case hexadecimal.
     pub sha256: Option<String>,
+    /// Where else its publisher has it, unless the cluster has a file repository.
+    mirror: Option<String>,
     is_image: bool,
 }
 
@@ -34,9 +37,10 @@ impl AssetUrl {
 
     /// Without a known hash the entry is the bare URL, and the hash must be learnt before it is installed.
     fn entry(&self, hashes: &dyn AssetHashes) -> String {
+        let mirror = self.mirror.iter().map(|mirror| format!(",{mirror}")).collect::<String>();
         match self.hash(hashes) {
-            Some(hash) => format!("{hash}@{}", self.download_url),
-            None => self.download_url.clone(),
+            Some(hash) => format!("{hash}@{}{mirror}", self.download_url),
+            None => format!("{}{mirror}", self.download_url),
         }
     }
 }
@@ -85,7 +89,29 @@ fn collect(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<AssetUrl> {
         collector.containerd(arch);
         collector.image_archives(arch);
     }
+    for name in kops_programs(inputs, collector.problems) {
+        for arch in ARCHITECTURES {
+            collector.kops_program(arch, name);
+        }
+    }
     collector.urls
+}
+
+/// kOps' own programs on the group's machines.
+fn kops_programs(inputs: &Inputs<'_>, problems: &mut Problems) -> &'static [&'static str] {
+    let uses_gossip = discovery::uses_gossip(inputs);
+    if inputs.role() == InstanceGroupRole::Bastion || !inputs.release.has_gossip() {
+        return &[];
+    }
+    if inputs.release.protokube_applies_addons() {
+        return if inputs.is_control_plane() || uses_gossip { &["protokube", "channels"] } else { &[] };
+    }
+    let gossips = uses_gossip
+        && inputs
+            .cluster
+            .cloud_provider()
+            .is_none_or(|cloud| api_server_ips(inputs, cloud, problems).is_empty());
+    if inputs.is_control_plane() || gossips { &["protokube"] } else { &[] }
 }
 
 /// The version that the group's files are of, and the field that says so.
@@ -117,7 +143,9 @@ impl Collector<'_> {
             format!("{}/v{version}", releases::KUBERNETES)
         };
         let Some(base) = self.problems.keep("spec.kubernetesVersion", Url::parse(&base)) else { return };
-        for name in ["kubelet", "kubectl"] {
+        let is_gce = self.inputs.cluster.cloud_provider() == Some(CloudProvider::Gce);
+        let mounter = (is_gce && self.inputs.release.has_mounter()).then_some("mounter");
+        for name in ["kubelet", "kubectl"].into_iter().chain(mounter) {
             self.add(arch, base.join(&format!("/bin/linux/{arch}/{name}")), None);
         }
     }
@@ -127,6 +155,9 @@ impl Collector<'_> {
         match self.inputs.cluster.cloud_provider() {
             Some(CloudProvider::Gce) => {
                 let location = clouds.gce.as_ref().and_then(|gce| gce.binaries_location.as_deref());
+                if self.inputs.release.has_dated_gce_credential_provider() {
+                    return self.gce_credential_provider_of_1_34(location, arch);
+                }
                 let location = location.unwrap_or(releases::GCP_BINARIES);
                 self.add_text(
                     "spec.cloudProvider.gce.binariesLocation",
@@ -149,12 +180,41 @@ impl Collector<'_> {
         }
     }
 
+    fn gce_credential_provider_of_1_34(&mut self, location: Option<&str>, arch: Architecture) {
+        let location = location.unwrap_or(releases::GCP_BINARIES_OF_1_34);
+        let name = self.inputs.release.gce_credential_provider();
+        self.add_text(
+            "spec.cloudProvider.gce.binariesLocation",
+            arch,
+            &format!("{location}/linux-{arch}/{name}"),
+            Some(releases::gcp_sha256_of_1_34(arch).to_owned()),
+        );
+    }
+
+    fn kops_program(&mut self, arch: Architecture, name: &str) {
+        let field = "kops-version.txt";
+        let Some(version) = self.inputs.kops_version else {
+            let why = format!(
+                "is missing, so the URL of {name} is not known; `kops update cluster --yes` writes it"
+            );
+            return self.problems.add(field, why);
+        };
+        self.add_text(field, arch, &releases::kops(version, arch, name), None);
+        if self.repository.is_none()
+            && let Some(last) = self.urls.last_mut()
+        {
+            last.mirror = Some(releases::kops_mirror(version, arch, name));
+        }
+    }
+
     fn cni_plugins(&mut self, arch: Architecture) {
         if !networking::installs_cni_assets(self.inputs) {
             return;
         }
         let version = kubernetes_version(self.inputs);
-        match KubernetesVersion::parse(version).as_ref().and_then(KubernetesVersion::cni_plugins_release) {
+        let release = self.inputs.release;
+        let parsed = KubernetesVersion::parse(version);
+        match parsed.and_then(|version| version.cni_plugins_release(release)) {
             Some(release) => {
                 self.add_text(
                     "spec.kubernetesVersion",
@@ -167,7 +227,7 @@ impl Collector<'_> {
                 "spec.kubernetesVersion",
                 format!(
                     "for Kubernetes {version:?} no release of the CNI plugins is known; supported are {}",
-                    KubernetesVersion::supported_range()
+                    KubernetesVersion::supported_range(release)
                 ),
             ),
         }
@@ -198,7 +258,9 @@ impl Collector<'_> {
             return;
         }
         let field = "spec.containerd.version";
-        if let Some(version) = self.supported(field, containerd.version.as_deref(), OLDEST_CONTAINERD) {
+        let (major, minor) = self.inputs.release.oldest_containerd();
+        let oldest = Release::of(major, minor, 0);
+        if let Some(version) = self.supported(field, containerd.version.as_deref(), oldest) {
             self.add_text(field, arch, &releases::containerd(&version, arch.name()), None);
         }
     }
@@ -301,6 +363,7 @@ impl Collector<'_> {
             canonical_url: canonical.to_string(),
             download_url: download.to_string(),
             sha256,
+            mirror: None,
             is_image: false,
         });
     }

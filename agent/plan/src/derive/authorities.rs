@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Inputs;
+use super::{Inputs, discovery};
 use crate::resolve::{KUBERNETES_CA, Problems};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset};
 
@@ -71,7 +71,7 @@ pub(super) fn cas_and_keypair_ids(
     let (mut cas, mut ids) = (BTreeMap::new(), BTreeMap::new());
     for name in trusted {
         let Some(keyset) = keyset(inputs, &name, problems) else { continue };
-        if name != KUBERNETES_CA || inputs.runs_api_server() {
+        if name != KUBERNETES_CA || inputs.runs_api_server() || !discovery::asks_kops_controller(inputs) {
             cas.insert(name.clone(), keyset.trusted_certificates_pem());
         }
         ids.insert(name.clone(), primary_id(keyset, &name, problems));

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::Inputs;
 use super::authorities::keyset;
-use super::config::{config_base, uses_none_dns};
+use super::config::config_base;
+use super::discovery;
 use crate::bootstrap::{server_name, server_url};
 use crate::resolve::{KUBERNETES_CA, Problems};
 use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
@@ -28,11 +29,11 @@ pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<Boot
     };
 
     let api_server_ips = api_server_ips(inputs, cloud_provider, &mut problems);
-    let config_server =
-        (!inputs.runs_api_server()).then(|| config_server(inputs, &api_server_ips, &mut problems));
+    let asks = !inputs.runs_api_server() && discovery::asks_kops_controller(inputs);
+    let config_server = asks.then(|| config_server(inputs, &api_server_ips, &mut problems));
     let boot = BootConfig {
         cloud_provider,
-        config_base: inputs.runs_api_server().then(|| config_base(inputs)),
+        config_base: (!asks).then(|| config_base(inputs)),
         config_server,
         api_server_ips,
         cluster_name: inputs.cluster.metadata.name.clone(),
@@ -61,17 +62,23 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
         };
     }
     let servers = addresses.iter().map(|address| server_url(address)).collect();
-    ConfigServerOptions { servers, tls_server_name: name, ca_certificates }
+    let tls_server_name = if inputs.release.tells_the_servers_name() { name } else { String::new() };
+    ConfigServerOptions { servers, tls_server_name, ca_certificates }
 }
 
 /// Machines that find the API by address: all where the cloud has no DNS for it, else those without
 /// an API server of clusters without DNS.
-fn api_server_ips(inputs: &Inputs<'_>, cloud: CloudProvider, problems: &mut Problems) -> Vec<String> {
+pub(super) fn api_server_ips(
+    inputs: &Inputs<'_>,
+    cloud: CloudProvider,
+    problems: &mut Problems,
+) -> Vec<String> {
     let by_cloud = matches!(
         cloud,
         CloudProvider::Hetzner | CloudProvider::Scaleway | CloudProvider::DigitalOcean | CloudProvider::Metal
     );
-    let by_dns = uses_none_dns(inputs) && !inputs.runs_api_server();
+    let is_told = !inputs.runs_api_server() || inputs.release.tells_api_servers_their_addresses();
+    let by_dns = discovery::uses_load_balancer(inputs) && is_told;
     let mut addresses = inputs.api_server_addresses.to_vec();
     if addresses.is_empty() || !(by_cloud || by_dns) {
         return Vec::new();
@@ -93,7 +100,8 @@ fn api_server_ips(inputs: &Inputs<'_>, cloud: CloudProvider, problems: &mut Prob
 /// Private addresses and all IPv6 ones; an address counts once for each range that takes it.
 fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let networking = &inputs.cluster.spec.networking;
-    let is_ipv6_only = networking.non_masquerade_cidr.contains(':');
+    let is_ipv6_only =
+        networking.non_masquerade_cidr.contains(':') && inputs.release.tells_reachable_addresses_only();
     let mut ranges = Vec::new();
     for range in &networking.additional_network_cidrs {
         ranges.extend(problems.keep("spec.additionalNetworkCIDRs", range_of(range)));
@@ -130,7 +138,7 @@ fn range_of(range: &str) -> Result<IpNet, String> {
 }
 
 fn etcd_ips(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {
-    if inputs.role() != InstanceGroupRole::APIServer {
+    if inputs.role() != InstanceGroupRole::APIServer || !inputs.release.api_servers_know_etcd_addresses() {
         return Vec::new();
     }
     if inputs.etcd_addresses.len() > 1 {

@@ -1,8 +1,8 @@
 //! The whole configuration, field by field.
 
 use super::{
-    Inputs, api_server, assets, authorities, containerd, instance_group, kubelet, networking, scheduler_file,
-    warm_pool,
+    Inputs, api_server, assets, authorities, containerd, discovery, instance_group, kubelet, networking,
+    scheduler_file, warm_pool,
 };
 use crate::resolve::Problems;
 use kops_agent_spec::{
@@ -35,14 +35,16 @@ pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problem
     let (assets, images) = assets::assets_and_images(inputs, &mut problems);
     let (cas, keypair_ids) = authorities::cas_and_keypair_ids(inputs, &mut problems);
 
+    let azure = azure(inputs);
     let config = NodeupConfig {
         assets,
         images,
         cluster_name: inputs.cluster.metadata.name.clone(),
+        channels: channels(inputs),
         apiserver_additional_ips: apiserver_additional_ips(inputs),
         kubernetes_version: kubernetes_version(inputs),
         packages: [spec.packages.as_slice(), &group.packages].concat(),
-        config_store: inputs.runs_api_server().then(|| ConfigStoreSpec {
+        config_store: reads_the_store(inputs).then(|| ConfigStoreSpec {
             keypairs: spec.config_store.keypairs.clone(),
             secrets: spec.config_store.secrets.clone(),
             ..ConfigStoreSpec::default()
@@ -75,14 +77,18 @@ pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problem
         containerd_config: containerd::containerd_config(inputs),
         api_server_config: api_server::api_server_config(inputs, &mut problems),
         control_plane_config: api_server::control_plane_config(inputs, &mut problems),
-        dns_zone: if inputs.is_control_plane() { spec.dns_zone.clone() } else { String::new() },
+        gossip_config: spec.gossip_config.clone().filter(|_| discovery::uses_gossip(inputs)),
+        dns_zone: dns_zone(inputs),
         nvidia_gpu: containerd::nvidia_gpu(inputs),
         gvisor: containerd::gvisor(inputs),
         disable_security_group_ingress: aws_api_server.and_then(|aws| aws.disable_security_group_ingress),
         elb_security_group: aws_api_server.and_then(|aws| aws.elb_security_group.clone()),
-        nlb_security_group_mode: aws_api_server.and_then(|aws| aws.nlb_security_group_mode.clone()),
+        nlb_security_group_mode: aws_api_server
+            .filter(|_| inputs.release.knows_nlb_security_groups())
+            .and_then(|aws| aws.nlb_security_group_mode.clone()),
         node_ip_families: aws_api_server.map(|aws| aws.node_ip_families.clone()).unwrap_or_default(),
-        use_ip_based_node_names: aws.and_then(|aws| aws.use_ip_based_node_names) == Some(true),
+        use_ip_based_node_names: inputs.release.tells_of_ip_based_names()
+            && aws.and_then(|aws| aws.use_ip_based_node_names) == Some(true),
         warm_pool_images: warm_pool::images(inputs, &mut problems),
         azure_admin_user: spec
             .cloud_provider
@@ -90,11 +96,17 @@ pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problem
             .as_ref()
             .map(|azure| azure.admin_user.clone())
             .unwrap_or_default(),
+        azure_location: azure.location,
+        azure_subscription_id: azure.subscription_id,
+        azure_tenant_id: azure.tenant_id,
+        azure_resource_group: azure.resource_group,
+        azure_route_table_name: azure.route_table_name,
         multizone: gce.and_then(|gce| gce.multizone),
         node_tags: gce.and_then(|gce| gce.node_tags.clone()),
         node_instance_prefix: gce.and_then(|gce| gce.node_instance_prefix.clone()),
         openstack: spec.cloud_provider.openstack.clone(),
-        uses_none_dns: uses_none_dns(inputs),
+        uses_legacy_gossip: inputs.release.has_gossip().then(|| discovery::uses_gossip(inputs)),
+        uses_none_dns: discovery::uses_none_dns(inputs),
         discovery_service: discovery_service(inputs),
     };
     (config, problems)
@@ -133,8 +145,62 @@ fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
         .collect()
 }
 
+/// Machines without an API server that do not ask kops-controller read the store as control planes do.
+fn reads_the_store(inputs: &Inputs<'_>) -> bool {
+    inputs.runs_api_server() || !discovery::asks_kops_controller(inputs)
+}
+
+fn dns_zone(inputs: &Inputs<'_>) -> String {
+    match inputs.is_control_plane() || discovery::uses_gossip(inputs) {
+        true => inputs.cluster.spec.dns_zone.clone(),
+        false => String::new(),
+    }
+}
+
+/// What Azure's cloud provider is told by a file on each machine (kOps up to 1.35).
+#[derive(Default)]
+struct AzureFile {
+    location: String,
+    subscription_id: String,
+    tenant_id: String,
+    resource_group: String,
+    route_table_name: String,
+}
+
+fn azure(inputs: &Inputs<'_>) -> AzureFile {
+    let spec = &inputs.cluster.spec;
+    let Some(azure) =
+        spec.cloud_provider.azure.as_ref().filter(|_| inputs.release.has_in_tree_cloud_config())
+    else {
+        return AzureFile::default();
+    };
+    let or_name = |name: &str| match name {
+        "" => inputs.cluster.metadata.name.clone(),
+        name => name.to_owned(),
+    };
+    AzureFile {
+        location: spec.networking.subnets.first().map(|subnet| subnet.region.clone()).unwrap_or_default(),
+        subscription_id: azure.subscription_id.clone(),
+        tenant_id: azure.tenant_id.clone(),
+        resource_group: or_name(&azure.resource_group_name),
+        route_table_name: or_name(&azure.route_table_name),
+    }
+}
+
+/// The channels that protokube applies: kOps' own, and those of the cluster.
+fn channels(inputs: &Inputs<'_>) -> Vec<String> {
+    let runs_protokube = inputs.is_control_plane()
+        || discovery::uses_gossip(inputs) && inputs.role() != InstanceGroupRole::Bastion;
+    if !inputs.release.protokube_applies_addons() || !runs_protokube {
+        return Vec::new();
+    }
+    let own = store_url(inputs, "addons/bootstrap-channel.yaml");
+    let of_cluster = inputs.cluster.spec.addons.iter().map(|addon| addon.manifest.clone());
+    std::iter::once(own).chain(of_cluster).collect()
+}
+
 fn channels_manifest(inputs: &Inputs<'_>) -> String {
-    if !inputs.is_control_plane() {
+    if !inputs.is_control_plane() || inputs.release.protokube_applies_addons() {
         return String::new();
     }
     store_url(inputs, "manifests/channels/kops-channels.yaml")
@@ -212,11 +278,7 @@ fn hooks(hooks: &[HookSpec], role: InstanceGroupRole) -> Vec<HookSpec> {
     of_role.map(|hook| HookSpec { roles: Vec::new(), ..hook.clone() }).collect()
 }
 
-/// Whether the cluster's names are in `/etc/hosts` alone.
-pub(super) fn uses_none_dns(inputs: &Inputs<'_>) -> bool {
-    inputs.cluster.spec.networking.topology.as_ref().is_some_and(|topology| topology.dns == "None")
-}
-
 fn discovery_service(inputs: &Inputs<'_>) -> Option<DiscoveryServiceOptions> {
-    inputs.cluster.spec.service_account_issuer_discovery.as_ref()?.discovery_service.clone()
+    let discovery = inputs.cluster.spec.service_account_issuer_discovery.as_ref()?;
+    discovery.discovery_service.clone().filter(|_| inputs.release.has_discovery_service())
 }

@@ -19,7 +19,7 @@ pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig>
         (Some(cluster), Some(group)) => merge(cluster, group),
         (Some(one), None) | (None, Some(one)) => one.clone(),
     };
-    if !has_gvisor(inputs) {
+    if !has_gvisor(inputs) || !inputs.release.has_gvisor() {
         config.gvisor = None;
     }
     Some(config)

@@ -11,6 +11,7 @@ use kops_agent_spec::{InstanceGroupRole, KubeletConfigSpec};
 
 const GPU_LABEL: &str = "kops.k8s.io/gpu";
 const GVISOR_LABEL: &str = "kops.k8s.io/gvisor";
+const PROVISIONER_LABEL: &str = "karpenter.sh/provisioner-name";
 const API_SERVER_LABEL: &str = "node-role.kubernetes.io/api-server";
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 const NODE_LABEL: &str = "node-role.kubernetes.io/node";
@@ -62,7 +63,11 @@ fn merged_node_labels(
     if instance_group::has_gpu(inputs) {
         labels.insert(GPU_LABEL.to_owned(), "1".to_owned());
     }
-    if instance_group::has_gvisor(inputs) {
+    let is_karpenters = inputs.instance_group.spec.manager == KARPENTER;
+    if is_karpenters && inputs.release.labels_nodes_of_karpenter() {
+        labels.insert(PROVISIONER_LABEL.to_owned(), inputs.instance_group.metadata.name.clone());
+    }
+    if instance_group::has_gvisor(inputs) && inputs.release.has_gvisor() {
         labels.insert(GVISOR_LABEL.to_owned(), "1".to_owned());
     }
     labels
@@ -100,7 +105,7 @@ fn taints(inputs: &Inputs<'_>, base: &KubeletConfigSpec, overlay: &KubeletConfig
         InstanceGroupRole::APIServer => taints.insert(format!("{API_SERVER_LABEL}=:NoSchedule")),
         _ => false,
     };
-    if spec.manager == KARPENTER {
+    if spec.manager == KARPENTER && inputs.release.taints_nodes_of_karpenter() {
         taints.insert("karpenter.sh/unregistered=:NoExecute".to_owned());
     }
     taints

@@ -17,6 +17,7 @@ mod boot_config;
 mod config;
 mod containerd;
 mod differences;
+mod discovery;
 mod download_url;
 mod images;
 mod instance_group;
@@ -44,6 +45,7 @@ pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_
 pub use proof::{Reason, reasons, unhashed};
 
 use crate::identity::aws::noted_labels;
+use crate::kops_release::KopsRelease;
 use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// Everything that a group's configuration is derived from.
@@ -55,6 +57,10 @@ pub struct Inputs<'a> {
     pub user_cluster: Option<&'a Cluster>,
     /// The group as its user wrote it: `instancegroup/<name>`.
     pub instance_group: &'a InstanceGroup,
+    /// The kOps release whose configuration is derived.
+    pub release: KopsRelease,
+    /// Its whole version, which stands in URLs of kOps' own programs; `None` where it is not known.
+    pub kops_version: Option<&'a str>,
     /// The roles of all groups of the cluster, this one's included.
     pub roles: &'a BTreeSet<InstanceGroupRole>,
     /// The key sets that [`needed_files`] names, by id.
@@ -94,6 +100,7 @@ pub fn node_labels(
     cluster: &Cluster,
     instance_group: &InstanceGroup,
     roles: &BTreeSet<InstanceGroupRole>,
+    release: KopsRelease,
 ) -> BTreeMap<String, String> {
     let mut labels = match cluster.cloud_provider() {
         Some(CloudProvider::Aws) => [&cluster.spec.cloud_labels, &instance_group.spec.cloud_labels]
@@ -107,6 +114,8 @@ pub fn node_labels(
         cluster,
         user_cluster: None,
         instance_group,
+        release,
+        kops_version: None,
         roles,
         keysets: &BTreeMap::new(),
         secrets: &BTreeMap::new(),
@@ -156,7 +165,8 @@ mod tests {
         );
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").unwrap();
         let group = InstanceGroup::parse(group.as_bytes(), "group").unwrap();
-        let labels = node_labels(&cluster, &group, &BTreeSet::from([InstanceGroupRole::Node]));
+        let roles = BTreeSet::from([InstanceGroupRole::Node]);
+        let labels = node_labels(&cluster, &group, &roles, KopsRelease::NEWEST);
         labels.iter().map(|(key, value)| format!("{key}={value}")).collect()
     }
 

@@ -1,7 +1,7 @@
 //! What a node needs to know of the cluster's network: address ranges, and which plugin it is
 //! (upstream: `pkg/apis/nodeup/config.go`, `NewConfig`; `pkg/apis/kops/cluster.go`).
 
-use super::Inputs;
+use super::{Inputs, discovery};
 use kops_agent_spec::{
     AmazonVPCNetworkingSpec, CNINetworkingSpec, CalicoNetworkingSpec, CiliumNetworkingSpec,
     FlannelNetworkingSpec, KindnetNetworkingSpec, KuberouterNetworkingSpec, NetworkingSpec,
@@ -18,10 +18,13 @@ pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
         non_masquerade_cidr: of.non_masquerade_cidr.clone(),
         service_cluster_ip_range: of.service_cluster_ip_range.clone(),
         network_id: if is_azure { of.network_id.clone() } else { String::new() },
-        egress_proxy: of.egress_proxy.clone().filter(|_| inputs.runs_api_server()),
+        egress_proxy: of
+            .egress_proxy
+            .clone()
+            .filter(|_| inputs.runs_api_server() || discovery::uses_gossip(inputs)),
         amazon_vpc: of.amazon_vpc.as_ref().map(|_| AmazonVPCNetworkingSpec::default()),
         calico: of.calico.as_ref().map(|calico| CalicoNetworkingSpec {
-            wireguard_enabled: calico.wireguard_enabled,
+            wireguard_enabled: calico.wireguard_enabled.filter(|_| inputs.release.tells_of_wireguard()),
             ..CalicoNetworkingSpec::default()
         }),
         cilium: of.cilium.as_ref().map(|cilium| CiliumNetworkingSpec {
@@ -65,7 +68,8 @@ pub(super) fn uses_kubenet(inputs: &Inputs<'_>) -> bool {
 /// Whether the number of pods depends on the machine type, so that nodes must know theirs.
 pub(super) fn depends_on_machine_type(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
-    of.amazon_vpc.is_some() || of.cilium.as_ref().is_some_and(|cilium| cilium.ipam == ENI)
+    let is_told_cilium = inputs.release.tells_cilium_the_machine_type();
+    of.amazon_vpc.is_some() || is_told_cilium && of.cilium.as_ref().is_some_and(|cilium| cilium.ipam == ENI)
 }
 
 #[cfg(test)]

@@ -4,31 +4,42 @@
 //! One table, that of the kOps release whose rules we follow. Where another release wrote the
 //! cluster, NodeupConfigHash tells.
 
+use kops_agent_spec::facts::Architecture;
+
 /// Releases of Kubernetes: `<here>/v<version>/bin/linux/<arch>/<name>`.
 pub(super) const KUBERNETES: &str = "https://dl.k8s.io/release";
 /// Where kOps takes GCE's credential provider from.
 pub(super) const GCP_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
+/// Where kOps 1.34 takes it from, with the hashes that it has built in.
+pub(super) const GCP_BINARIES_OF_1_34: &str =
+    "https://storage.googleapis.com/k8s-staging-cloud-provider-gcp/auth-provider-gcp";
+
+/// The SHA-256 of that program.
+pub(super) fn gcp_sha256_of_1_34(arch: Architecture) -> &'static str {
+    match arch {
+        Architecture::Amd64 => "827d558953d861b81a35c3b599191a73f53c1f63bce42c61e7a3fee21a717a89",
+        Architecture::Arm64 => "f1617c0ef77f3718e12a3efc6f650375d5b5e96eebdbcbad3e465e89e781bdfa",
+    }
+}
+
+/// A program of kOps itself.
+pub(super) fn kops(version: &str, arch: Architecture, name: &str) -> String {
+    format!("https://artifacts.k8s.io/binaries/kops/{version}/linux/{arch}/{name}")
+}
+
+/// The same from where else kOps publishes it.
+pub(super) fn kops_mirror(version: &str, arch: Architecture, name: &str) -> String {
+    format!("https://github.com/kubernetes/kops/releases/download/v{version}/{name}-linux-{arch}")
+}
+
 /// Where kOps takes ECR's credential provider from.
 pub(super) const AWS_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
 /// The release of nerdctl.
 const NERDCTL: &str = "1.7.4";
 /// The release of crictl.
 const CRICTL: &str = "1.29.0";
-/// The oldest containerd that kOps installs.
-pub(super) const OLDEST_CONTAINERD: Release = Release::of(2, 1, 0);
 /// The oldest runc that kOps installs.
 pub(super) const OLDEST_RUNC: Release = Release::of(1, 1, 0);
-
-/// Versions of images that kOps' manifests name themselves (upstream: `upup/models/cloudup/resources/addons`).
-pub(super) mod images {
-    /// Beside the EBS CSI driver.
-    pub(in crate::derive) const CSI_NODE_DRIVER_REGISTRAR: &str =
-        "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.16.0";
-    /// Beside the EBS CSI driver.
-    pub(in crate::derive) const LIVENESSPROBE: &str = "registry.k8s.io/sig-storage/livenessprobe:v2.18.0";
-    /// Calico, unless the cluster names a version.
-    pub(in crate::derive) const CALICO_VERSION: &str = "v3.31.6";
-}
 
 /// The CNI plugins.
 pub(super) fn cni_plugins(version: &str, arch: &str) -> String {
@@ -71,7 +82,7 @@ pub(super) struct Release {
 }
 
 impl Release {
-    const fn of(major: u64, minor: u64, patch: u64) -> Release {
+    pub(super) const fn of(major: u64, minor: u64, patch: u64) -> Release {
         Release { numbers: [major, minor, patch], is_final: true }
     }
 
@@ -104,10 +115,11 @@ mod tests {
     #[test]
     fn a_pre_release_is_older_than_its_release() {
         let parse = |text: &str| Release::parse(text).unwrap();
-        assert!(parse("2.1.0-rc.1") < OLDEST_CONTAINERD);
-        assert!(parse("v2.1") == OLDEST_CONTAINERD);
+        let oldest = Release::of(2, 1, 0);
+        assert!(parse("2.1.0-rc.1") < oldest);
+        assert!(parse("v2.1") == oldest);
         assert!(parse("2.10.0") > parse("2.9.9"));
-        assert!(parse("1.7.28+build-1") < OLDEST_CONTAINERD);
+        assert!(parse("1.7.28+build-1") < oldest);
         for text in ["", "latest", "1.2.3.4", "1..2"] {
             assert_eq!(Release::parse(text), None, "{text}");
         }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inputs, KnownHashes};
+use crate::kops_release::KopsRelease;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// A cluster and a group, with the little that derivation needs besides.
@@ -12,6 +13,8 @@ pub(super) struct Store {
     pub(super) cluster: Cluster,
     pub(super) user_cluster: Option<Cluster>,
     pub(super) group: InstanceGroup,
+    pub(super) release: KopsRelease,
+    pub(super) kops_version: Option<String>,
     pub(super) roles: BTreeSet<InstanceGroupRole>,
     pub(super) keysets: BTreeMap<String, Keyset>,
     pub(super) secrets: BTreeMap<String, Secret>,
@@ -50,6 +53,8 @@ impl Store {
         Store {
             cluster: Cluster::parse(cluster.to_string().as_bytes(), "cluster-completed.spec").unwrap(),
             user_cluster: None,
+            release: KopsRelease::NEWEST,
+            kops_version: None,
             roles: BTreeSet::from([group.spec.role]),
             group,
             keysets: BTreeMap::new(),
@@ -64,6 +69,8 @@ impl Store {
             cluster: &self.cluster,
             user_cluster: self.user_cluster.as_ref(),
             instance_group: &self.group,
+            release: self.release,
+            kops_version: self.kops_version.as_deref(),
             roles: &self.roles,
             keysets: &self.keysets,
             secrets: &self.secrets,

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::Inputs;
 use super::images::remap_image;
-use super::releases::images as pinned;
 use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
 use crate::resolve::Problems;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec};
@@ -166,10 +165,11 @@ fn ebs_csi_driver_images(inputs: &Inputs<'_>) -> Vec<String> {
     let aws = inputs.cluster.spec.cloud_provider.aws.as_ref();
     let driver = aws.and_then(|aws| aws.ebs_csi_driver.as_ref());
     let version = driver.and_then(|driver| driver.version.as_deref()).unwrap_or_default();
+    let (registrar, probe) = inputs.release.sidecars_of_ebs();
     vec![
         format!("registry.k8s.io/provider-aws/aws-ebs-csi-driver:{version}"),
-        pinned::CSI_NODE_DRIVER_REGISTRAR.to_owned(),
-        pinned::LIVENESSPROBE.to_owned(),
+        format!("registry.k8s.io/sig-storage/csi-node-driver-registrar:{registrar}"),
+        format!("registry.k8s.io/sig-storage/livenessprobe:{probe}"),
     ]
 }
 
@@ -188,7 +188,7 @@ fn cilium_images(inputs: &Inputs<'_>) -> Vec<String> {
 fn calico_images(inputs: &Inputs<'_>) -> Vec<String> {
     let Some(calico) = &inputs.cluster.spec.networking.calico else { return Vec::new() };
     let registry = if calico.registry.is_empty() { "docker.io" } else { &calico.registry };
-    let version = if calico.version.is_empty() { pinned::CALICO_VERSION } else { &calico.version };
+    let version = if calico.version.is_empty() { inputs.release.calico() } else { &calico.version };
     let typha = (calico.typha_replicas > 0).then_some("typha");
     ["cni", "node", "kube-controllers"]
         .into_iter()

@@ -9,19 +9,35 @@ use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 
-/// Adds the file. On Azure it is a Secret of the cluster's.
+/// Adds the file. kOps up to 1.35 writes a second one, for code for clouds that is part of Kubernetes itself.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let is_external = node.config.kubelet_config.cloud_provider == "external";
-    if node.cloud_provider() == CloudProvider::Azure || (!node.has_api_server() && is_external) {
+    if !node.has_api_server() && is_external {
         return;
     }
+    let has_in_tree = node.release().has_in_tree_cloud_config();
+    // Later it is a Secret of the cluster's.
+    if node.cloud_provider() == CloudProvider::Azure && !has_in_tree {
+        return;
+    }
+    let families: Vec<String> =
+        node.config.node_ip_families.iter().map(|family| format!("NodeIPFamilies = {family}")).collect();
+    add_file(node, paths::CLOUD_CONFIG, families, state);
+    if has_in_tree {
+        add_file(node, paths::IN_TREE_CLOUD_CONFIG, Vec::new(), state);
+    }
+}
+
+/// `for_aws_controller` is what only the cloud controller manager of AWS knows.
+fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, state: &mut DesiredState) {
     let content = match node.cloud_provider() {
-        CloudProvider::Aws => global(&aws(node)),
+        CloudProvider::Aws => global(&[aws(node), for_aws_controller].concat()),
+        CloudProvider::Azure => azure(node),
         CloudProvider::Gce => global(&gce(node)),
         CloudProvider::Openstack => openstack_cloud_config::content(node),
         _ => global(&[]),
     };
-    let file = File::new(paths::CLOUD_CONFIG, content);
+    let file = File::new(path, content);
     // Upstream lets all users read it. On OpenStack it has the login, and nothing that kOps runs reads it there: the cloud controller
     // manager, which is no root, and the CSI driver have the Secret `openstack-project` mounted in its place
     // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). Elsewhere those
@@ -45,7 +61,6 @@ fn aws(node: &NodeConfig) -> Vec<String> {
     lines.extend(config.elb_security_group.as_ref().map(|group| format!("ElbSecurityGroup = {group}")));
     lines
         .extend(config.nlb_security_group_mode.as_ref().map(|mode| format!("NLBSecurityGroupMode = {mode}")));
-    lines.extend(config.node_ip_families.iter().map(|family| format!("NodeIPFamilies = {family}")));
     lines
 }
 
@@ -58,4 +73,31 @@ fn gce(node: &NodeConfig) -> Vec<String> {
     );
     lines.extend(config.multizone.map(|multizone| format!("multizone = {multizone}")));
     lines
+}
+
+/// The configuration of Azure's cloud provider (kOps up to 1.35).
+fn azure(node: &NodeConfig) -> Content {
+    let config = &node.config;
+    let mut settings = serde_json::Map::new();
+    let mut set = |name: &str, value: serde_json::Value| {
+        if value != "" {
+            settings.insert(name.to_owned(), value);
+        }
+    };
+    set("subscriptionId", config.azure_subscription_id.as_str().into());
+    set("cloudConfigType", "file".into());
+    set("vmType", "vmss".into());
+    set("resourceGroup", config.azure_resource_group.as_str().into());
+    set("location", config.azure_location.as_str().into());
+    set("routeTableName", config.azure_route_table_name.as_str().into());
+    set("useInstanceMetadata", true.into());
+    set("useManagedIdentityExtension", true.into());
+    set("disableAvailabilitySetNodes", true.into());
+    let network = match config.networking.network_id.as_str() {
+        "" => node.cluster_name(),
+        network => network,
+    };
+    settings.insert("tenantId".into(), config.azure_tenant_id.as_str().into());
+    settings.insert("vnetName".into(), network.into());
+    Content::Text(serde_json::Value::Object(settings).to_string())
 }

@@ -10,7 +10,7 @@ const LOCALHOST: &str = "127.0.0.1";
 
 /// Adds the names.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
-    if node.is_control_plane() && node.config.uses_none_dns {
+    if node.is_control_plane() && (node.config.uses_none_dns || node.uses_gossip()) {
         add_own_api_server(node, state);
     } else if !node.boot.api_server_ips.is_empty() {
         let kops_controller = format!("kops-controller.internal.{}", node.cluster_name());
@@ -18,7 +18,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
             state.add(HostsEntry { hostname, addresses: node.boot.api_server_ips.clone() });
         }
     }
-    if node.has_api_server() && !node.is_control_plane() {
+    let knows_etcd_addresses = node.release().api_servers_know_etcd_addresses();
+    if node.has_api_server() && !node.is_control_plane() && knows_etcd_addresses {
         for cluster in ["main", "events"] {
             let hostname = format!("{cluster}.etcd.internal.{}", node.cluster_name());
             state.add(HostsEntry { hostname, addresses: node.boot.etcd_ips.clone() });

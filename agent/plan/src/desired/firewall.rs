@@ -29,7 +29,7 @@ fi
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(SCRIPT_PATH, SCRIPT).mode(Mode::EXECUTABLE));
     state.add(unit("kubernetes-iptables-setup.service", "Configure iptables for kubernetes", SCRIPT_PATH));
-    if node.distribution.force_nftables {
+    if node.distribution.force_nftables && node.release().forces_nftables() {
         state.add(without_firewalld());
     }
 }

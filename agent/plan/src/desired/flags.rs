@@ -86,6 +86,11 @@ impl Flags {
         }
     }
 
+    /// Adds `--name=value`, if there is a value, an empty one too.
+    pub(super) fn set_even_if_empty(&mut self, name: &str, value: Option<&str>) {
+        self.0.extend(value.map(|value| format!("--{name}={value}")));
+    }
+
     /// Adds `--name=value` once for each value.
     pub(super) fn repeat(&mut self, name: &str, values: &[String]) {
         self.0.extend(values.iter().map(|value| format!("--{name}={value}")));

@@ -59,6 +59,9 @@ fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
     };
     pod.mount(&mut container, "logfile", &paths::log(NAME), Access::ReadWrite);
     pod.mount_ssl_directories(node, &mut container);
+    if node.release().has_in_tree_cloud_config() {
+        pod.mount(&mut container, "cloudconfig", paths::IN_TREE_CLOUD_CONFIG, Access::ReadOnly);
+    }
     pod.mount(&mut container, "cabundle", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(&mut container, "srvkcm", &directory(node), Access::ReadOnly);
     pod.mount(&mut container, "varlibkcm", HOME, Access::ReadOnly);
@@ -95,6 +98,9 @@ fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String>
     flags.set("enable-leader-migration", &config.enable_leader_migration);
     flags.set("feature-gates", &config.feature_gates);
     flags.set_unless("logging-format", &config.log_format, "text");
+    if node.release().has_in_tree_cloud_config() {
+        flags.set("cloud-config", paths::IN_TREE_CLOUD_CONFIG);
+    }
     flags.set("min-resync-period", &config.min_resync_period);
     flags.set("use-service-account-credentials", &config.use_service_account_credentials);
     flags.set_unless("v", &config.log_level, "0");

@@ -39,7 +39,11 @@ fn pod(node: &NodeConfig, config: &KubeProxyConfig) -> Pod {
         ..Container::default()
     };
     pod.mount(&mut container, "logfile", &paths::log(NAME), Access::ReadWrite);
-    pod.mount(&mut container, "kubeconfig", DIRECTORY, Access::ReadOnly);
+    let kubeconfig = match node.release().kube_proxy_mounts_kubeconfig_alone() {
+        true => paths::KUBE_PROXY_KUBECONFIG,
+        false => DIRECTORY,
+    };
+    pod.mount(&mut container, "kubeconfig", kubeconfig, Access::ReadOnly);
     pod.mount(&mut container, "modules", "/lib/modules", Access::ReadOnly);
     pod.mount_as(
         &mut container,
@@ -49,6 +53,10 @@ fn pod(node: &NodeConfig, config: &KubeProxyConfig) -> Pod {
         Access::ReadOnly,
         None,
     );
+    if node.uses_gossip() {
+        // protokube writes the API server's addresses there.
+        pod.mount(&mut container, "etchosts", "/etc/hosts", Access::ReadOnly);
+    }
     let lock = "/run/xtables.lock";
     pod.mount_as(&mut container, "iptableslock", lock, lock, Access::ReadWrite, Some("FileOrCreate"));
     pod.spec.containers.push(container);

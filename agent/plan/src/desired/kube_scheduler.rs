@@ -109,9 +109,10 @@ fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
     flags.set("tls-cert-file", &cert_file);
     flags.set("tls-private-key-file", &key_file);
     flags.set("config", paths::KUBE_SCHEDULER_CONFIG);
-    // The API server must always be asked which users may see the scheduler's endpoints.
-    flags.set("authentication-skip-lookup", &false);
-    flags.set("authentication-tolerate-lookup-failure", &false);
+    if node.release().kube_scheduler_must_look_up_users() {
+        flags.set("authentication-skip-lookup", &false);
+        flags.set("authentication-tolerate-lookup-failure", &false);
+    }
     flags.into_sorted()
 }
 

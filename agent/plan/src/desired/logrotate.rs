@@ -8,11 +8,10 @@ use crate::resource::{DesiredState, File, Package, Unit};
 use super::paths;
 use super::unit_file::UnitFile;
 
-const LOGS: [&str; 10] = [
+const LOGS: [&str; 9] = [
     "docker",
     "etcd",
     "etcd-events",
-    "etcd-leases",
     "kube-addons",
     "kube-apiserver",
     "kube-controller-manager",
@@ -27,7 +26,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if distribution.project == Project::ContainerOS {
         return;
     }
-    for log in LOGS.into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-cilium")) {
+    let leases = node.release().has_etcd_leases().then_some("etcd-leases");
+    let cilium = node.config.use_cilium_etcd.then_some("etcd-cilium");
+    for log in LOGS.into_iter().chain(leases).chain(cilium) {
         state.add(File::text(format!("/etc/logrotate.d/{log}"), rule(log, distribution.project)));
     }
     // A read-only root brings logrotate and its service.

@@ -47,6 +47,7 @@ mod openstack_cloud_config;
 mod packages;
 pub(crate) mod paths;
 mod pod;
+mod protokube;
 mod secrets;
 mod serving;
 mod sysctls;
@@ -139,6 +140,7 @@ fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
         logrotate::add,
         nerdctl::add,
         nvidia::add,
+        protokube::add,
         secrets::add,
         warm_pool::add,
         azure::add,

@@ -2,7 +2,7 @@
 //!
 //! Source: nodeup/pkg/model/ntp.go.
 
-use crate::resolve::{NodeConfig, PackageFormat};
+use crate::resolve::{NodeConfig, PackageFormat, Project};
 use crate::resource::{DesiredState, File, Package, Unit};
 use kops_agent_spec::CloudProvider;
 
@@ -10,6 +10,9 @@ use kops_agent_spec::CloudProvider;
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.config.ntp_unmanaged {
         return;
+    }
+    if uses_timesyncd(node) {
+        return add_timesyncd(node, state);
     }
     let (unit, path) = match node.distribution.package_format {
         PackageFormat::Deb => ("chrony.service", "/etc/chrony/chrony.conf"),
@@ -23,6 +26,24 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
             state.add(Unit::existing(unit).restarted_by_files([path]));
         }
         None => state.add(Unit::existing(unit)),
+    }
+}
+
+/// Ubuntu 20.04, which kOps up to 1.35 supports, keeps time by systemd; on some clouds chrony is better at it.
+fn uses_timesyncd(node: &NodeConfig) -> bool {
+    let is_old_ubuntu = node.distribution.project == Project::Ubuntu && node.distribution.version < 22.0;
+    is_old_ubuntu && !matches!(node.cloud_provider(), CloudProvider::Azure | CloudProvider::Gce)
+}
+
+fn add_timesyncd(node: &NodeConfig, state: &mut DesiredState) {
+    let unit = Unit::existing("systemd-timesyncd.service");
+    let path = "/etc/systemd/timesyncd.conf";
+    match time_server(node.cloud_provider()) {
+        Some(server) => {
+            state.add(File::text(path, format!("[Time]\nNTP={server}\n")));
+            state.add(unit.restarted_by_files([path]));
+        }
+        None => state.add(unit),
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) const KOPS_CHANNELS_KUBECONFIG: &str = "/var/lib/kops/kubeconfig";
 pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 /// The configuration of Kubernetes' code for the cloud.
 pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
+/// The configuration of code for the cloud that is part of Kubernetes itself (kOps up to 1.35).
+pub(super) const IN_TREE_CLOUD_CONFIG: &str = "/etc/kubernetes/in-tree-cloud.config";
 /// The kube-scheduler's kubeconfig (pkg/wellknownpaths).
 pub(super) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).

@@ -32,7 +32,14 @@ net.core.netdev_max_backlog = 16384
 # Many files, and many watches of them by one user.
 fs.file-max = 2097152
 fs.inotify.max_user_instances = 8192
+";
 
+/// kOps up to 1.35 raises it; newer kernels derive it from the memory.
+const WATCHES: &str = "fs.inotify.max_user_watches = 524288
+";
+
+/// Applied on every node.
+const WHAT_KUBELET_CHECKS: &str = "
 # kubelet checks these.
 vm.overcommit_memory = 1
 kernel.panic = 10
@@ -42,6 +49,13 @@ kernel.panic_on_oops = 1
 /// EC2's networks answer for more neighbours than the kernel keeps without being asked to.
 const AWS: &str = "
 net.ipv4.neigh.default.gc_thresh1=0
+";
+
+/// Amazon Linux 2 keeps packets of bridges from iptables, by which kube-proxy finds the way from Flannel's bridge
+/// (flannel-io/flannel#902).
+const BRIDGES: &str = "
+net.bridge.bridge-nf-call-ip6tables=1
+net.bridge.bridge-nf-call-iptables=1
 ";
 
 const FORWARD_IPV6: &str = "
@@ -67,8 +81,15 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         node.reserved_ports
     ));
     text.push_str(CONNECTIONS_AND_FILES);
+    if node.release().raises_inotify_watches() {
+        text.push_str(WATCHES);
+    }
+    text.push_str(WHAT_KUBELET_CHECKS);
     if node.cloud_provider() == CloudProvider::Aws {
         text.push_str(AWS);
+    }
+    if node.distribution.project == Project::AmazonLinux2 && is_flannel_over_iptables(node) {
+        text.push_str(BRIDGES);
     }
     if node.is_ipv6_only() {
         text.push_str(&accept_router_advertisements(node));
@@ -84,6 +105,11 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         text.push('\n');
     }
     state.add(File::text("/etc/sysctl.d/99-k8s-general.conf", text).on_change(&["sysctl", "--system"]));
+}
+
+fn is_flannel_over_iptables(node: &NodeConfig) -> bool {
+    let mode = node.config.kube_proxy.as_ref().map(|proxy| proxy.proxy_mode.as_str());
+    node.config.networking.flannel.is_some() && matches!(mode, Some("" | "iptables"))
 }
 
 /// Debian 11 finds its IPv6 route by router advertisements, which a forwarding kernel ignores unless

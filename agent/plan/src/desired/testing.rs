@@ -107,6 +107,7 @@ impl Machine {
             secret_names: BTreeSet::new(),
             manifests: BTreeMap::new(),
             facts,
+            kops_version: None,
         };
         fill_store(&mut inputs);
         resolve(inputs)

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_spec::facts::{AwsFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
 
-use super::{Assets, Distribution, KubernetesVersion, NodeName};
+use crate::kops_release::KopsRelease;
+
+use super::{Asset, Assets, Distribution, KubernetesVersion, NodeName};
 
 /// The parts of a node's configuration that are settled before any component is.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,7 @@ pub(super) struct Basis<'a> {
     pub(super) secret_names: &'a BTreeSet<String>,
     pub(super) manifests: &'a BTreeMap<String, String>,
     pub(super) facts: &'a Facts,
+    pub(super) release: KopsRelease,
     pub(super) kubernetes_version: &'a KubernetesVersion,
     pub(super) distribution: &'static Distribution,
     pub(super) assets: &'a Assets,
@@ -40,6 +43,12 @@ impl Basis<'_> {
     /// Whether pods have IPv6 addresses only.
     pub(super) fn is_ipv6_only(&self) -> bool {
         self.config.networking.non_masquerade_cidr.contains(':')
+    }
+
+    /// The download of this file name.
+    pub(super) fn required(&self, name: &str) -> Result<Asset, String> {
+        let asset = self.assets.named(name).cloned();
+        asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list anew"))
     }
 
     /// The path of the list of downloads, for problems.

@@ -9,7 +9,7 @@ use crate::resource::Content;
 use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
 
 use super::basis::Basis;
-use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
+use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
 use super::programs::Program;
 use super::{Problems, dotted_path};
 
@@ -69,7 +69,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
     Some(Containerd {
-        config_version: version.map_or(OLDEST_CONFIG_VERSION, |version| version.config_version()),
+        config_version: config_version(basis, &config, version),
         config_additions: additions?,
         release,
         nerdctl: wanted(config.install_nerd_ctl, "nerdctl"),
@@ -78,6 +78,25 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         gvisor_platform: gvisor_platform(basis),
         config,
     })
+}
+
+/// The version that the configuration file declares, by the containerd that reads it. `installed` is `None` where the
+/// distribution brings its own.
+fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Option<ContainerdVersion>) -> i64 {
+    if basis.release.containerd_configuration_is_of_1() {
+        return CONFIG_VERSION_OF_1;
+    }
+    let version = match basis.release.takes_containerds_version_from_the_spec() {
+        true => match config.version.as_deref().and_then(ContainerdVersion::parse) {
+            Some(version) => version,
+            None => return CONFIG_VERSION_OF_1,
+        },
+        false => match installed {
+            Some(version) => version,
+            None => return OLDEST_CONFIG_VERSION_OF_2,
+        },
+    };
+    version.config_version().min(basis.release.newest_containerd_configuration())
 }
 
 fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
@@ -155,7 +174,7 @@ fn is_enabled(gpu: Option<&NvidiaGPUConfig>) -> bool {
 }
 
 fn gvisor_platform(basis: &Basis<'_>) -> Option<String> {
-    let gvisor = basis.config.gvisor.as_ref().filter(|gvisor| {
+    let gvisor = basis.config.gvisor.as_ref().filter(|_| basis.release.has_gvisor()).filter(|gvisor| {
         gvisor.enabled == Some(true) && basis.boot.instance_group_role == InstanceGroupRole::Node
     })?;
     Some(if gvisor.platform.is_empty() { DEFAULT_GVISOR_PLATFORM.into() } else { gvisor.platform.clone() })

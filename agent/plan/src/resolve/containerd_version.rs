@@ -37,12 +37,18 @@ impl ContainerdVersion {
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
-        if is_2_3 { 4 } else { OLDEST_CONFIG_VERSION }
+        match self.major {
+            ..2 => CONFIG_VERSION_OF_1,
+            _ if is_2_3 => 4,
+            _ => OLDEST_CONFIG_VERSION_OF_2,
+        }
     }
 }
 
-/// The version that a configuration file declares where nothing newer is known of containerd.
-pub(super) const OLDEST_CONFIG_VERSION: i64 = 3;
+/// The version of containerd 1, which reads no newer one. Its plugin for Kubernetes is one, and not two.
+pub(crate) const CONFIG_VERSION_OF_1: i64 = 2;
+/// The version that a configuration file declares where nothing newer is known of containerd 2.
+pub(super) const OLDEST_CONFIG_VERSION_OF_2: i64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -53,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_of_2_3_declares_4() {
+    fn each_containerd_gets_the_version_that_it_reads() {
         for (text, version) in [
             ("2.3.4", 4),
             ("v2.3.0", 4),
@@ -63,7 +69,8 @@ mod tests {
             ("2.3.0-rc.1", 3),
             ("2.3.1-rc.1", 4),
             ("2.2.9", 3),
-            ("1.7.29", 3),
+            ("1.7.29", 2),
+            ("1.6", 2),
         ] {
             assert_eq!(config_version(text), Some(version), "{text}");
         }

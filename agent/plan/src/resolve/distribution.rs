@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use kops_agent_spec::facts::Distro;
 
+use crate::kops_release::{KopsRelease, Releases};
+
 /// How a distribution installs packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,6 +31,7 @@ pub enum Project {
     CentOS,
     Rocky,
     Fedora,
+    AmazonLinux2,
     AmazonLinux2023,
     Flatcar,
     ContainerOS,
@@ -136,7 +139,7 @@ const fn ubuntu(version: f32) -> Distribution {
         login_users: login_users(Project::Ubuntu),
         has_loopback_resolv_conf: true,
         firewall_packages: IPTABLES,
-        has_networkd: true,
+        has_networkd: version >= 22.04,
         has_cloud_init_hotplug: version >= 24.04,
         ..USUAL
     }
@@ -158,7 +161,7 @@ const fn login_users(project: Project) -> &'static [&'static str] {
         Project::Debian => &["admin", "root"],
         Project::Ubuntu => &["ubuntu", "root"],
         Project::CentOS => &["centos"],
-        Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
+        Project::Rhel | Project::AmazonLinux2 | Project::AmazonLinux2023 => &["ec2-user"],
         Project::Rocky => &["rocky"],
         Project::Fedora | Project::Flatcar | Project::ContainerOS => &[],
     }
@@ -175,31 +178,35 @@ const AMAZON_LINUX_2023: Distribution = Distribution {
     ..rpm(Project::AmazonLinux2023, 2023.0, IPTABLES_NFT)
 };
 
-/// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so.
-const SUPPORTED: &[(&str, &str, Distribution)] = &[
-    ("amzn", "2023", AMAZON_LINUX_2023),
-    ("debian", "11", debian(11.0)),
-    ("debian", "12", debian(12.0)),
-    ("debian", "13", debian(13.0)),
-    ("fedora", "41", rpm_without_iptables(Project::Fedora, 41.0)),
-    ("fedora", "42", rpm_without_iptables(Project::Fedora, 42.0)),
-    ("fedora", "43", rpm_without_iptables(Project::Fedora, 43.0)),
-    ("fedora", "44", rpm_without_iptables(Project::Fedora, 44.0)),
-    ("ubuntu", "22.04", ubuntu(22.04)),
-    ("ubuntu", "24.04", ubuntu(24.04)),
-    ("ubuntu", "25.10", ubuntu(25.10)),
-    ("ubuntu", "26.04", ubuntu(26.04)),
-    ("centos", "9.", rpm(Project::CentOS, 9.0, NFTABLES)),
-    ("centos", "10.", rpm_without_iptables(Project::CentOS, 10.0)),
-    ("rhel", "8.", rpm(Project::Rhel, 8.0, IPTABLES)),
-    ("rhel", "9.", rpm(Project::Rhel, 9.0, IPTABLES)),
-    ("rhel", "10.", rpm_without_iptables(Project::Rhel, 10.0)),
-    ("rocky", "8.", rpm(Project::Rocky, 8.0, IPTABLES)),
-    ("rocky", "9.", rpm(Project::Rocky, 9.0, NFTABLES)),
-    ("rocky", "10.", rpm_without_iptables(Project::Rocky, 10.0)),
+/// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so. Then the kOps
+/// releases that make nodes of it (`FindDistribution` in util/pkg/distributions/identify.go).
+const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
+    ("amzn", "2", Releases::UpTo(35), rpm(Project::AmazonLinux2, 2.0, IPTABLES)),
+    ("amzn", "2023", Releases::All, AMAZON_LINUX_2023),
+    ("debian", "11", Releases::All, debian(11.0)),
+    ("debian", "12", Releases::All, debian(12.0)),
+    ("debian", "13", Releases::All, debian(13.0)),
+    ("fedora", "41", Releases::All, rpm_without_iptables(Project::Fedora, 41.0)),
+    ("fedora", "42", Releases::Since(35), rpm_without_iptables(Project::Fedora, 42.0)),
+    ("fedora", "43", Releases::Since(35), rpm_without_iptables(Project::Fedora, 43.0)),
+    ("fedora", "44", Releases::Since(35), rpm_without_iptables(Project::Fedora, 44.0)),
+    ("ubuntu", "20.04", Releases::UpTo(35), ubuntu(20.04)),
+    ("ubuntu", "22.04", Releases::All, ubuntu(22.04)),
+    ("ubuntu", "24.04", Releases::All, ubuntu(24.04)),
+    ("ubuntu", "25.10", Releases::Since(35), ubuntu(25.10)),
+    ("ubuntu", "26.04", Releases::Since(35), ubuntu(26.04)),
+    ("centos", "9.", Releases::Since(35), rpm(Project::CentOS, 9.0, NFTABLES)),
+    ("centos", "10.", Releases::Since(35), rpm_without_iptables(Project::CentOS, 10.0)),
+    ("rhel", "8.", Releases::All, rpm(Project::Rhel, 8.0, IPTABLES)),
+    ("rhel", "9.", Releases::All, rpm(Project::Rhel, 9.0, IPTABLES)),
+    ("rhel", "10.", Releases::Since(35), rpm_without_iptables(Project::Rhel, 10.0)),
+    ("rocky", "8.", Releases::All, rpm(Project::Rocky, 8.0, IPTABLES)),
+    ("rocky", "9.", Releases::All, rpm(Project::Rocky, 9.0, NFTABLES)),
+    ("rocky", "10.", Releases::Since(35), rpm_without_iptables(Project::Rocky, 10.0)),
     (
         "flatcar",
         ".",
+        Releases::All,
         Distribution {
             project: Project::Flatcar,
             package_format: PackageFormat::None,
@@ -216,6 +223,7 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
     (
         "cos",
         ".",
+        Releases::Since(36),
         Distribution {
             project: Project::ContainerOS,
             package_format: PackageFormat::None,
@@ -232,19 +240,21 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
 ];
 
 impl Distribution {
-    /// The distribution of this name and version, if nodes can run it.
-    pub fn find(distro: &Distro) -> Option<&'static Distribution> {
+    /// The distribution of this name and version, if nodes of this kOps release can run it.
+    pub fn find(distro: &Distro, release: KopsRelease) -> Option<&'static Distribution> {
         SUPPORTED
             .iter()
-            .find(|(id, version, _)| *id == distro.id && version_matches(version, &distro.version_id))
-            .map(|(_, _, distribution)| distribution)
+            .filter(|(_, _, releases, _)| release.is_in(*releases))
+            .find(|(id, version, _, _)| *id == distro.id && version_matches(version, &distro.version_id))
+            .map(|(_, _, _, distribution)| distribution)
     }
 
-    /// Every supported distribution, for messages: `debian 12, debian 13, …`.
-    pub fn supported_names() -> String {
+    /// Every distribution that this kOps release supports, for messages: `debian 12, debian 13, …`.
+    pub fn supported_names(release: KopsRelease) -> String {
         SUPPORTED
             .iter()
-            .map(|(id, version, _)| match version.trim_end_matches('.') {
+            .filter(|(_, _, releases, _)| release.is_in(*releases))
+            .map(|(id, version, _, _)| match version.trim_end_matches('.') {
                 "" => (*id).to_owned(),
                 version => format!("{id} {version}"),
             })
@@ -278,7 +288,8 @@ mod tests {
     use super::*;
 
     fn find(id: &str, version: &str) -> Option<Project> {
-        Distribution::find(&Distro { id: id.into(), version_id: version.into() }).map(|d| d.project)
+        let distro = Distro { id: id.into(), version_id: version.into() };
+        Distribution::find(&distro, KopsRelease::NEWEST).map(|d| d.project)
     }
 
     #[test]
@@ -297,6 +308,6 @@ mod tests {
         assert_eq!(find("ubuntu", "18.04"), None);
         assert_eq!(find("rocky", "90"), None);
         assert_eq!(find("alpine", "3.20"), None);
-        assert!(Distribution::supported_names().contains("rocky 10"));
+        assert!(Distribution::supported_names(KopsRelease::NEWEST).contains("rocky 10"));
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     config.hostname_override = basis.node_name.hostname_override.clone();
     config.bind_address =
         problems.keep("KubeProxy.bindAddress", bind_address(basis, &config.bind_address))?;
-    if basis.distribution.force_nftables && matches!(config.proxy_mode.as_str(), "" | "iptables") {
+    let must_use_nftables = basis.distribution.force_nftables && basis.release.forces_nftables();
+    if must_use_nftables && matches!(config.proxy_mode.as_str(), "" | "iptables") {
         config.proxy_mode = "nftables".into();
     }
     if config.master.is_empty() {

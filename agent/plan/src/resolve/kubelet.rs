@@ -84,7 +84,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     let node_ips = problems.keep("Networking", node_ips(basis));
     let provider_id = problems.keep("CloudProvider", provider_id(basis));
     let assets = basis.assets_field();
-    let program = problems.keep(&assets, required(basis, "kubelet"));
+    let program = problems.keep(&assets, basis.required("kubelet"));
     let credential_provider = problems.keep(&assets, credential_provider(basis));
 
     Some(Kubelet {
@@ -119,7 +119,11 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
         // Pods cannot reach the loopback address that resolved puts into /etc/resolv.conf.
         config.resolv_conf.get_or_insert_with(|| "/run/systemd/resolve/resolv.conf".into());
     }
-    if basis.is_control_plane() && basis.kubernetes_version.can_limit_crash_loop_back_off() {
+    let limits_crash_loops = basis.release.limits_crash_loops();
+    if basis.is_control_plane()
+        && limits_crash_loops
+        && basis.kubernetes_version.can_limit_crash_loop_back_off()
+    {
         config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
     }
     // kubelet may not give itself the labels that kOps wants; kops-controller does.
@@ -246,6 +250,7 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, String> {
             .as_ref()
             .map(|aws| format!("aws:///{}/{}", aws.availability_zone, aws.instance_id))
             .ok_or_else(|| "aws: EC2's instance metadata could not be read on this machine".into()),
+        CloudProvider::Azure if !basis.release.azure_nodes_have_provider_ids() => Ok(String::new()),
         CloudProvider::Azure => cloud
             .azure
             .as_ref()
@@ -273,7 +278,11 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
         names.push(facts.hostname.clone());
         return names;
     };
-    let mut names = vec![basis.node_name.name.clone()];
+    let own_name = match basis.release.kubelet_serves_by_node_name() {
+        true => &basis.node_name.name,
+        false => &aws.instance_id,
+    };
+    let mut names = vec![own_name.clone()];
     if aws.instance_id != names[0] {
         names.push(aws.instance_id.clone());
     }
@@ -290,20 +299,12 @@ fn is_named_by_us(basis: &Basis<'_>) -> bool {
     basis.boot.cloud_provider == CloudProvider::Linode
 }
 
-fn required(basis: &Basis<'_>, name: &str) -> Result<Asset, String> {
-    basis
-        .assets
-        .named(name)
-        .cloned()
-        .ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list anew"))
-}
-
 fn credential_provider(basis: &Basis<'_>) -> Result<Option<Asset>, String> {
     match basis.boot.cloud_provider {
         CloudProvider::Aws => {
-            required(basis, &format!("ecr-credential-provider-linux-{}", basis.facts.arch)).map(Some)
+            basis.required(&format!("ecr-credential-provider-linux-{}", basis.facts.arch)).map(Some)
         }
-        CloudProvider::Gce => required(basis, "auth-provider-gcp").map(Some),
+        CloudProvider::Gce => basis.required(basis.release.gce_credential_provider()).map(Some),
         _ => Ok(None),
     }
 }

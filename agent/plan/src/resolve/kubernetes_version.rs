@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::kops_release::KopsRelease;
+
 /// A Kubernetes version as kOps writes it: `1.34.0`, `v1.34.0-rc.1`, or the URL of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesVersion {
@@ -15,9 +17,6 @@ pub struct KubernetesVersion {
     patch: u64,
 }
 
-/// The oldest Kubernetes minor version for which nodes are decided
-/// (`OldestSupportedKubernetesVersion` in upup/pkg/fi/cloudup/apply_cluster.go).
-const OLDEST_SUPPORTED_MINOR: u64 = 32;
 /// The newest Kubernetes minor version whose nodes are known: the newest that kOps at this commit has asset hashes for. A newer
 /// one is decided by the same rules, as upstream's nodeup does, which knows no upper bound.
 const NEWEST_KNOWN_MINOR: u64 = 36;
@@ -44,21 +43,23 @@ impl KubernetesVersion {
         parts.next().is_none().then(|| KubernetesVersion { text: text.to_owned(), major, minor, patch })
     }
 
-    /// Whether nodes of this version are decided: of all but the old ones, and of Kubernetes 1.
-    pub fn is_supported(&self) -> bool {
-        self.major == 1 && self.minor >= OLDEST_SUPPORTED_MINOR
+    /// Whether nodes of this version are decided in a store of this kOps release: Kubernetes 1, from the version on that the
+    /// release supports.
+    pub fn is_supported(&self, release: KopsRelease) -> bool {
+        self.major == 1 && self.minor >= release.oldest_kubernetes_minor()
     }
 
     /// The versions for which nodes are decided, for messages.
-    pub fn supported_range() -> String {
+    pub fn supported_range(release: KopsRelease) -> String {
         format!(
-            "1.{OLDEST_SUPPORTED_MINOR} and newer, and 1.{NEWEST_KNOWN_MINOR} is the newest that is known"
+            "1.{} and newer with kOps {release}, and 1.{NEWEST_KNOWN_MINOR} is the newest that is known",
+            release.oldest_kubernetes_minor()
         )
     }
 
     /// What there is to warn of where nodes of this version are decided as those of an older one; `None` where it is known.
     pub fn newer_than_known(&self) -> Option<String> {
-        (self.is_supported() && self.minor > NEWEST_KNOWN_MINOR).then(|| {
+        (self.major == 1 && self.minor > NEWEST_KNOWN_MINOR).then(|| {
             format!(
                 "Kubernetes {self} is newer than this kops-agent knows, so its node is decided as one of 1.{NEWEST_KNOWN_MINOR}"
             )
@@ -80,12 +81,9 @@ impl KubernetesVersion {
         (self.major, self.minor) >= (1, minor)
     }
 
-    /// The release of the CNI plugins that kOps pairs with it; none with versions that kOps no longer
-    /// supports (pkg/nodemodel/wellknownassets/cni.go).
-    pub fn cni_plugins_release(&self) -> Option<&'static str> {
-        [(36, "1.9.1"), (35, "1.8.0"), (34, "1.7.1"), (32, "1.6.2")]
-            .into_iter()
-            .find_map(|(minor, release)| self.at_least(minor).then_some(release))
+    /// The release of the CNI plugins that kOps pairs with it; none with versions that the kOps release does not support.
+    pub fn cni_plugins_release(&self, release: KopsRelease) -> Option<&'static str> {
+        (self.major == 1).then(|| release.cni_plugins(self.minor))?
     }
 
     /// The kubelet of a control plane mounts etcd's binaries as image volumes
@@ -98,6 +96,18 @@ impl KubernetesVersion {
     /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
     pub fn can_limit_crash_loop_back_off(&self) -> bool {
         self.at_least(35)
+    }
+
+    /// Its components can be given configuration of code for clouds that is part of Kubernetes
+    /// (nodeup/pkg/model/kubelet.go and kube_apiserver.go of kOps up to 1.35).
+    pub fn has_in_tree_clouds(&self) -> bool {
+        !self.at_least(33)
+    }
+
+    /// Its API server is asked only whether it is alive, and not whether it has started or is ready
+    /// (nodeup/pkg/model/kube_apiserver.go of kOps up to 1.35).
+    pub fn has_only_a_liveness_probe(&self) -> bool {
+        !self.at_least(31)
     }
 
     /// Its kubelet does not start on cgroups v1 unless its configuration says so (KEP-5573, `failCgroupV1`).
@@ -138,13 +148,15 @@ mod tests {
     fn old_versions_are_refused_and_new_ones_are_decided_with_a_warning() {
         let read = |text: &str| KubernetesVersion::parse(text).unwrap();
         for refused in ["1.31.14", "1.0.0", "2.34.0", "0.40.0"] {
-            assert!(!read(refused).is_supported() && read(refused).newer_than_known().is_none(), "{refused}");
+            assert!(!read(refused).is_supported(KopsRelease::NEWEST), "{refused}");
+            assert_eq!(read(refused).newer_than_known(), None, "{refused}");
         }
         for known in ["1.32.0", "1.36.3", "1.36.99"] {
-            assert!(read(known).is_supported() && read(known).newer_than_known().is_none(), "{known}");
+            assert!(read(known).is_supported(KopsRelease::NEWEST), "{known}");
+            assert_eq!(read(known).newer_than_known(), None, "{known}");
         }
         for newer in ["1.37.0", "v1.37.0-alpha.1", "1.99.0", "https://host/ci/v1.40.0-beta.0/"] {
-            assert!(read(newer).is_supported(), "{newer}");
+            assert!(read(newer).is_supported(KopsRelease::NEWEST), "{newer}");
             let warning = read(newer).newer_than_known().unwrap();
             assert!(warning.contains(newer) && warning.ends_with("one of 1.36"), "{warning}");
         }
@@ -156,7 +168,7 @@ mod tests {
         let gates = |version: Option<KubernetesVersion>| {
             let version = version.unwrap();
             (
-                version.cni_plugins_release(),
+                version.cni_plugins_release(KopsRelease::NEWEST),
                 version.image_volumes_are_on_by_default(),
                 version.can_limit_crash_loop_back_off(),
                 version.refuses_cgroups_v1(),

@@ -30,6 +30,7 @@ mod packages;
 mod primary_interface;
 mod problems;
 mod programs;
+mod protokube;
 mod stored_manifests;
 mod stored_pod;
 mod sysctls;
@@ -45,6 +46,7 @@ pub use assets::{Asset, Assets};
 pub use authorities::{DISCOVERY_CA, KUBERNETES_CA};
 pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use containerd::{Containerd, ContainerdRelease};
+pub(crate) use containerd_version::CONFIG_VERSION_OF_1;
 pub use containerd_version::ContainerdVersion;
 pub use discovery_service::{DiscoveryService, JsonWebKey};
 pub use distribution::{Distribution, PackageFormat, Project};
@@ -58,11 +60,13 @@ pub use kubernetes_version::KubernetesVersion;
 pub use node_name::NodeName;
 pub use problems::{Problem, Problems};
 pub use programs::Program;
+pub use protokube::Protokube;
 pub use stored_pod::StoredPod;
 
 use basis::Basis;
 use serde::Serialize;
 
+use crate::kops_release::{KopsRelease, WrittenBy};
 use crate::resource::{Image, Mount};
 use kops_agent_spec::facts::{Facts, WARMED};
 use kops_agent_spec::{
@@ -85,6 +89,8 @@ pub struct Inputs {
     pub manifests: BTreeMap<String, String>,
     /// What was observed.
     pub facts: Facts,
+    /// The text of `kops-version.txt` of the store; `None` where there is none that this node may read.
+    pub kops_version: Option<String>,
 }
 
 /// A node's configuration, validated: what every component decides from.
@@ -106,6 +112,8 @@ pub struct NodeConfig {
     /// Manifests of the store, by URL.
     #[serde(serialize_with = "crate::shown::manifests")]
     pub manifests: BTreeMap<String, String>,
+    /// The kOps release that wrote all this.
+    pub written_by: WrittenBy,
     /// The Kubernetes version of this node.
     pub kubernetes_version: KubernetesVersion,
     /// The distribution that it runs.
@@ -142,6 +150,8 @@ pub struct NodeConfig {
     pub api_server: Option<KubeApiServer>,
     /// The pod that applies addons, on control-plane machines.
     pub kops_channels: Option<StoredPod>,
+    /// protokube, where it runs.
+    pub protokube: Option<Protokube>,
     /// The discovery service that control-plane machines register with, if the cluster has one.
     pub discovery_service: Option<DiscoveryService>,
 }
@@ -151,12 +161,20 @@ pub struct NodeConfig {
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
-    let Inputs { boot, config, keysets, secret_names, manifests, facts } = inputs;
+    let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version } = inputs;
     let mut problems = Problems::default();
 
+    // Every other rule depends on the release.
+    let Some(written_by) =
+        problems.keep("kops-version.txt", WrittenBy::find(kops_version.as_deref(), &config))
+    else {
+        return Err(problems);
+    };
+    let release = written_by.release;
+
     let kubernetes_version =
-        problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version));
-    let distribution = problems.keep("os-release", supported_distribution(&facts));
+        problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version, release));
+    let distribution = problems.keep("os-release", supported_distribution(&facts, release));
     let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
     let node_name =
         problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
@@ -181,6 +199,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                 secret_names: &secret_names,
                 manifests: &manifests,
                 facts: &facts,
+                release,
                 kubernetes_version: &kubernetes_version,
                 distribution,
                 assets: &assets,
@@ -192,6 +211,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let kubectl = kubectl::resolve(&basis, &mut problems);
             let api_server = kube_apiserver::resolve(&basis, &mut problems);
             let kops_channels = stored_manifests::kops_channels(&basis, &mut problems);
+            let protokube = protokube::resolve(&basis, &mut problems);
             let discovery_service = discovery_service::resolve(&basis, &mut problems);
             check_control_plane(&basis, &mut problems);
             stored_manifests::check_etcd_manifests(&basis, &mut problems);
@@ -200,8 +220,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
-            let primary_interface =
-                primary_interface::resolve(&config.networking, distribution, &facts, &mut problems);
+            let primary_interface = primary_interface::resolve(&basis, &mut problems);
 
             match (kubelet, container_runtime) {
                 (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
@@ -211,6 +230,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     keysets,
                     secret_names,
                     manifests,
+                    written_by,
                     kubernetes_version,
                     distribution,
                     assets,
@@ -229,6 +249,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     primary_interface,
                     api_server,
                     kops_channels,
+                    protokube,
                     discovery_service,
                 }),
                 _ => Err(problems),
@@ -238,24 +259,24 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     }
 }
 
-fn supported_kubernetes_version(text: &str) -> Result<KubernetesVersion, String> {
-    let range = KubernetesVersion::supported_range();
+fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<KubernetesVersion, String> {
+    let range = KubernetesVersion::supported_range(release);
     let version = KubernetesVersion::parse(text)
         .ok_or_else(|| format!("{text:?} is no Kubernetes version; supported are {range}"))?;
-    if version.is_supported() {
+    if version.is_supported(release) {
         Ok(version)
     } else {
         Err(format!("Kubernetes {text} is not supported; supported are {range}"))
     }
 }
 
-fn supported_distribution(facts: &Facts) -> Result<&'static Distribution, String> {
-    Distribution::find(&facts.distro).ok_or_else(|| {
+fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, String> {
+    Distribution::find(&facts.distro, release).ok_or_else(|| {
         format!(
-            "distribution {} {} is not supported; supported are {}",
+            "distribution {} {} is not supported with kOps {release}; supported are {}",
             facts.distro.id,
             facts.distro.version_id,
-            Distribution::supported_names()
+            Distribution::supported_names(release)
         )
     })
 }
@@ -270,6 +291,11 @@ fn check_control_plane(basis: &Basis<'_>, problems: &mut Problems) {
 }
 
 impl NodeConfig {
+    /// The kOps release whose rules decide this node.
+    pub fn release(&self) -> KopsRelease {
+        self.written_by.release
+    }
+
     /// The cluster's name.
     pub fn cluster_name(&self) -> &str {
         &self.config.cluster_name
@@ -293,6 +319,16 @@ impl NodeConfig {
     /// Configuration of the rest of the control plane; `None` where it does not run.
     pub fn control_plane(&self) -> Option<&ControlPlaneConfig> {
         self.config.control_plane_config.as_ref().filter(|_| self.is_control_plane())
+    }
+
+    /// Whether protokube spreads the cluster's names by gossip.
+    pub fn uses_gossip(&self) -> bool {
+        self.config.uses_legacy_gossip == Some(true)
+    }
+
+    /// Whether kubelet and the API server are given configuration of code for clouds that is part of Kubernetes.
+    pub fn uses_in_tree_cloud_config(&self) -> bool {
+        self.release().has_in_tree_cloud_config() && self.kubernetes_version.has_in_tree_clouds()
     }
 
     /// The domain of names inside the cluster; empty on machines without an API server.

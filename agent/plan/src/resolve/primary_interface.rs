@@ -5,7 +5,8 @@
 use kops_agent_spec::NetworkingSpec;
 use kops_agent_spec::facts::Facts;
 
-use super::{Distribution, Problems};
+use super::Problems;
+use super::basis::Basis;
 
 /// Whether pods get addresses of the instance's further interfaces (ENIs).
 pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
@@ -13,14 +14,12 @@ pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
 }
 
 /// The name of the primary interface, where it has to be told apart from others; `None` elsewhere.
-pub(super) fn resolve(
-    networking: &NetworkingSpec,
-    distribution: &Distribution,
-    facts: &Facts,
-    problems: &mut Problems,
-) -> Option<String> {
-    if pods_use_enis(networking) && distribution.networkd_configures_new_interfaces {
-        problems.keep("interfaces", interface_with_primary_mac(facts))
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<String> {
+    if pods_use_enis(&basis.config.networking)
+        && basis.distribution.networkd_configures_new_interfaces
+        && basis.release.knows_the_primary_interface()
+    {
+        problems.keep("interfaces", interface_with_primary_mac(basis.facts))
     } else {
         None
     }

@@ -15,9 +15,9 @@ pub(super) fn check_etcd_manifests(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// The pod that applies addons; `None` on machines that do not run it.
+/// The pod that applies addons; `None` on machines that do not run it, and where protokube does.
 pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
-    if !basis.is_control_plane() {
+    if !basis.is_control_plane() || basis.release.protokube_applies_addons() {
         return None;
     }
     let url = &basis.config.channels_manifest;

@@ -117,6 +117,7 @@ fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
         secret_names: BTreeSet::new(),
         manifests: BTreeMap::new(),
         facts: Facts { hostname: "node-1".into(), ..Facts::default() },
+        kops_version: None,
     };
     inputs.facts.distro.id = "debian".into();
     inputs.facts.distro.version_id = "12".into();

@@ -93,6 +93,7 @@ mod tests {
             secret_names: BTreeSet::new(),
             manifests: BTreeMap::new(),
             facts,
+            kops_version: None,
         }
     }
 

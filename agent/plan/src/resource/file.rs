@@ -75,6 +75,14 @@ pub enum SecretPiece {
     /// What kOps put into the agent's environment under the first of these names that is set and not
     /// empty; nothing where none is.
     Environment(Vec<String>),
+    /// A line `NAME=value` of what kOps put into the agent's environment, empty or not; nothing where the variable `given` has no
+    /// value there.
+    EnvironmentLine {
+        /// The variable.
+        name: String,
+        /// The variable that decides whether there is a line.
+        given: String,
+    },
     /// The PEM private key of one item of a keyset in the state store.
     KeysetPrivateKey {
         /// The keyset's name, as in `pki/private/<keyset>/keyset.yaml`.

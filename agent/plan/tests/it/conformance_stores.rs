@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, Secret};
 use serde_json::Value;
 
-use crate::corpus::corpus;
+use crate::corpus::corpora;
 
 fn files_below(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -31,8 +31,14 @@ fn named<'a>(name: &'a str) -> impl Fn(&Path) -> bool + 'a {
     move |path| path.file_name().is_some_and(|file| file == name)
 }
 
-/// Applies `check` to every such file and fails with all that went wrong.
-fn for_all(files: &[PathBuf], check: impl Fn(&[u8], &str) -> Result<(), String>) {
+/// Applies `check` to every such file below a folder of each corpus and fails with all that went wrong.
+fn for_all(folder: &str, wanted: &dyn Fn(&Path) -> bool, check: impl Fn(&[u8], &str) -> Result<(), String>) {
+    let corpora = corpora();
+    if corpora.is_empty() {
+        return;
+    }
+    let files: Vec<PathBuf> =
+        corpora.iter().flat_map(|corpus| files_below(&corpus.join(folder), wanted)).collect();
     assert!(!files.is_empty(), "the corpus has no such file");
     let problems: Vec<String> = files
         .iter()
@@ -47,8 +53,7 @@ fn yaml(text: &[u8]) -> Value {
 
 #[test]
 fn every_nodeup_config_is_written_back_as_it_was() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("stores"), &named("nodeupconfig.yaml")), |text, url| {
+    for_all("stores", &named("nodeupconfig.yaml"), |text, url| {
         let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
         if written == yaml(text) { Ok(()) } else { Err(format!("{url} changed")) }
@@ -57,8 +62,7 @@ fn every_nodeup_config_is_written_back_as_it_was() {
 
 #[test]
 fn every_boot_config_is_written_back_as_it_was() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("cases"), &named("kube_env.yaml")), |text, url| {
+    for_all("cases", &named("kube_env.yaml"), |text, url| {
         let config = BootConfig::parse(text, url).map_err(|error| error.to_string())?;
         let written = serde_json::to_value(&config).unwrap();
         if written == yaml(text) { Ok(()) } else { Err(format!("{url} changed")) }
@@ -71,9 +75,8 @@ fn below_folder(name: &str) -> impl Fn(&Path) -> bool {
 
 #[test]
 fn every_cluster_is_read_with_its_cloud() {
-    let Some(corpus) = corpus() else { return };
     let wanted = |path: &Path| named("config")(path) || named("cluster-completed.spec")(path);
-    for_all(&files_below(&corpus.join("stores"), &wanted), |text, url| {
+    for_all("stores", &wanted, |text, url| {
         let cluster = Cluster::parse(text, url).map_err(|error| error.to_string())?;
         match cluster.cloud_provider() {
             Some(_) if !cluster.metadata.name.is_empty() => Ok(()),
@@ -84,16 +87,14 @@ fn every_cluster_is_read_with_its_cloud() {
 
 #[test]
 fn every_instance_group_is_read() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("stores"), &below_folder("instancegroup")), |text, url| {
+    for_all("stores", &below_folder("instancegroup"), |text, url| {
         InstanceGroup::parse(text, url).map(drop).map_err(|error| error.to_string())
     });
 }
 
 #[test]
 fn every_keyset_has_a_primary_key_and_a_certificate_to_trust() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("stores"), &named("keyset.yaml")), |text, url| {
+    for_all("stores", &named("keyset.yaml"), |text, url| {
         let keyset = Keyset::parse(text, url).map_err(|error| error.to_string())?;
         let primary = keyset.primary().ok_or(format!("{url} has no primary"))?;
         let whole = primary.id == keyset.primary_id()
@@ -108,8 +109,7 @@ fn every_keyset_has_a_primary_key_and_a_certificate_to_trust() {
 
 #[test]
 fn every_secret_is_read() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("stores"), &below_folder("secrets")), |text, url| {
+    for_all("stores", &below_folder("secrets"), |text, url| {
         Secret::parse(text, url).map(drop).map_err(|error| error.to_string())
     });
 }
@@ -118,8 +118,7 @@ fn every_secret_is_read() {
 /// keys of the store's key sets, as we write them.
 #[test]
 fn trusted_certificates_are_those_of_the_nodeup_configs() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("stores"), &named("nodeupconfig.yaml")), |text, url| {
+    for_all("stores", &named("nodeupconfig.yaml"), |text, url| {
         let config = NodeupConfig::parse(text, url).map_err(|error| error.to_string())?;
         let store = Path::new(url).ancestors().nth(4).unwrap();
         let keyset = |id: &str| {
@@ -150,8 +149,7 @@ fn trusted_certificates_are_those_of_the_nodeup_configs() {
 
 #[test]
 fn boot_configs_pin_the_hash_of_their_nodeup_config() {
-    let Some(corpus) = corpus() else { return };
-    for_all(&files_below(&corpus.join("cases"), &named("kube_env.yaml")), |text, url| {
+    for_all("cases", &named("kube_env.yaml"), |text, url| {
         let boot = BootConfig::parse(text, url).map_err(|error| error.to_string())?;
         let wanted = format!(
             "{}/igconfig/{}/{}/nodeupconfig.yaml",
@@ -160,6 +158,7 @@ fn boot_configs_pin_the_hash_of_their_nodeup_config() {
             boot.instance_group_name
         );
         let fixture = Path::new(url).parent().unwrap().file_name().unwrap().to_str().unwrap();
+        let corpus = Path::new(url).ancestors().nth(3).unwrap();
         let store = corpus.join("stores").join(fixture.split("--").next().unwrap());
         let files = files_below(&store, &|path| path.ends_with(&wanted));
         let [file] = files.as_slice() else { return Err(format!("{url}: no {wanted}")) };
@@ -170,15 +169,13 @@ fn boot_configs_pin_the_hash_of_their_nodeup_config() {
 
 #[test]
 fn no_field_that_kops_wrote_is_ignored() {
-    let Some(corpus) = corpus() else { return };
     let none_ignored = |ignored: Vec<String>, url: &str| {
         if ignored.is_empty() { Ok(()) } else { Err(format!("{url}: {}", ignored.join(", "))) }
     };
-    let stores = corpus.join("stores");
-    for_all(&files_below(&stores, &named("cluster-completed.spec")), |text, url| {
+    for_all("stores", &named("cluster-completed.spec"), |text, url| {
         none_ignored(Cluster::ignored_fields(text, url).map_err(|error| error.to_string())?, url)
     });
-    for_all(&files_below(&stores, &below_folder("instancegroup")), |text, url| {
+    for_all("stores", &below_folder("instancegroup"), |text, url| {
         none_ignored(InstanceGroup::ignored_fields(text, url).map_err(|error| error.to_string())?, url)
     });
 }

@@ -18,6 +18,15 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
+/// The corpus and those of kOps' releases, beside it.
+pub(crate) fn corpora() -> Vec<PathBuf> {
+    let Some(corpus) = corpus() else { return Vec::new() };
+    let of_releases = entries(&corpus.with_file_name("conformance-releases"));
+    std::iter::once(corpus)
+        .chain(of_releases.into_iter().filter(|folder| folder.join("stores").is_dir()))
+        .collect()
+}
+
 /// What is in a folder, in the order of names; nothing where it is not there.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };

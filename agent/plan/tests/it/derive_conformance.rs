@@ -9,10 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
 
-use crate::corpus::{corpus, entries};
+use crate::corpus::{corpora, entries};
 
 fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
@@ -48,6 +49,14 @@ impl Store {
         self.groups.values().map(|group| group.spec.role).collect()
     }
 
+    /// The addresses of the API's load balancer, which only the cloud tells: as kOps was told them.
+    fn api_server_addresses(&self) -> Vec<String> {
+        let files = entries(&self.folder.join("igconfig")).into_iter().flat_map(|role| entries(&role));
+        let configs = files.filter_map(|folder| fs::read(folder.join("nodeupconfig.yaml")).ok());
+        let addresses = configs.map(|text| NodeupConfig::parse(&text, "").unwrap().apiserver_additional_ips);
+        addresses.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default()
+    }
+
     fn text(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.folder.join(file)).ok()
     }
@@ -59,7 +68,16 @@ impl Store {
     }
 
     /// Derives for one group and hands the inputs on, for the boot config.
-    fn with_inputs<T>(&self, group: &str, hashes: &KnownHashes, then: impl FnOnce(&Inputs<'_>) -> T) -> T {
+    fn with_inputs<T>(
+        &self,
+        group: &str,
+        written: &NodeupConfig,
+        hashes: &KnownHashes,
+        then: impl FnOnce(&Inputs<'_>) -> T,
+    ) -> T {
+        let version_file = self.text("kops-version.txt");
+        let written_by = WrittenBy::find(version_file.as_deref(), written).unwrap();
+        let addresses = self.api_server_addresses();
         let instance_group = &self.groups[group];
         let needed = derive::needed_files(&self.cluster, instance_group);
         let keysets = needed.keysets.iter().filter_map(|id| Some((id.clone(), self.keyset(id)?))).collect();
@@ -80,6 +98,8 @@ impl Store {
             cluster: &self.cluster,
             user_cluster: needed.optional.contains("config").then_some(&self.user_cluster),
             instance_group,
+            release: written_by.release,
+            kops_version: written_by.version.as_deref(),
             roles: &self.roles(),
             keysets: &keysets,
             secrets: &secrets,
@@ -90,23 +110,31 @@ impl Store {
             machine_type: None,
             machine_type_has_gpu: None,
             worker_kubernetes_version: None,
-            api_server_addresses: &[],
+            api_server_addresses: &addresses,
             etcd_addresses: &[],
         })
     }
 }
 
-/// The clusters of a fixture's store: `stores/<fixture>/<bucket>/<cluster>`.
-fn clusters(fixture: &Path) -> Vec<PathBuf> {
-    let folders = entries(fixture).iter().flat_map(|bucket| entries(bucket)).collect::<Vec<_>>();
-    folders.into_iter().filter(|folder| folder.join("cluster-completed.spec").is_file()).collect()
+/// The clusters of a fixture's store: `stores/<fixture>/<bucket>/<cluster>`, and on Azure a container between them.
+fn clusters(folder: &Path) -> Vec<PathBuf> {
+    match folder.join("cluster-completed.spec").is_file() {
+        true => vec![folder.to_owned()],
+        false => {
+            entries(folder).iter().filter(|path| path.is_dir()).flat_map(|path| clusters(path)).collect()
+        }
+    }
 }
 
 #[test]
 fn every_derived_config_has_the_bytes_that_kops_wrote() {
-    let Some(corpus) = corpus() else { return };
+    let corpora = corpora();
+    if corpora.is_empty() {
+        return;
+    }
     let (mut compared, mut problems) = (0, Vec::new());
-    for folder in entries(&corpus.join("stores")).iter().flat_map(|fixture| clusters(fixture)) {
+    let fixtures = corpora.iter().flat_map(|corpus| entries(&corpus.join("stores")));
+    for folder in fixtures.flat_map(|fixture| clusters(&fixture)) {
         let store = Store::read(&folder);
         for file in entries(&folder.join("igconfig")).iter().flat_map(|role| entries(role)) {
             let path = file.join("nodeupconfig.yaml");
@@ -114,7 +142,7 @@ fn every_derived_config_has_the_bytes_that_kops_wrote() {
             compared += 1;
             let theirs = NodeupConfig::parse(written.as_bytes(), &path.display().to_string()).unwrap();
             let hashes = KnownHashes::of_config(&theirs);
-            match store.with_inputs(name(&file), &hashes, derive::nodeup_config) {
+            match store.with_inputs(name(&file), &theirs, &hashes, derive::nodeup_config) {
                 Ok(ours) if go_yaml::to_string(&ours) == written => {}
                 Ok(ours) => problems.push(format!(
                     "{}:\n{}{}",
@@ -141,20 +169,30 @@ fn first_different_line(ours: &str, theirs: &str) -> String {
 
 #[test]
 fn every_derived_boot_config_is_that_of_the_user_data() {
-    let Some(corpus) = corpus() else { return };
+    let corpora = corpora();
+    if corpora.is_empty() {
+        return;
+    }
     let (mut compared, mut problems) = (0, Vec::new());
-    for case in entries(&corpus.join("cases")) {
+    for (corpus, case) in corpora
+        .iter()
+        .flat_map(|corpus| entries(&corpus.join("cases")).into_iter().map(move |case| (corpus, case)))
+    {
         let Ok(text) = fs::read(case.join("kube_env.yaml")) else { continue };
         compared += 1;
         let theirs = BootConfig::parse(&text, name(&case)).unwrap();
         let fixture = corpus.join("stores").join(name(&case).split("--").next().unwrap());
         let folder =
             clusters(&fixture).into_iter().find(|folder| name(folder) == theirs.cluster_name).unwrap();
-        let boot = Store::read(&folder).with_inputs(
-            &theirs.instance_group_name,
-            &KnownHashes::default(),
-            |inputs| derive::boot_config(inputs, &theirs.nodeup_config_hash),
-        );
+        let store = Store::read(&folder);
+        let role = theirs.instance_group_role.folder();
+        let file =
+            folder.join("igconfig").join(role).join(&theirs.instance_group_name).join("nodeupconfig.yaml");
+        let written = NodeupConfig::parse(&fs::read(&file).unwrap(), "").unwrap();
+        let boot =
+            store.with_inputs(&theirs.instance_group_name, &written, &KnownHashes::default(), |inputs| {
+                derive::boot_config(inputs, &theirs.nodeup_config_hash)
+            });
         if boot.as_ref() != Ok(&theirs) {
             problems.push(format!("{}: {boot:?}", name(&case)));
         }

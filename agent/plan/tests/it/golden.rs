@@ -252,6 +252,9 @@ fn describe_piece(piece: &SecretPiece) -> String {
         SecretPiece::Text(text) => text.clone(),
         SecretPiece::Secret(name) => format!("<secret {name}>"),
         SecretPiece::Environment(names) => format!("<environment {}>", names.join(" or ")),
+        SecretPiece::EnvironmentLine { name, given } => {
+            format!("<{name} of the environment, if {given} is set>")
+        }
         SecretPiece::KeysetPrivateKey { keyset, id } => format!("<private key {id} of {keyset}>"),
     }
 }

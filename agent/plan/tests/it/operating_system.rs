@@ -102,6 +102,7 @@ impl Node {
             secret_names: BTreeSet::new(),
             manifests: BTreeMap::new(),
             facts: parse_yaml::<Facts>(&serde_json::to_vec(&self.facts).unwrap(), "facts").unwrap(),
+            kops_version: None,
         }
     }
 

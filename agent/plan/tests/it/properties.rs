@@ -112,6 +112,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
         secret_names: BTreeSet::new(),
         manifests: BTreeMap::new(),
         facts: parse_yaml::<Facts>(FACTS.as_bytes(), "facts.yaml").unwrap(),
+        kops_version: None,
     };
     Some(match resolve(inputs) {
         Ok(node) => desired(&node).map_err(|conflicts| format!("{conflicts:?}")),

@@ -11,6 +11,7 @@ use serde_with::apply;
 use crate::api::APISpec;
 use crate::authentication::AuthenticationSpec;
 use crate::cluster::cluster_spec::ConfigStoreSpec;
+use crate::cluster::dns::GossipConfig;
 use crate::cluster::iam::DiscoveryServiceOptions;
 use crate::containerd::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
 use crate::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
@@ -38,6 +39,9 @@ pub struct NodeupConfig {
     pub images: BTreeMap<String, Vec<Image>>,
     /// The cluster's name.
     pub cluster_name: String,
+    /// URLs of the channels whose add-ons protokube applies (kOps up to 1.35).
+    #[serde(rename = "channels")]
+    pub channels: Vec<String>,
     /// More addresses in the API server's certificate.
     #[serde(rename = "ApiserverAdditionalIPs")]
     pub apiserver_additional_ips: Vec<String>,
@@ -115,6 +119,8 @@ pub struct NodeupConfig {
     pub api_server_config: Option<APIServerConfig>,
     /// The rest of the control plane, where it runs.
     pub control_plane_config: Option<ControlPlaneConfig>,
+    /// Gossip in place of DNS (kOps up to 1.36).
+    pub gossip_config: Option<GossipConfig>,
     /// The DNS zone of the cluster's names.
     #[serde(rename = "DNSZone")]
     pub dns_zone: String,
@@ -144,6 +150,18 @@ pub struct NodeupConfig {
     pub warm_pool_images: Vec<String>,
     /// The administrator's name (Azure).
     pub azure_admin_user: String,
+    /// The location of the cluster's resource group (Azure, kOps up to 1.35).
+    pub azure_location: String,
+    /// The subscription that the cluster is in (Azure, kOps up to 1.35).
+    #[serde(rename = "AzureSubscriptionID")]
+    pub azure_subscription_id: String,
+    /// The tenant that the cluster is in (Azure, kOps up to 1.35).
+    #[serde(rename = "AzureTenantID")]
+    pub azure_tenant_id: String,
+    /// The cluster's resource group (Azure, kOps up to 1.35).
+    pub azure_resource_group: String,
+    /// The cluster's route table (Azure, kOps up to 1.35).
+    pub azure_route_table_name: String,
     /// Whether the cluster spans zones (GCE).
     #[serde(rename = "multizone")]
     pub multizone: Option<bool>,
@@ -155,6 +173,9 @@ pub struct NodeupConfig {
     pub node_instance_prefix: Option<String>,
     /// OpenStack.
     pub openstack: Option<OpenstackSpec>,
+    /// Whether names are spread by gossip; kOps up to 1.36 always writes it, and later releases never do.
+    #[serde(rename = "usesLegacyGossip")]
+    pub uses_legacy_gossip: Option<bool>,
     /// Whether the cluster has no DNS, and nodes find the API by address.
     #[serde(rename = "usesNoneDNS")]
     #[serde_with(skip_apply)]

@@ -1,16 +1,32 @@
-//! containerd's configuration file, in the form of containerd 2: its image service and its runtime are
-//! two plugins.
+//! containerd's configuration file. In the form of containerd 1 Kubernetes' plugin is one; in that of containerd 2 it is two, for
+//! images and for the runtime.
 
 use toml::{Table, Value};
 
 use crate::desired::paths;
-use crate::resolve::NodeConfig;
+use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
 use kops_agent_spec::NRIConfig;
 
-/// The plugin that pulls images.
-const IMAGES: [&str; 2] = ["plugins", "io.containerd.cri.v1.images"];
-/// The plugin that runs containers.
-const RUNTIME: [&str; 2] = ["plugins", "io.containerd.cri.v1.runtime"];
+/// The plugins of one form of the file.
+struct Form {
+    /// Pulls images.
+    images: [&'static str; 2],
+    /// Runs containers.
+    runtime: [&'static str; 2],
+    /// Where the image is named that holds a pod's namespaces, below the plugin for images.
+    sandbox_image: &'static [&'static str],
+}
+
+const OF_1: Form = Form {
+    images: ["plugins", "io.containerd.grpc.v1.cri"],
+    runtime: ["plugins", "io.containerd.grpc.v1.cri"],
+    sandbox_image: &["sandbox_image"],
+};
+const OF_2: Form = Form {
+    images: ["plugins", "io.containerd.cri.v1.images"],
+    runtime: ["plugins", "io.containerd.cri.v1.runtime"],
+    sandbox_image: &["pinned_images", "sandbox"],
+};
 /// The plugin for plugins of Node Resource Interface.
 const NRI: [&str; 2] = ["plugins", "io.containerd.nri.v1.nri"];
 
@@ -25,37 +41,56 @@ pub(super) fn text(node: &NodeConfig) -> String {
 fn configuration(node: &NodeConfig) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
+    let form = if runtime.config_version == CONFIG_VERSION_OF_1 { OF_1 } else { OF_2 };
     let mut file = Table::new();
     set(&mut file, &["version"], runtime.config_version);
     if let Some(nri) = &config.nri {
         set_nri(&mut file, nri);
     }
     if config.selinux_enabled {
-        set_in(&mut file, RUNTIME, &["enable_selinux"], true);
+        set_in(&mut file, form.runtime, &["enable_selinux"], true);
     }
-    if let Some(image) = &config.sandbox_image {
-        set_in(&mut file, IMAGES, &["pinned_images", "sandbox"], image.clone());
+    if let Some(image) = pause_image(node) {
+        set_in(&mut file, form.images, form.sandbox_image, image);
     }
-    if !config.registry_mirrors.is_empty() {
-        set_in(&mut file, IMAGES, &["registry", "config_path"], paths::CONTAINERD_REGISTRIES);
-    }
-    set_in(&mut file, RUNTIME, &["containerd", "default_runtime_name"], "runc");
-    set_runtime(&mut file, "runc", "io.containerd.runc.v2");
-    set_runtime_option(&mut file, "runc", "SystemdCgroup", true);
+    set_mirrors(&mut file, &form, node);
+    set_in(&mut file, form.runtime, &["containerd", "default_runtime_name"], "runc");
+    set_runtime(&mut file, &form, "runc", "io.containerd.runc.v2");
+    set_runtime_option(&mut file, &form, "runc", "SystemdCgroup", true);
     if node.config.uses_kubenet {
-        set_in(&mut file, RUNTIME, &["cni", "conf_template"], paths::CONTAINERD_CNI_TEMPLATE);
+        set_in(&mut file, form.runtime, &["cni", "conf_template"], paths::CONTAINERD_CNI_TEMPLATE);
     }
     if runtime.nvidia_driver_package.is_some() {
-        set_nvidia_runtime(&mut file);
+        set_nvidia_runtime(&mut file, &form);
     }
     if runtime.gvisor_platform.is_some() {
-        set_runtime(&mut file, "runsc", "io.containerd.runsc.v1");
+        set_runtime(&mut file, &form, "runsc", "io.containerd.runsc.v1");
     }
     for (path, value) in &runtime.config_additions {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         set(&mut file, &path, value.clone());
     }
     file
+}
+
+fn pause_image(node: &NodeConfig) -> Option<String> {
+    if node.release().pause_image_is_kubelets() {
+        return Some(node.kubelet.config.pod_infra_container_image.clone()).filter(|image| !image.is_empty());
+    }
+    node.containerd().sandbox_image.clone()
+}
+
+/// The mirrors of each registry: in a folder of files beside this one, or here.
+fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
+    let mirrors = &node.containerd().registry_mirrors;
+    if node.release().containerd_configuration_is_of_1() {
+        for (registry, endpoints) in mirrors {
+            let endpoints: Vec<Value> = endpoints.iter().cloned().map(Value::String).collect();
+            set_in(file, form.images, &["registry", "mirrors", registry, "endpoint"], endpoints);
+        }
+    } else if !mirrors.is_empty() {
+        set_in(file, form.images, &["registry", "config_path"], paths::CONTAINERD_REGISTRIES);
+    }
 }
 
 /// Naming NRI at all enables it, unless it says otherwise.
@@ -72,22 +107,22 @@ fn set_nri(file: &mut Table, nri: &NRIConfig) {
     }
 }
 
-fn set_nvidia_runtime(file: &mut Table) {
-    set_runtime(file, "nvidia", "io.containerd.runc.v2");
-    set_runtime_option(file, "nvidia", "SystemdCgroup", true);
-    set_runtime_option(file, "nvidia", "BinaryName", "/usr/bin/nvidia-container-runtime");
+fn set_nvidia_runtime(file: &mut Table, form: &Form) {
+    set_runtime(file, form, "nvidia", "io.containerd.runc.v2");
+    set_runtime_option(file, form, "nvidia", "SystemdCgroup", true);
+    set_runtime_option(file, form, "nvidia", "BinaryName", "/usr/bin/nvidia-container-runtime");
     let runtime = ["containerd", "runtimes", "nvidia"];
-    set_in(file, RUNTIME, &[&runtime[..], &["privileged_without_host_devices"]].concat(), false);
-    set_in(file, RUNTIME, &[&runtime[..], &["runtime_engine"]].concat(), "");
-    set_in(file, RUNTIME, &[&runtime[..], &["runtime_root"]].concat(), "");
+    set_in(file, form.runtime, &[&runtime[..], &["privileged_without_host_devices"]].concat(), false);
+    set_in(file, form.runtime, &[&runtime[..], &["runtime_engine"]].concat(), "");
+    set_in(file, form.runtime, &[&runtime[..], &["runtime_root"]].concat(), "");
 }
 
-fn set_runtime(file: &mut Table, name: &str, runtime_type: &str) {
-    set_in(file, RUNTIME, &["containerd", "runtimes", name, "runtime_type"], runtime_type);
+fn set_runtime(file: &mut Table, form: &Form, name: &str, runtime_type: &str) {
+    set_in(file, form.runtime, &["containerd", "runtimes", name, "runtime_type"], runtime_type);
 }
 
-fn set_runtime_option(file: &mut Table, runtime: &str, option: &str, value: impl Into<Value>) {
-    set_in(file, RUNTIME, &["containerd", "runtimes", runtime, "options", option], value);
+fn set_runtime_option(file: &mut Table, form: &Form, runtime: &str, option: &str, value: impl Into<Value>) {
+    set_in(file, form.runtime, &["containerd", "runtimes", runtime, "options", option], value);
 }
 
 fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<Value>) {

@@ -29,9 +29,10 @@ fn cni_template(node: &NodeConfig) -> String {
         routes.push(serde_json::json!({ "dst": "::/0" }));
     }
     let routes = serde_json::Value::from(routes);
+    let cni_version = node.release().kubenet_cni_version();
     format!(
         r#"{{
-    "cniVersion": "1.0.0",
+    "cniVersion": "{cni_version}",
     "name": "k8s-pod-network",
     "plugins": [
         {{

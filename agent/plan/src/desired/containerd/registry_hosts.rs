@@ -5,10 +5,10 @@ use crate::desired::paths;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 
-/// Adds the files, unless the user's own configuration file decides everything.
+/// Adds the files, unless the user's own configuration file decides everything, or the mirrors stand in the configuration file.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let config = node.containerd();
-    if config.config_override.is_some() {
+    if config.config_override.is_some() || node.release().containerd_configuration_is_of_1() {
         return;
     }
     for (registry, mirrors) in &config.registry_mirrors {

@@ -28,6 +28,9 @@ pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String
     add_load_flags(&mut flags, config);
     flags.set("allow-privileged", &config.allow_privileged);
     flags.set("apiserver-count", &config.api_server_count);
+    if node.uses_in_tree_cloud_config() {
+        flags.set("cloud-config", paths::IN_TREE_CLOUD_CONFIG);
+    }
     flags.set("cloud-provider", &config.cloud_provider);
     flags.set("event-ttl", &config.event_ttl);
     flags.set("feature-gates", &config.feature_gates);

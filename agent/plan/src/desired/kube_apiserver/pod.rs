@@ -44,7 +44,7 @@ pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer, published: Publ
         resources: resources(config),
         ..Container::default()
     };
-    add_probes(api_server, &mut container);
+    add_probes(node, api_server, &mut container);
     add_mounts(node, api_server, &mut pod, &mut container);
     pod.spec.containers.push(container);
     if let Some(sidecar) = &api_server.healthcheck {
@@ -109,9 +109,19 @@ fn resources(config: &KubeAPIServerConfig) -> Resources {
     )
 }
 
-fn add_probes(api_server: &KubeApiServer, container: &mut Container) {
+fn add_probes(node: &NodeConfig, api_server: &KubeApiServer, container: &mut Container) {
     let (port, scheme) = probed_port(api_server);
     let get = |path: &'static str| Some(HttpGet { host: "127.0.0.1", path, port, scheme });
+    if node.kubernetes_version.has_only_a_liveness_probe() {
+        container.liveness_probe = Some(Probe {
+            http_get: get("/healthz"),
+            initial_delay_seconds: 45,
+            timeout_seconds: 15,
+            failure_threshold: 0,
+            period_seconds: 0,
+        });
+        return;
+    }
     container.startup_probe = Some(Probe {
         http_get: get("/livez"),
         initial_delay_seconds: 10,
@@ -150,6 +160,9 @@ fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
 fn add_mounts(node: &NodeConfig, api_server: &KubeApiServer, pod: &mut Pod, container: &mut Container) {
     pod.mount(container, "logfile", &paths::log(NAME), Access::ReadWrite);
     pod.mount_ssl_directories(node, container);
+    if node.release().has_in_tree_cloud_config() {
+        pod.mount(container, "cloudconfig", paths::IN_TREE_CLOUD_CONFIG, Access::ReadOnly);
+    }
     pod.mount(container, "kubernetesca", &paths::kubernetes_ca(node.distribution), Access::ReadOnly);
     pod.mount(container, "srvkapi", &directory(node), Access::ReadOnly);
     pod.mount(container, "srvsshproxy", node.distribution.srv_sshproxy, Access::ReadOnly);

@@ -126,14 +126,14 @@ struct Authorization {
 #[skip_serializing_none]
 #[derive(Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CrashLoopBackOff {
-    max_container_restart_period: Option<Duration>,
+pub(super) struct CrashLoopBackOff {
+    pub(super) max_container_restart_period: Option<Duration>,
 }
 
 #[derive(Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MemorySwap {
-    swap_behavior: String,
+pub(super) struct MemorySwap {
+    pub(super) swap_behavior: String,
 }
 
 #[derive(PartialEq, Serialize)]
@@ -154,7 +154,7 @@ impl From<&Taint> for WrittenTaint {
 /// Every field but the format is always written; zero stands for kubelet's own default.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Logging {
+pub(super) struct Logging {
     flush_frequency: i32,
     #[serde(skip_serializing_if = "String::is_empty")]
     format: String,
@@ -261,6 +261,6 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
 }
 
 /// The API takes no time at all for unset.
-fn some_time(duration: Option<Duration>) -> Option<Duration> {
+pub(super) fn some_time(duration: Option<Duration>) -> Option<Duration> {
     duration.filter(|duration| !duration.is_zero())
 }

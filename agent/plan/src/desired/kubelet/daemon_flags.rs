@@ -5,8 +5,18 @@ use crate::desired::flags::Flags;
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 
-/// The flags, sorted.
-pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
+/// The flags of kOps since 1.36.
+pub(super) fn flags(node: &NodeConfig) -> Flags {
+    let config = &node.kubelet.config;
+    let mut flags = of_every_release(node);
+    flags.set("image-minimum-gc-age", &config.image_minimum_gc_age);
+    flags.set("kube-api-qps", &config.kube_api_qps);
+    flags.set("runtime-request-timeout", &config.runtime_request_timeout);
+    flags
+}
+
+/// The flags that have always been flags.
+pub(super) fn of_every_release(node: &NodeConfig) -> Flags {
     let config = &node.kubelet.config;
     let mut flags = Flags::default();
     flags.set("allow-privileged", &config.allow_privileged);
@@ -25,9 +35,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
     flags.set_unless("experimental-nvidia-gpus", &config.nvidia_gpus, "0");
     flags.set("hostname-override", &config.hostname_override);
     flags.set("housekeeping-interval", &config.housekeeping_interval);
-    flags.set("image-minimum-gc-age", &config.image_minimum_gc_age);
     flags.set("image-pull-progress-deadline", &config.image_pull_progress_deadline);
-    flags.set("kube-api-qps", &config.kube_api_qps);
     flags.set("kubeconfig", &config.kubeconfig_path);
     flags.set("network-plugin", &config.network_plugin_name);
     flags.set("network-plugin-mtu", &config.network_plugin_mtu);
@@ -41,7 +49,6 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
     flags.set("require-kubeconfig", &config.require_kubeconfig);
     flags.set("root-dir", &config.root_dir);
     flags.set("runtime-cgroups", &config.runtime_cgroups);
-    flags.set("runtime-request-timeout", &config.runtime_request_timeout);
     flags.set("seccomp-profile-root", &config.seccomp_profile_root);
     flags.set("streaming-connection-idle-timeout", &config.streaming_connection_idle_timeout);
     flags.set_unless("v", &config.log_level, "0");
@@ -50,5 +57,5 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
         flags.set("image-credential-provider-config", paths::KUBELET_CREDENTIAL_PROVIDER_CONFIG);
         flags.set("image-credential-provider-bin-dir", node.distribution.kubelet_bin);
     }
-    flags.into_sorted()
+    flags
 }

@@ -6,6 +6,7 @@
 mod configuration;
 mod credential_provider;
 mod daemon_flags;
+mod settings_as_flags;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,11 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let program = paths::kubelet(node.distribution);
     state.add(File::new(&program, kubelet.program.content()).mode(Mode::EXECUTABLE));
     state.add(Directory::new(paths::KUBELET));
-    state.add(File::text(paths::KUBELET_CONFIG, go_yaml::to_string(&configuration::configuration(node))));
+    let configuration = match node.release().kubelet_settings_are_flags() {
+        true => go_yaml::to_string(&settings_as_flags::configuration(node)),
+        false => go_yaml::to_string(&configuration::configuration(node)),
+    };
+    state.add(File::text(paths::KUBELET_CONFIG, configuration));
     state.add(File::text(paths::KUBELET_SYSCONFIG, sysconfig(node)));
     if !kubelet.config.pod_manifest_path.is_empty() {
         state.add(Directory::new(kubelet.config.pod_manifest_path.trim_end_matches('/')));
@@ -45,7 +50,11 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 
 fn sysconfig(node: &NodeConfig) -> String {
     // kubelet looks for Docker's credentials in the home directory.
-    variable("DAEMON_ARGS", &command_line(&daemon_flags::flags(node))) + &variable("HOME", "/root")
+    let flags = match node.release().kubelet_settings_are_flags() {
+        true => settings_as_flags::flags(node),
+        false => daemon_flags::flags(node).into_sorted(),
+    };
+    variable("DAEMON_ARGS", &command_line(&flags)) + &variable("HOME", "/root")
 }
 
 /// kubelet's identity at the API server.
@@ -72,6 +81,10 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
         names,
     ));
     state.add(Directory::new(node.distribution.srv_kubernetes));
+    let key_mode = match node.has_api_server() && node.release().lets_root_write_kubelets_key() {
+        true => Mode::PRIVATE,
+        false => Mode(0o400),
+    };
     state.add(File::new(
         paths::kubelet_server_certificate(node.distribution),
         Content::Certificate(paths::KUBELET_SERVER.into()),
@@ -81,7 +94,7 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
             paths::kubelet_server_key(node.distribution),
             Content::PrivateKey(paths::KUBELET_SERVER.into()),
         )
-        .mode(Mode(0o400)),
+        .mode(key_mode),
     );
 }
 

@@ -5,10 +5,11 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, Package};
 
-/// Adds the package, unless WireGuard is switched off.
+/// Adds the package, unless WireGuard is switched off. kOps up to 1.34 always does.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(calico) = &node.config.networking.calico else { return };
-    let uses_wireguard = calico.wireguard_enabled.unwrap_or(true) && !node.is_ipv6_only();
+    let may_use_it = calico.wireguard_enabled.unwrap_or(true) && !node.is_ipv6_only();
+    let uses_wireguard = may_use_it || node.release().always_installs_wireguard();
     if uses_wireguard && node.distribution.project == Project::Ubuntu {
         state.add(Package { name: "wireguard".into() });
     }

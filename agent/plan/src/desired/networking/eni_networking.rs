@@ -8,6 +8,11 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
+/// Whether kOps' release knows what this distribution does to an attached interface.
+fn is_known(node: &NodeConfig) -> bool {
+    node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
+}
+
 /// Amazon Linux puts an interface's further addresses, those of pods, on the interface itself, and
 /// their packets then never leave the node. An empty file hides the rules that start it; what was
 /// started at boot is stopped, and what it has done is undone.
@@ -27,7 +32,7 @@ pub(super) fn mask_ec2_net_utils(node: &NodeConfig, state: &mut DesiredState) {
 
 /// systemd-networkd removes routes and rules that are not its own.
 pub(super) fn keep_foreign_routes(node: &NodeConfig, state: &mut DesiredState) {
-    if node.distribution.has_networkd {
+    if node.distribution.has_networkd && is_known(node) {
         let configuration = File::text(
             "/usr/lib/systemd/networkd.conf.d/40-disable-manage-foreign-routes.conf",
             "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n",
@@ -39,7 +44,7 @@ pub(super) fn keep_foreign_routes(node: &NodeConfig, state: &mut DesiredState) {
 /// systemd gives virtual interfaces hardware addresses of its own making, which the pods' network
 /// has set already.
 pub(super) fn keep_mac_addresses(node: &NodeConfig, state: &mut DesiredState) {
-    if node.distribution.has_networkd {
+    if node.distribution.has_networkd && is_known(node) {
         let link = File::text(
             "/etc/systemd/network/99-default.link",
             "[Match]
@@ -66,13 +71,22 @@ pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredS
             format!("[Match]\nDriver=ena\nProperty=!INTERFACE={primary}\n\n[Link]\nUnmanaged=yes\n"),
         );
         state.add(network.on_change(RESTART_NETWORKD));
+    } else if node.distribution.project == Project::AmazonLinux2023
+        && !node.release().knows_the_primary_interface()
+    {
+        // kOps up to 1.35 goes by the names of interfaces, on Amazon Linux alone.
+        let network = File::text(
+            "/etc/systemd/network/10-eni-secondary.network",
+            "[Match]\nName=ens[6-9]* ens[1-9][0-9]*\n\n[Link]\nUnmanaged=yes\n",
+        );
+        state.add(network.on_change(RESTART_NETWORKD));
     }
 }
 
 /// cloud-init writes the network's configuration anew when an interface is attached
 /// (kubernetes/kops#17881).
 pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredState) {
-    if node.distribution.has_cloud_init_hotplug {
+    if node.distribution.has_cloud_init_hotplug && is_known(node) {
         state.add(File::text(
             "/etc/cloud/cloud.cfg.d/99-disable-network-hotplug.cfg",
             "updates:\n  network:\n    when: [boot-new-instance]\n",

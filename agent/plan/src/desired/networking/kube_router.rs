@@ -25,7 +25,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 fn has_iproute2_in_etc(node: &NodeConfig) -> bool {
     match node.distribution.project {
         Project::Debian => node.distribution.version < 13.0,
-        Project::Ubuntu => node.distribution.version < 25.0,
+        Project::Ubuntu => (22.0..25.0).contains(&node.distribution.version),
         _ => false,
     }
 }

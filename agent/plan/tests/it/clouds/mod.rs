@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::derive::{self, AssetHashes};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::digest::sha256_hex;
+use kops_agent_plan::kops_release::KopsRelease;
 use kops_agent_plan::resolve::{Inputs, Problems, resolve};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_spec::facts::Facts;
@@ -133,6 +134,8 @@ impl Machine {
             cluster: &cluster,
             user_cluster: Some(&cluster),
             instance_group: &group,
+            release: KopsRelease::NEWEST,
+            kops_version: None,
             roles: &BTreeSet::from([InstanceGroupRole::ControlPlane, InstanceGroupRole::Node]),
             keysets: &keysets,
             secrets: &BTreeMap::new(),
@@ -185,6 +188,7 @@ pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, Str
         secret_names: BTreeSet::new(),
         manifests: BTreeMap::new(),
         facts: parse_yaml::<Facts>(facts.as_bytes(), "facts.yaml").map_err(text)?,
+        kops_version: None,
     };
     inputs.keysets =
         inputs.config.keypair_ids.iter().map(|(name, id)| (name.clone(), keyset(name, id))).collect();

@@ -1,0 +1,52 @@
+//! protokube: what of it a node downloads. kOps up to 1.36 knows it.
+//!
+//! Source: nodeup/pkg/model/protokube.go at v1.34.3, v1.35.2 and v1.36.2.
+
+use serde::Serialize;
+
+use super::basis::Basis;
+use super::{Asset, Problems};
+
+/// What the names of gossip clusters end in (`IsGossipClusterName` in pkg/dns/gossip.go).
+const GOSSIP_DOMAIN: &str = ".k8s.local";
+
+/// protokube's programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Protokube {
+    /// protokube itself.
+    pub program: Asset,
+    /// The program that applies add-ons for it; `None` where it applies none.
+    pub channels: Option<Asset>,
+}
+
+/// The programs, on nodes that run protokube.
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Protokube> {
+    let uses_gossip = basis.config.uses_legacy_gossip == Some(true);
+    let needs_gossip = uses_gossip || basis.config.cluster_name.ends_with(GOSSIP_DOMAIN);
+    if needs_gossip && !basis.config.uses_none_dns && !basis.release.has_gossip() {
+        problems.add(
+            "ClusterName",
+            format!(
+                "{} is the name of a cluster whose nodes find each other by gossip, which kOps {} has not; set \
+                 spec.topology.dns.type to None with kOps 1.36 or older first",
+                basis.config.cluster_name, basis.release
+            ),
+        );
+        return None;
+    }
+    let applies_addons = basis.release.protokube_applies_addons();
+    let has_addresses = !basis.boot.api_server_ips.is_empty() && basis.release.addresses_replace_gossip();
+    let is_wanted = match basis.is_control_plane() {
+        true => applies_addons || uses_gossip,
+        false => uses_gossip && !has_addresses,
+    };
+    if !is_wanted {
+        return None;
+    }
+    let program = problems.keep(&basis.assets_field(), basis.required("protokube"));
+    let channels = match applies_addons {
+        true => Some(problems.keep(&basis.assets_field(), basis.required("channels"))?),
+        false => None,
+    };
+    Some(Protokube { program: program?, channels })
+}
