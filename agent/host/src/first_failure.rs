@@ -19,7 +19,7 @@ impl Host {
     pub fn note_first_failure(&self, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let failure = Failure::new(self.timestamp(), problem);
-        let json = to_vec(&failure).map_err(|error| Error::path("write", PATH, error.into()))?;
+        let json = to_vec(&failure).map_err(|error| Error::path("write", PATH, error))?;
         // A store or a mirror may have said part of it: root alone reads it, as the record.
         write_file(&self.root, PATH, 0o600, None, &json)
     }
