@@ -237,6 +237,50 @@ def a_release_is_read_back_by_kops_rules(agent):
         assert not (folder / "x").exists()
 
 
+def a_program_that_nodes_may_not_run_is_refused():
+    """One that needs a loader, as this machine's own, and a debug build: in each case before anything is made."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        dynamic = pathlib.Path("/bin/sh").resolve()
+        for name, more in {"development": b"0.1.0 (development)", "symbols": b"\0.debug_info\0"}.items():
+            (folder / name).write_bytes(program_for(OWN, more))
+        for program, message in [
+            (dynamic, "names a dynamic loader"),
+            (folder / "development", "is a debug build"),
+            (folder / "symbols", "is a debug build"),
+        ]:
+            arguments = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OWN}={program}"]
+            said = ran(RELEASE, *arguments, fails=1)
+            assert message in said and "packaging/build" in said and list(folder.glob(".release*")) == [], said
+            assert not (folder / "x").exists()
+        ran(RELEASE, *arguments, "--for-tests")
+
+
+def no_half_of_the_packages_is_left():
+    """The third that nfpm makes fails: none of the others is there."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "checkout").mkdir()
+        ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder / "checkout")
+        (folder / "licenses").write_text("Program: Apache-2.0\n")
+        scripts = {
+            "program": "case $1 in man) touch $3/kops-agent.1 ;; *) echo x ;; esac",
+            "nfpm": f"echo x >>{folder}/called; [ $(wc -l <{folder}/called) -lt 3 ] || exit 1; for at; do to=$at; done; echo half >${{to}}$(wc -l <{folder}/called).deb",
+        }
+        (folder / "cache").mkdir()
+        version = re.search(r"^readonly NFPM=(.*)$", (CHECKOUT / "packaging/packages").read_text(), re.MULTILINE)[1]
+        nfpm = folder / f"cache/nfpm-{version}/nfpm"
+        nfpm.parent.mkdir()
+        for file, script in [(folder / "program", scripts["program"]), (nfpm, scripts["nfpm"])]:
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(0o755)
+        arguments = ["--out", folder / "out", "--program", f"{OWN}={folder}/program", "--licenses", folder / "licenses"]
+        environment = os.environ | {"KOPS_AGENT_CACHE": str(folder / "cache")}
+        ran(folder / "checkout/packaging/packages", *arguments, fails=1, env=environment)
+        assert len((folder / "called").read_text().split()) == 3
+        assert list((folder / "out").iterdir()) == []
+
+
 def a_program_is_packed_with_what_its_own_commit_has(agent):
     """Packages of a program have units, scripts and documents of the checkout: one of another commit is taken only where that is named."""
     version = ran(agent, "--version").removeprefix("kops-agent ").strip()
@@ -256,7 +300,7 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
             ("own", ["--commit", other], 1, f"was built of commit {head[:12]}, and {other} is that of --commit"),
             ("other", [], 1, f"was built of commit {other}, and {head} is checked out"),
             ("other", ["--commit", other], 1, passed),
-            ("development", [], 1, f"was built of commit development, and {head} is checked out"),
+            ("development", [], 1, "is a debug build"),
             ("silent", [], 1, f"was built of no commit that it names, and {head} is checked out"),
             ("other", ["--commit", "v1"], 2, "12 to 40 digits"),
         ]:
@@ -296,41 +340,6 @@ def a_release_is_copied_to_buckets(folder):
     assert "is at" not in ran(RELEASE, "copy", one, "s3://b", env=environment, fails=1)
     none = os.environ | {"PATH": str(programs_without(folder / "without", "aws", "gcloud"))}
     assert "(aws) is not in PATH" in ran(RELEASE, "copy", one, "s3://b", env=none, fails=1)
-
-
-def units_are_made_by_the_commands_of_the_page():
-    """Those of a timer on nodes that have no package: with the program and the boot config of wherever they are there."""
-    page = (CHECKOUT / "docs/install/mirror.md").read_text()
-    (commands,) = [block for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "made=$(mktemp -d)" in block]
-    (other_folder,) = re.findall(r"Container-Optimized OS: (kops=\S+)$", commands, re.MULTILINE)
-    (other_program,) = re.findall(r"by packaging/cloud-init: (program=\S+)$", commands, re.MULTILINE)
-    # Where the boot script puts them on Container-Optimized OS.
-    assert f"install={other_folder.removeprefix('kops=')}\n" in (CHECKOUT / "packaging/cloud-init/kops-agent.sh").read_text().replace("; fi", "\n")
-    for lines, folder, program in [
-        ({}, "/opt/kops", "nodeup"),
-        ({"kops=/opt/kops": other_folder}, "/var/lib/toolbox/kops", "nodeup"),
-        ({"kops=/opt/kops": other_folder, "program=nodeup": other_program}, "/var/lib/toolbox/kops", "kops-agent"),
-    ]:
-        with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as temporary:
-            said = commands
-            for line, other in lines.items():
-                assert said.count(f"{line} ") == 1, line
-                said = said.replace(f"{line} ", f"{other} ")
-            environment = os.environ | {"TMPDIR": temporary}
-            made = [pathlib.Path(ran("bash", "-euc", said, cwd=CHECKOUT, env=environment).strip()) for _ in range(2)]
-            # No name that another user could have taken, and no file of one run in the folder of another.
-            assert len(set(made)) == 2 and sorted(map(str, made)) == sorted(f"{temporary}/{name}" for name in os.listdir(temporary))
-            units = made[1]
-            assert units.stat().st_mode & 0o777 == 0o700, units
-            for name in ["kops-agent-verify", "kops-agent-metrics"]:
-                assert (units / f"{name}.timer").read_bytes() == (CHECKOUT / f"units/{name}.timer").read_bytes()
-                text = (units / f"{name}.service").read_text()
-                assert f"ExecStart={folder}/bin/{program} " in text and "/usr/bin/kops-agent" not in text, text
-                assert folder == "/opt/kops" or "/opt/kops" not in text, text
-            verify = (units / "kops-agent-verify.service").read_text()
-            conf = f"{folder}/conf/kube_env.yaml"
-            assert f"ConditionPathExists={conf}\n" in verify and f" --conf {conf} " in verify, verify
-            assert len(os.listdir(units)) == 4
 
 
 LICENSES = "usr/share/doc/kops-agent/third-party-licenses.txt"
@@ -402,7 +411,8 @@ TESTS = [
     a_release_is_built_of_nothing_but_its_commit,
     a_program_is_built_by_no_wrapper,
     packages_say_which_go_they_take,
-    units_are_made_by_the_commands_of_the_page,
+    a_program_that_nodes_may_not_run_is_refused,
+    no_half_of_the_packages_is_left,
 ]
 # Those that take the program.
 TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_what_its_own_commit_has, an_image_is_what_its_digests_say]

@@ -34,8 +34,8 @@ PROGRAM = """#!/bin/sh
 
 
 def program_for(architecture, more=b""):
-    """What by its first bytes is a program for that architecture, with more behind them."""
-    return b"\x7fELF".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[architecture] + more
+    """What by its header is a static program for that architecture, with more behind it."""
+    return (b"\x7fELF\x02".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[architecture]).ljust(64, b"\0") + more
 
 
 class Mirror(http.server.ThreadingHTTPServer):

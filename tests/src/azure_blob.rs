@@ -34,6 +34,10 @@ pub enum Mood {
     Busy,
     /// Permission denied.
     Forbidding,
+    /// That the machine is outside of the network that is let in.
+    Walled,
+    /// That the blob is in the archive tier.
+    Archiving,
     /// That it knows nothing of what signed the token.
     Distrusting,
     /// That the container is being deleted.
@@ -122,6 +126,8 @@ fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     match state.mood {
         Mood::Busy => return refused(503, "ServerBusy"),
         Mood::Forbidding => return refused(403, "AuthorizationPermissionMismatch"),
+        Mood::Walled => return refused(403, "AuthorizationFailure"),
+        Mood::Archiving => return refused(409, "BlobArchived"),
         Mood::Distrusting => return refused(403, "AuthenticationFailed"),
         Mood::Deleting => return refused(409, "ContainerBeingDeleted"),
         Mood::Missing => return said(404, "<html>not here</html>"),

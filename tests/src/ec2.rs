@@ -26,6 +26,8 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 pub struct Instance {
     /// `running`, `stopped`, …
     pub state: String,
+    /// When it was started last, in RFC 3339; empty if that is not told.
+    pub launch_time: String,
     /// `spot`, or empty.
     pub lifecycle: String,
     /// Its private address; empty in an IPv6-only subnet.
@@ -44,6 +46,7 @@ impl Instance {
         let tags = [(CLUSTER_TAG, cluster), (INSTANCE_GROUP_TAG, group)];
         Instance {
             state: "running".into(),
+            launch_time: String::new(),
             lifecycle: String::new(),
             private_ip: "10.0.0.1".into(),
             ipv6: None,
@@ -325,6 +328,10 @@ fn item(id: &str, instance: &Instance) -> String {
         "" => String::new(),
         lifecycle => format!("<instanceLifecycle>{lifecycle}</instanceLifecycle>"),
     };
+    let launched = match instance.launch_time.as_str() {
+        "" => String::new(),
+        time => format!("<launchTime>{time}</launchTime>"),
+    };
     let (name, address) = match instance.private_ip.as_str() {
         "" => (id, String::new()),
         address => ("ip-10-0-0-1", format!("<privateIpAddress>{address}</privateIpAddress>")),
@@ -333,7 +340,7 @@ fn item(id: &str, instance: &Instance) -> String {
         "<item><reservationId>r-{id}</reservationId><ownerId>{ACCOUNT}</ownerId><instancesSet><item>\
          <instanceId>{id}</instanceId><instanceState><code>16</code><name>{}</name></instanceState>\
          <privateDnsName>{name}.us-test-1.compute.internal</privateDnsName>\
-         {address}{lifecycle}<tagSet>{tags}</tagSet>\
+         {address}{lifecycle}{launched}<tagSet>{tags}</tagSet>\
          <networkInterfaceSet>{}</networkInterfaceSet></item></instancesSet></item>",
         instance.state,
         interfaces(id, instance)

@@ -50,6 +50,8 @@ pub struct Instance {
     pub id: u64,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
+    /// When it was started last, in RFC 3339.
+    pub last_start: String,
     /// Its metadata.
     pub metadata: BTreeMap<String, String>,
     /// Its private address.
@@ -187,6 +189,7 @@ impl Gce {
         let instance = Instance {
             id,
             status: "RUNNING".into(),
+            last_start: "2026-01-02T03:04:05.678-07:00".into(),
             metadata,
             network_ip: "10.0.0.1".into(),
             external_ipv6: Vec::new(),

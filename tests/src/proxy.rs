@@ -22,13 +22,21 @@ struct Outside {
 }
 
 impl Proxy {
-    /// Starts to listen on loopback.
+    /// Starts to listen on loopback. It passes requests for names below `test.` on to this machine: clients use no proxy for loopback
+    /// addresses.
     ///
     /// # Errors
     /// If there is no free port.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        Proxy::start_on(listener, |_| (), |target| TcpStream::connect(target))
+        Proxy::start_on(
+            listener,
+            |_| (),
+            |target| match target.rsplit_once(".test:") {
+                Some((_, port)) => TcpStream::connect(format!("{}:{port}", Ipv4Addr::LOCALHOST)),
+                None => TcpStream::connect(target),
+            },
+        )
     }
 
     /// Starts to listen on this socket. `on_request` is called with the first line of each request, and `connect` with the host and

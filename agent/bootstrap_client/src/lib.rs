@@ -9,7 +9,6 @@ mod server;
 mod slot;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +29,7 @@ use kops_agent_net::http::HttpError;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
-use server::{Failure, NoServer, Server};
+use server::{Failure, Failures, NoServer, Server, ask_each};
 pub use slot::NoAnswer;
 
 /// Between two rounds of asking, servers that cannot serve yet are given this time at first, and later this.
@@ -122,6 +121,8 @@ pub struct KopsController {
     tpm: Arc<dyn OpenTpm>,
     /// Where the files of the node are, its present certificates among them.
     root: PathBuf,
+    /// Whether these files are another machine's: an image may be made of a node's disk.
+    is_of_another: bool,
     retries: Retries,
 }
 
@@ -160,6 +161,7 @@ impl KopsController {
             ],
             tpm: Arc::new(KernelTpm::default()),
             root: PathBuf::from("/"),
+            is_of_another: false,
             retries: Retries {
                 deadline: timeout,
                 attempt: server::REQUEST_TIMEOUT,
@@ -172,6 +174,11 @@ impl KopsController {
     /// The same for the node whose files are below this root, which can show its present certificate.
     pub fn for_node_at(self, root: &Path) -> KopsController {
         KopsController { root: root.to_owned(), ..self }
+    }
+
+    /// The same, whose files another machine has left if `is_of_another`: this machine was never a node then.
+    pub fn with_files_of_another(self, is_of_another: bool) -> KopsController {
+        KopsController { is_of_another, ..self }
     }
 
     /// The same, called back at this address, since a test shares its machine with others.
@@ -213,7 +220,8 @@ impl KopsController {
         Ok(given)
     }
 
-    /// Asks one server after the other, and all of them again after a pause, for an answer that is accepted.
+    /// Asks one server after the other, each at each of its addresses, and all of them again after a pause, for an answer that is
+    /// accepted.
     async fn ask<T>(
         &self,
         what: &str,
@@ -232,17 +240,18 @@ impl KopsController {
                 false => None,
             },
             request: request.clone(),
+            is_node: !self.is_of_another && self.root.join(renewal::KUBECONFIG).exists(),
         };
-        let retried_for = |failed: &Round| match failed {
-            Round::AlreadyRegistered(_) => Duration::ZERO,
-            Round::Failed(_) => Duration::MAX,
+        let retried_for = |failed: &Failures| match failed.registered() {
+            Some(_) => Duration::ZERO,
+            None => Duration::MAX,
         };
-        let round = || asking.round(&servers, &accept);
+        let round = || asking.round(&servers, &asking.trust, &accept);
         let (mut growing, mut short) = (self.retries.pauses(), self.unanswered().pauses());
-        let pause = |failed: &Round| if failed.is_unanswered() { short.next() } else { growing.next() };
+        let pause = |failed: &Failures| if failed.is_unanswered() { short.next() } else { growing.next() };
         let mut asked =
             self.retries.run_pausing(&format!("asking for {what}"), round, retried_for, pause).await;
-        if let Err(GaveUp { error: Round::AlreadyRegistered(_), .. }) = &asked
+        if asked.as_ref().is_err_and(|gave_up| gave_up.error.registered().is_some())
             && let Some(given) = self.renewed(&asking, &servers, what, &accept).await
         {
             asked = Ok(given);
@@ -250,15 +259,15 @@ impl KopsController {
         if let Some(callback) = asking.callback {
             callback.stop().await;
         }
-        let gave_up = match asked {
+        let GaveUp { error, attempts, waited } = match asked {
             Ok(given) => return Ok(given),
             Err(gave_up) => gave_up,
         };
-        Err(match gave_up {
-            GaveUp { error: Round::AlreadyRegistered(server), .. } => {
-                BootstrapError::AlreadyRegistered { server, missing: String::new() }
+        Err(match error.registered() {
+            Some(server) => {
+                BootstrapError::AlreadyRegistered { server: server.to_owned(), missing: String::new() }
             }
-            GaveUp { error, attempts, waited } => BootstrapError::NotGiven {
+            None => BootstrapError::NotGiven {
                 what: what.to_owned(),
                 attempts,
                 seconds: waited.as_secs(),
@@ -291,49 +300,36 @@ struct Asking {
     /// The server that answers kops-controller's call-back, where it calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
+    /// Whether this machine has been a node. Of one that never was, a Node of its name that is Ready is another machine's.
+    is_node: bool,
 }
 
 impl Asking {
+    /// Asks each server at each of its addresses until one gives what is accepted, or says that this machine is registered.
     async fn round<T>(
         &self,
         servers: &[Server],
+        trust: &rustls::ClientConfig,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
-    ) -> Result<(String, T), Round> {
-        let mut failures = Vec::new();
-        for server in servers {
-            match self.try_once(server, &self.trust, &accept).await {
-                Ok(given) => return Ok((server.url().to_owned(), given)),
-                Err(Failure::AlreadyRegistered) => {
-                    return Err(Round::AlreadyRegistered(server.url().to_owned()));
-                }
-                Err(failure) => failures.push((server.url().to_owned(), failure)),
-            }
-        }
-        Err(Round::Failed(failures))
+    ) -> Result<(String, T), Failures> {
+        ask_each(servers, async |server, address| self.try_at(server, address, trust, &accept).await).await
     }
 
     /// Asks with a proof of its own: the one of an earlier try may be too old, or have been used.
-    async fn try_once<T>(
-        &self,
-        server: &Server,
-        trust: &rustls::ClientConfig,
-        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
-    ) -> Result<T, Failure> {
-        let addresses = server.addresses().await?;
-        self.try_at(server, &addresses, trust, accept).await
-    }
-
-    /// The same at whichever of these addresses is reached first.
     async fn try_at<T>(
         &self,
         server: &Server,
-        addresses: &[SocketAddr],
+        address: SocketAddr,
         trust: &rustls::ClientConfig,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(trust, addresses, Some(token), body).await?;
+        let answer =
+            server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
+                Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
+                other => other,
+            })?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)
@@ -346,38 +342,5 @@ impl Asking {
         serde_json::to_string(&request).map_err(|error| {
             AuthenticationError::NotSigned(format!("the request cannot be written: {error}")).into()
         })
-    }
-}
-
-/// All servers asked in vain.
-#[derive(Debug)]
-enum Round {
-    /// This one says that there is no need.
-    AlreadyRegistered(String),
-    /// What became of each.
-    Failed(Vec<(String, Failure)>),
-}
-
-impl Round {
-    /// Whether there was no server, rather than one that could not serve.
-    fn is_unanswered(&self) -> bool {
-        match self {
-            Round::AlreadyRegistered(_) => false,
-            Round::Failed(failures) => failures.iter().all(|(_, failure)| failure.is_of_no_server()),
-        }
-    }
-}
-
-impl fmt::Display for Round {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Round::AlreadyRegistered(server) => write!(f, " {server}: this machine is registered"),
-            Round::Failed(failures) => match failures.as_slice() {
-                [(server, failure)] => write!(f, " {server}: {failure}"),
-                failures => {
-                    failures.iter().try_for_each(|(server, failure)| write!(f, "\n  {server}: {failure}"))
-                }
-            },
-        }
     }
 }

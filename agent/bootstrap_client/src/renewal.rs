@@ -14,10 +14,6 @@ use crate::server::Server;
 use crate::{Asking, KopsController};
 use kops_agent_net::tls;
 
-/// How many addresses of one name are asked: more control planes than a cluster has, and few enough that a name that leads
-/// nowhere costs two minutes.
-pub(super) const MOST_ADDRESSES: usize = 8;
-
 /// Where nodeup, and ours, write the certificate of the kubelet (upstream: `nodeup/pkg/model/kubelet.go`).
 pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
@@ -51,35 +47,23 @@ impl KopsController {
                 return None;
             }
         };
-        for server in servers {
-            let server = server.renewing();
-            let addresses = match server.addresses().await {
-                Ok(addresses) => addresses,
-                Err(failure) => {
-                    log::warn!("{} does not renew {what}: {failure}", server.url());
-                    continue;
-                }
-            };
-            // Behind one name are several servers, of which some may be kOps' own while others are ours by now.
-            for address in addresses.into_iter().take(MOST_ADDRESSES) {
-                match asking.try_at(&server, &[address], &trust, accept).await {
-                    Ok(given) => {
-                        log::info!("{} gives this node {what} for its present certificate", server.url());
-                        return Some((server.url().to_owned(), given));
-                    }
-                    Err(failure) if failure.is_unknown_path() => {
-                        let url = server.url();
-                        log::debug!(
-                            "{url} at {address} renews nothing, as kOps' own kops-controller does not"
-                        );
-                    }
-                    Err(failure) => {
-                        log::warn!("{} at {address} does not renew {what}: {failure}", server.url());
+        // Behind one name are several servers, of which some may be kOps' own while others are ours by now.
+        let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
+        match asking.round(&servers, &trust, accept).await {
+            Ok((server, given)) => {
+                log::info!("{server} gives this node {what} for its present certificate");
+                Some((server, given))
+            }
+            Err(failures) => {
+                for (server, failure) in failures.each() {
+                    match failure.is_unknown_path() {
+                        true => log::debug!("{server} renews nothing, as kOps' own kops-controller does not"),
+                        false => log::warn!("{server} does not renew {what}: {failure}"),
                     }
                 }
+                None
             }
         }
-        None
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use std::{io, iter};
+use std::{fmt, io, iter};
 
 use kops_agent_plan::bootstrap::{PORT, renewal};
 use kops_agent_plan::pacing::message;
@@ -11,14 +11,22 @@ use reqwest::{Response, Url};
 use rustls::ClientConfig;
 use thiserror::Error;
 
+use super::renewal::KUBECONFIG;
 use kops_agent_cloud::authenticate::AuthenticationError;
 use kops_agent_cloud::callback::CallbackServerError;
 use kops_agent_net::dns::{NameError, SystemResolver};
 use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
+use kops_agent_net::random;
 
 /// A request with its answer may take this long (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// So may finding the addresses of a name.
+/// The connection and its TLS handshake may take this long of it. A server that accepts connections and says nothing then holds up no
+/// request to the next address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many addresses of one name are asked: more control planes than a cluster has, and few enough that a name that leads
+/// nowhere costs two minutes.
+const MOST_ADDRESSES: usize = 8;
+/// Finding the addresses of a name may take this long.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest answer that is read, in bytes. A configuration has some ten thousand.
 const LONGEST_ANSWER: usize = 4 << 20;
@@ -80,6 +88,13 @@ pub(super) enum Failure {
     /// The Node of this machine is there and ready.
     #[error("this machine is registered")]
     AlreadyRegistered,
+    /// The Node of that name is there and ready, and this machine has never been one.
+    #[error(
+        "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node (it has no \
+         /{KUBECONFIG} of its own), so the Node is of the machine before it. Its name is free once the cluster finds that Node not \
+         Ready, within a minute or so, or after `kubectl delete node NAME`"
+    )]
+    NameInUse,
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
@@ -116,7 +131,10 @@ impl Failure {
 
     /// Whether a server has answered.
     pub(super) fn is_answer(&self) -> bool {
-        matches!(self, Failure::Refused { .. } | Failure::AlreadyRegistered | Failure::Unusable(_))
+        matches!(
+            self,
+            Failure::Refused { .. } | Failure::AlreadyRegistered | Failure::NameInUse | Failure::Unusable(_)
+        )
     }
 }
 
@@ -157,33 +175,43 @@ impl Server {
         Server { url, ..self.clone() }
     }
 
-    /// Its URL as it is configured.
-    pub(super) fn url(&self) -> &str {
-        &self.shown
+    /// Its URL, and where a name has several addresses, the one that was asked.
+    fn shown_at(&self, address: SocketAddr) -> String {
+        match self.literal_address() {
+            Some(_) => self.shown.clone(),
+            None => format!("{} at {address}", self.shown),
+        }
     }
 
-    /// Where it is now. Early in the life of a cluster it is nowhere.
-    pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+    fn literal_address(&self) -> Option<IpAddr> {
+        let host = self.url.host_str().unwrap_or_default();
+        host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+    }
+
+    /// Where it is now: its first [`MOST_ADDRESSES`] addresses, in random order, so that the machines of a group do not all ask
+    /// the same one. Early in the life of a cluster it is nowhere.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        let found = match literal {
-            Ok(address) => vec![address],
-            Err(_) => match tokio::time::timeout(LOOKUP_TIMEOUT, SystemResolver::lookup(host)).await {
+        let found = match self.literal_address() {
+            Some(address) => vec![address],
+            None => match tokio::time::timeout(LOOKUP_TIMEOUT, SystemResolver::lookup(host)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) if error.is_not_there() => return Err(Failure::NotInDns(error)),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => return Err(Failure::NamesTakeTooLong),
             },
         };
-        in_use(&found).map(|found| found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+        let mut found = in_use(&found)?;
+        in_random_order(&mut found);
+        Ok(found.into_iter().take(MOST_ADDRESSES).map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Posts a request to it at these addresses, and gives the body of the answer.
+    /// Posts a request to it at this address, and gives the body of the answer.
     pub(super) async fn post(
         &self,
         trust: &ClientConfig,
-        addresses: &[SocketAddr],
+        address: SocketAddr,
         token: Option<HeaderValue>,
         body: String,
     ) -> Result<Vec<u8>, Failure> {
@@ -193,7 +221,7 @@ impl Server {
             return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
         }
         let name = url.host_str().unwrap_or_default().to_owned();
-        let mut request = cluster_client(trust.clone(), &name, addresses, REQUEST_TIMEOUT)?
+        let mut request = cluster_client(trust.clone(), &name, address, CONNECT_TIMEOUT, REQUEST_TIMEOUT)?
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .body(body);
@@ -210,6 +238,79 @@ impl Server {
             status => Err(refused(status, answer).await),
         }
     }
+}
+
+/// Asks each server at each of its addresses until one answers well, or says that this machine is registered; with its URL.
+///
+/// # Errors
+/// What came of each address that was asked.
+pub(super) async fn ask_each<T>(
+    servers: &[Server],
+    ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,
+) -> Result<(String, T), Failures> {
+    let mut failures = Vec::new();
+    for server in servers {
+        let addresses = match server.addresses().await {
+            Ok(addresses) => addresses,
+            Err(failure) => {
+                failures.push((server.shown.clone(), failure));
+                continue;
+            }
+        };
+        for address in addresses {
+            match ask(server, address).await {
+                Ok(given) => return Ok((server.shown.clone(), given)),
+                Err(failure) => {
+                    let is_final = matches!(failure, Failure::AlreadyRegistered);
+                    failures.push((server.shown_at(address), failure));
+                    if is_final {
+                        return Err(Failures(failures));
+                    }
+                }
+            }
+        }
+    }
+    Err(Failures(failures))
+}
+
+/// What came of each server that was asked in vain, and of which address of it, in the order of asking.
+#[derive(Debug)]
+pub(super) struct Failures(Vec<(String, Failure)>);
+
+impl Failures {
+    /// Each server, with the address that was asked, and what came of it.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
+        self.0.iter().map(|(server, failure)| (server.as_str(), failure))
+    }
+
+    /// The server that says that this machine is registered: no other was asked after it.
+    pub(super) fn registered(&self) -> Option<&str> {
+        match self.0.last() {
+            Some((server, Failure::AlreadyRegistered)) => Some(server),
+            _ => None,
+        }
+    }
+
+    /// Whether there was no server, rather than one that could not serve.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.0.iter().all(|(_, failure)| failure.is_of_no_server())
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [(server, failure)] => write!(f, " {server}: {failure}"),
+            failures => {
+                failures.iter().try_for_each(|(server, failure)| write!(f, "\n  {server}: {failure}"))
+            }
+        }
+    }
+}
+
+fn in_random_order(addresses: &mut [IpAddr]) {
+    // Without random numbers the order of the name server does.
+    addresses.sort_by_cached_key(|_| random::bytes::<8>().unwrap_or_default());
 }
 
 /// The addresses at which a server may be.
@@ -259,7 +360,10 @@ fn is_refused(error: &reqwest::Error) -> bool {
 
 fn unreachable(error: reqwest::Error) -> Failure {
     if error.is_timeout() {
-        return Failure::Unreachable(format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()));
+        return Failure::Unreachable(match error.is_connect() {
+            true => format!("it accepts no TLS connection in {} seconds", CONNECT_TIMEOUT.as_secs()),
+            false => format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()),
+        });
     }
     if is_refused(&error) {
         return Failure::NotListening(innermost_cause(error));
@@ -330,7 +434,7 @@ mod tests {
         let authority = Authority::new("kubernetes-ca").unwrap().pem;
         let trust = kops_agent_net::tls::client_config_trusting(&authority).unwrap();
         let server = Server::new(&format!("https://{at}"), "").unwrap();
-        server.post(&trust, &[at], None, String::new()).await.unwrap_err()
+        server.post(&trust, at, None, String::new()).await.unwrap_err()
     }
 
     #[tokio::test]
@@ -349,6 +453,20 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let (failure, ()) = tokio::join!(asked(at), async { drop(listener.accept().await) });
         assert!(!failure.is_of_no_server(), "{failure}");
+    }
+
+    #[test]
+    fn each_address_of_a_name_comes_first_at_times_and_none_is_lost() {
+        let addresses: Vec<IpAddr> = (1..=4).map(|last| [10, 0, 0, last].into()).collect();
+        let mut first = std::collections::BTreeSet::new();
+        for _ in 0..400 {
+            let mut ordered = addresses.clone();
+            in_random_order(&mut ordered);
+            first.insert(ordered[0]);
+            ordered.sort();
+            assert_eq!(ordered, addresses);
+        }
+        assert_eq!(first.len(), addresses.len());
     }
 
     #[test]

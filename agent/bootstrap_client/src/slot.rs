@@ -8,8 +8,8 @@ use kops_agent_plan::pacing::message::{SlotAnswer, SlotRequest};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 
-use super::renewal::{KUBECONFIG, MOST_ADDRESSES, present};
-use super::server::{Failure, NoServer, Server};
+use super::renewal::{KUBECONFIG, present};
+use super::server::{Failure, NoServer, Server, ask_each};
 use crate::KopsController;
 
 /// Why there is no answer.
@@ -30,27 +30,19 @@ impl KopsController {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
         let body = serde_json::to_string(&request).map_err(|error| NoAnswer::Unknown(error.to_string()))?;
-        let mut heard = Heard::default();
-        for server in servers {
-            let addresses = match server.addresses().await {
-                Ok(addresses) => addresses,
-                Err(failure) => {
-                    heard.of(server.url(), &failure);
-                    continue;
-                }
-            };
-            for address in addresses.into_iter().take(MOST_ADDRESSES) {
-                let answer = server.post(&trust, &[address], None, body.clone()).await.and_then(|answer| {
-                    serde_json::from_slice(&answer)
-                        .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))
-                });
-                match answer {
-                    Ok(answer) => return Ok(answer),
-                    Err(failure) => heard.of(&format!("{} at {address}", server.url()), &failure),
-                }
+        let ask = async |server: &Server, address| {
+            let answer = server.post(&trust, address, None, body.clone()).await?;
+            serde_json::from_slice(&answer)
+                .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))
+        };
+        match ask_each(&servers, ask).await {
+            Ok((_, answer)) => Ok(answer),
+            Err(failures) => {
+                let mut heard = Heard::default();
+                failures.each().for_each(|(server, failure)| heard.of(server, failure));
+                Err(heard.told())
             }
         }
-        Err(heard.told())
     }
 
     /// TLS with the present certificate of this node's kubelet, which is another one after it was renewed.

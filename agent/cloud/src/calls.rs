@@ -1,4 +1,8 @@
-//! How often a cloud was asked, and what came of it: a metric.
+//! How often a cloud was asked, and what came of it: a metric. And for how long a service of it has answered nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -23,24 +27,119 @@ pub struct Call {
     outcome: Outcome,
 }
 
+/// A service that has answered nothing for so long is told of: shorter outages pass by themselves.
+const TOLD_AFTER: Duration = Duration::from_secs(3 * 60);
+/// A failure that is older says nothing of now.
+const STANDS: Duration = Duration::from_secs(5 * 60);
+
 /// The calls of this process to clouds. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct CloudCalls(Family<Call, Counter>);
+pub struct CloudCalls {
+    counted: Family<Call, Counter>,
+    /// The services whose last call failed.
+    failing: Arc<Mutex<BTreeMap<&'static str, Failing>>>,
+}
+
+/// When calls of a service failed, of which none succeeded in between.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    first: Instant,
+    last: Instant,
+}
 
 impl CloudCalls {
     /// Counts one.
     pub fn count(&self, service: &'static str, action: &'static str, outcome: Outcome) {
-        self.0.get_or_create(&Call { service, action, outcome }).inc();
+        self.counted.get_or_create(&Call { service, action, outcome }).inc();
+        match outcome {
+            Outcome::Success => self.answered(service),
+            Outcome::Throttled | Outcome::Error => self.failed(service, Instant::now()),
+        }
+    }
+
+    /// Notes that a service has answered: also a refusal that is about somebody else is an answer.
+    pub fn answered(&self, service: &'static str) {
+        self.failing().remove(service);
+    }
+
+    fn failed(&self, service: &'static str, now: Instant) {
+        let mut failing = self.failing();
+        let known = failing.get(service).filter(|known| now.duration_since(known.last) < STANDS);
+        let first = known.map_or(now, |known| known.first);
+        failing.insert(service, Failing { first, last: now });
+    }
+
+    /// Which services have answered nothing for minutes, and are still asked.
+    ///
+    /// # Errors
+    /// These services, in a sentence.
+    pub fn answer(&self) -> Result<(), String> {
+        self.answer_at(Instant::now())
+    }
+
+    fn answer_at(&self, now: Instant) -> Result<(), String> {
+        let failing = self.failing();
+        let is_silent = |failing: &Failing| {
+            now.duration_since(failing.last) < STANDS
+                && failing.last.duration_since(failing.first) >= TOLD_AFTER
+        };
+        let silent = failing.iter().filter(|(_, failing)| is_silent(failing));
+        let told: Vec<String> = silent
+            .map(|(service, failing)| {
+                let minutes = now.duration_since(failing.first).as_secs() / 60;
+                format!("{service} has answered no call for {minutes} minutes")
+            })
+            .collect();
+        if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
+    }
+
+    fn failing(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there were of an outcome.
     #[cfg(any(test, feature = "testing"))]
     pub fn counted(&self, service: &'static str, action: &'static str, outcome: Outcome) -> u64 {
-        self.0.get_or_create(&Call { service, action, outcome }).get()
+        self.counted.get_or_create(&Call { service, action, outcome }).get()
+    }
+
+    /// Has a service have failed for minutes.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn fail_for_minutes(&self, service: &'static str) {
+        let now = Instant::now();
+        self.failed(service, now.checked_sub(TOLD_AFTER).unwrap_or(now));
+        self.failed(service, now);
     }
 
     /// The counters, to be shown.
     pub fn metric(&self) -> Family<Call, Counter> {
-        self.0.clone()
+        self.counted.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_silent_once_it_has_failed_for_minutes_and_until_it_answers() {
+        let (calls, start) = (CloudCalls::default(), Instant::now());
+        let minutes = |minutes: u64| start + Duration::from_secs(60 * minutes);
+        calls.failed("sts", minutes(0));
+        assert_eq!(calls.answer_at(minutes(4)), Ok(()), "one failure");
+        calls.failed("sts", minutes(2));
+        assert_eq!(calls.answer_at(minutes(2)), Ok(()), "a short outage");
+        calls.failed("sts", minutes(4));
+        calls.failed("ec2", minutes(4));
+        let told = "sts has answered no call for 6 minutes".to_owned();
+        assert_eq!(calls.answer_at(minutes(6)), Err(told), "ec2 has failed once");
+        assert_eq!(calls.answer_at(minutes(10)), Ok(()), "nobody has asked since");
+        // What begins anew is not the outage of before.
+        calls.failed("sts", minutes(20));
+        assert_eq!(calls.answer_at(minutes(20)), Ok(()));
+        calls.failed("sts", minutes(24));
+        assert!(calls.answer_at(minutes(24)).is_err());
+        calls.answered("sts");
+        assert_eq!(calls.answer_at(minutes(24)), Ok(()));
     }
 }

@@ -33,6 +33,14 @@ impl ApiError {
         matches!(self, ApiError::Refused(status) if status.is_already_exists())
     }
 
+    /// Whether an object cannot be changed as it was to be: it would have to be another object.
+    pub fn is_of_immutable_field(&self) -> bool {
+        // Each kind says it in its own words: Deployments and Jobs; StatefulSets and PersistentVolumeClaims; Services.
+        const WORDS: [&str; 3] = ["immutable", "updates to", "may not change"];
+        matches!(self, ApiError::Refused(status) if status.code == 422
+            && WORDS.iter().any(|words| status.message.contains(words)))
+    }
+
     /// The fields that other managers have, and which: empty where that is not the trouble.
     pub fn field_conflicts(&self) -> Vec<String> {
         let ApiError::Refused(status) = self else { return Vec::new() };

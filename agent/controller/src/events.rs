@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kops_agent_plan::digest::sha256_hex;
+use kops_agent_process::output;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio::sync::Semaphore;
@@ -21,6 +22,9 @@ const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Events that are created at the same time: each takes a connection, and a wrong cluster name refuses every Node.
 const AT_ONCE: usize = 8;
+
+/// The most characters of a message that an Event has.
+const LONGEST_MESSAGE: usize = 1000;
 
 /// How an Event is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,7 @@ impl Events {
 
     async fn say(&self, kind: Kind, about: ObjectReference, reason: &str, message: &str) {
         let object = about.name.clone().unwrap_or_default();
+        let message = &output::one_line(message, LONGEST_MESSAGE);
         // The same Event has the same name, so that several controllers and restarts do not pile them up.
         let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
         let name = format!("{object}.{}", &digest[..16]);

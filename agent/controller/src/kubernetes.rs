@@ -1,8 +1,10 @@
 //! How the API server is reached: by a kubeconfig, or as a pod.
 //!
-//! The connections are made here, not by kube's own reading of kubeconfigs: that links programs that log in for a user, a second YAML
-//! parser and JSON paths, a megabyte of the binary that no kubeconfig of kOps needs.
+//! The connections are made here, not by kube's own reading of kubeconfigs: that links a second YAML parser and JSON paths, a megabyte of
+//! the binary, and a program that logs a user in by certificates is not asked again there.
 
+mod chosen;
+mod exec;
 mod kubeconfig;
 mod service_account;
 
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use hyper::header::{AUTHORIZATION, HeaderValue};
-use hyper::{Request, Uri};
+use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
@@ -27,6 +29,8 @@ use rustls::pki_types::ServerName;
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
+pub use chosen::{Chosen, KubeconfigArgs};
+use exec::ExecToken;
 pub use kubeconfig::Kubeconfig;
 use kubeconfig::{Access, Credentials};
 use service_account::TokenFile;
@@ -46,12 +50,21 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     tls::install_provider();
     match kubeconfig {
-        Some(path) => of_kubeconfig(path, RetryPolicy::server_retry()),
+        Some(path) => of_kubeconfig(&Chosen::file(path), RetryPolicy::server_retry()),
         None => of_service_account().context(
             "finding the API server; this is no pod (which would have KUBERNETES_SERVICE_HOST and a service \
              account's token), so give --kubeconfig",
         ),
     }
+}
+
+/// The same by the kubeconfig that a user has chosen. A program that logs the user in is run now.
+///
+/// # Errors
+/// As [`client`].
+pub fn client_of(chosen: &Chosen) -> Result<Client> {
+    tls::install_provider();
+    of_kubeconfig(chosen, RetryPolicy::server_retry())
 }
 
 /// The same by this kubeconfig, whose requests are made once: 429 is an answer, not a reason to ask again for minutes.
@@ -61,15 +74,25 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
     let pause = Duration::from_millis(5);
-    of_kubeconfig(kubeconfig, RetryPolicy::new(pause, pause, 0, false)?)
+    of_kubeconfig(&Chosen::file(kubeconfig), RetryPolicy::new(pause, pause, 0, false)?)
 }
 
-fn of_kubeconfig(path: &Path, retries: RetryPolicy) -> Result<Client> {
-    let access = Kubeconfig::read(path)?.access(path)?;
-    of_access(access, retries).with_context(|| format!("using the kubeconfig {}", path.display()))
+fn of_kubeconfig(chosen: &Chosen, retries: RetryPolicy) -> Result<Client> {
+    let access = Kubeconfig::of(chosen)?.access(chosen.context.as_deref())?;
+    of_access(access, retries).with_context(|| format!("using {chosen}"))
 }
 
-fn of_access(access: Access, retries: RetryPolicy) -> Result<Client> {
+fn of_access(mut access: Access, retries: RetryPolicy) -> Result<Client> {
+    let authorization = match access.credentials {
+        Credentials::None => Authorization::None,
+        Credentials::Token(token) => Authorization::Token(http::bearer(token.trim())?),
+        Credentials::TokenFile(path) => Authorization::File(Arc::new(TokenFile::open(path)?)),
+        Credentials::Exec(plugin) => {
+            let mut first = plugin.run()?;
+            access.identity = first.identity.take().or(access.identity);
+            Authorization::Exec(Arc::new(ExecToken::new(*plugin, first)))
+        }
+    };
     let identity = access.identity.as_ref().map(|(chain, key)| (chain.as_str(), key.as_str()));
     let tls = match (&access.authorities, identity) {
         (Some(authorities), Some((chain, key))) => tls::client_config_trusting_as(authorities, chain, key),
@@ -77,11 +100,6 @@ fn of_access(access: Access, retries: RetryPolicy) -> Result<Client> {
         (None, Some((chain, key))) => tls::client_config_as(chain, key),
         (None, None) => tls::client_config(),
     }?;
-    let authorization = match access.credentials {
-        Credentials::None => Authorization::None,
-        Credentials::Token(token) => Authorization::Token(http::bearer(token.trim())?),
-        Credentials::TokenFile(path) => Authorization::File(Arc::new(TokenFile::open(path)?)),
-    };
     connect(&access.server, access.tls_server_name, tls, authorization, retries)
 }
 
@@ -99,16 +117,24 @@ enum Authorization {
     None,
     Token(HeaderValue),
     File(Arc<TokenFile>),
+    Exec(Arc<ExecToken>),
 }
 
 impl Authorization {
-    fn apply(&self, request: &mut Request<Body>) {
-        let value = match self {
-            Authorization::None => return,
-            Authorization::Token(value) => value.clone(),
-            Authorization::File(file) => file.bearer(),
-        };
-        request.headers_mut().insert(AUTHORIZATION, value);
+    async fn now(&self) -> Result<Option<HeaderValue>> {
+        Ok(match self {
+            Authorization::None => None,
+            Authorization::Token(value) => Some(value.clone()),
+            Authorization::File(file) => Some(file.bearer()),
+            Authorization::Exec(program) => program.bearer().await?,
+        })
+    }
+
+    /// The API server takes this one no longer: the next request asks for another, as in client-go.
+    async fn refused(&self, value: Option<HeaderValue>) {
+        if let (Authorization::Exec(program), Some(value)) = (self, value) {
+            program.refused(&value).await;
+        }
     }
 }
 
@@ -142,11 +168,82 @@ fn connect(
     let service = ServiceBuilder::new()
         .layer(Config::new(url).base_uri_layer())
         .layer(RetryLayer::new(retries))
-        .map_request(move |mut request: Request<Body>| {
-            authorization.apply(&mut request);
-            request
-        })
-        .map_err(tower::BoxError::from)
-        .service(connections);
+        .service_fn(move |mut request: Request<Body>| {
+            let (authorization, connections) = (authorization.clone(), connections.clone());
+            async move {
+                let value = authorization.now().await.map_err(tower::BoxError::from)?;
+                if let Some(value) = &value {
+                    request.headers_mut().insert(AUTHORIZATION, value.clone());
+                }
+                let answer = connections.request(request).await?;
+                if answer.status() == StatusCode::UNAUTHORIZED {
+                    authorization.refused(value).await;
+                }
+                Ok::<_, tower::BoxError>(answer)
+            }
+        });
     Ok(Client::new(service, "default"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use k8s_openapi::api::core::v1::Node;
+    use kops_agent_tests::test_server::{TestServer, text};
+    use kube::Api;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_of_a_kubeconfig_gives_each_request_its_token_and_is_asked_again_after_401() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let server = TestServer::start(move |request| {
+            let shown = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+            let shown = shown.unwrap_or_default();
+            let is_refused = shown == "Bearer 2";
+            seen.lock().unwrap().push(shown);
+            let answer = match is_refused {
+                true => text(
+                    401,
+                    r#"{"kind": "Status", "status": "Failure", "reason": "Unauthorized", "code": 401}"#,
+                ),
+                false => {
+                    text(200, r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}"#)
+                }
+            };
+            async move { Ok(answer) }
+        })
+        .await;
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("login");
+        // Each call gives the next number, from 2 on.
+        let program = "printf x >>\"$COUNT\"; echo '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": {\"token\": \"'$(wc -c <\"$COUNT\")'\"}}'";
+        std::fs::write(&script, program).unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let exec = format!(
+            "{{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /bin/sh, args: [{}], env: [{{name: COUNT, value: {}}}]}}",
+            script.display(),
+            folder.path().join("count").display()
+        );
+        std::fs::write(
+            &kubeconfig,
+            format!(
+                "{{contexts: [{{name: x, context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: {{server: '{}'}}}}], \
+                 users: [{{name: u, user: {{exec: {exec}}}}}]}}",
+                server.url
+            ),
+        )
+        .unwrap();
+        std::fs::write(folder.path().join("count"), "x").unwrap();
+        let chosen = Chosen { context: Some("x".into()), ..Chosen::file(&kubeconfig) };
+        let nodes: Api<Node> = Api::all(client_of(&chosen).unwrap());
+        let list = || async { nodes.list(&kube::api::ListParams::default()).await };
+        list().await.unwrap_err();
+        list().await.unwrap();
+        list().await.unwrap();
+        assert_eq!(*asked.lock().unwrap(), ["Bearer 2", "Bearer 3", "Bearer 3"]);
+    }
 }

@@ -65,7 +65,7 @@ use hosts::ApiHosts;
 use identify::Identifier;
 use known::KnownNodes;
 use lease::{Election, Leadership, OF_CONTROLLERS};
-use metrics::{BootstrapMetrics, Metrics};
+use metrics::Metrics;
 use node_api::Nodes;
 use node_labels::{Mode, NodeLabels};
 use node_watch::LIST_TIMEOUT;
@@ -92,7 +92,9 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = Arc::new(store(&args.store_mirror)?);
-    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(client.clone()))));
+    // Machines that bootstrap ask for `Host`s: their client has no connection in common with the Lease.
+    let hosts = kubernetes::client(args.kubeconfig.as_deref())?;
+    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(hosts))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,
         // The cloud may take until its deadline.
@@ -114,19 +116,18 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let state = Arc::new(State {
         election: election.clone(),
         node_labels: node_labels.clone(),
-        bootstrap: metrics.bootstrap.clone(),
+        metrics: metrics.clone(),
     });
     let registry = Arc::new(metrics.registry(true));
-    let nodes = Nodes::of(client.clone());
     let setup = bootstrap::Setup {
         options: options.clone(),
         cloud: cloud.clone(),
         hosts,
-        nodes,
+        kubeconfig: args.kubeconfig.clone(),
         store: store.clone(),
         metrics: metrics.clone(),
     };
-    let mut serving = setup.start().await;
+    let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
     // Whatever waits for this service finds it: its probes answer, and machines are served where that is possible at all.
     health::begin(&mut answering).await?;
@@ -183,7 +184,7 @@ async fn while_leading(
 struct State {
     election: Arc<Election>,
     node_labels: Arc<NodeLabels>,
-    bootstrap: BootstrapMetrics,
+    metrics: Metrics,
 }
 
 impl Health for State {
@@ -192,9 +193,10 @@ impl Health for State {
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.bootstrap.down.get() != 0 {
+        if self.metrics.bootstrap.down.get() != 0 {
             return Err("machines cannot bootstrap here: its log says why".into());
         }
+        self.metrics.cloud_calls.answer().map_err(|silent| format!("{silent}: its log says why"))?;
         let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
             true => self.live(),

@@ -9,10 +9,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::lease;
 use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_process::version::{Version, of_this_program};
 
 /// The controller's name in the labels, as upstream has it.
 const NODE: &str = "node";
@@ -169,6 +171,8 @@ pub struct Metrics {
     refusals: Family<Reason, Counter>,
     /// Patches that the API server took.
     pub patches: Counter,
+    /// Labels that a Node did not get, because the API server refuses them.
+    pub labels_left_out: Counter,
     /// Nodes whose instance was known without asking the cloud.
     pub cache_hits: Counter,
     /// Whether this process holds the Lease.
@@ -194,6 +198,7 @@ impl Metrics {
             waiting_for_cloud: Gauge::default(),
             refusals: Family::default(),
             patches: Counter::default(),
+            labels_left_out: Counter::default(),
             cache_hits: Counter::default(),
             leads: Gauge::default(),
             left_to_upstream: Gauge::default(),
@@ -261,6 +266,11 @@ impl Metrics {
         );
         registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
         registry.register(
+            "kops_agent_node_labels_left_out",
+            "Labels that Nodes did not get, because the API server refuses them",
+            self.labels_left_out.clone(),
+        );
+        registry.register(
             "kops_agent_instance_cache_hits",
             "Nodes whose instance was known without asking the cloud",
             self.cache_hits.clone(),
@@ -285,8 +295,20 @@ impl Metrics {
         );
         registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
         self.bootstrap.register(&mut registry);
+        register_build(&mut registry);
         registry
     }
+}
+
+/// Adds the version of this program.
+pub fn register_build(registry: &mut Registry) {
+    let Version { version, commit } = of_this_program();
+    let build = Info::new(vec![("version", version), ("commit", commit)]);
+    registry.register(
+        "kops_agent_build",
+        "The version of this program, and the commit of which it was built",
+        build,
+    );
 }
 
 /// The metrics as text (OpenMetrics).
@@ -342,6 +364,10 @@ mod tests {
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
         let of_controller = text(&metrics.registry(true));
         let of_addons = crate::addons::every_metric();
+        for served in [&of_controller, &of_addons] {
+            let build = served.lines().find(|line| line.starts_with("kops_agent_build_info{")).unwrap();
+            assert!(build.contains(&format!("version=\"{}\"", env!("CARGO_PKG_VERSION"))), "{build}");
+        }
         let of_nodes = include_str!("../../kops-agent/src/command/status.rs");
         let known: BTreeSet<&str> =
             [&of_controller, &of_addons, of_nodes].into_iter().flat_map(names).collect();

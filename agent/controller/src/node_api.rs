@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::jiff::Timestamp;
 use kops_agent_plan::fleet::CONDITION;
 use kops_agent_plan::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_plan::pod_ranges::NodePatch;
@@ -73,6 +74,42 @@ impl NodeStatus {
     }
 }
 
+/// What a Node tells of itself to a machine that asks for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Whether the Node is Ready.
+    pub is_ready: bool,
+    /// When the Node was registered, in seconds since 1970, by the API server's clock.
+    registered: Option<i64>,
+    /// When its kubelet has last told its condition, in seconds since 1970, by that machine's clock.
+    last_heartbeat: Option<i64>,
+}
+
+impl Registration {
+    fn of(node: &NodeObject) -> Registration {
+        let ready = node.status.as_ref().and_then(|status| status.condition(READY));
+        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_deref());
+        Registration {
+            is_ready: ready.is_some_and(|ready| ready.status == "True"),
+            registered: node.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),
+            last_heartbeat: heartbeat
+                .and_then(|time| time.parse::<Timestamp>().ok())
+                .map(Timestamp::as_second),
+        }
+    }
+
+    /// Whether it is of a machine before the one that was started then, under the same name. The kubelet of the machine itself
+    /// registers its Node after the start, or tells its condition anew.
+    pub fn is_of_predecessor(self, launched: Option<i64>) -> bool {
+        match (self.registered, self.last_heartbeat, launched) {
+            (Some(registered), Some(heartbeat), Some(launched)) => {
+                registered < launched && heartbeat < launched
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A page of a list has thousands of others, of which each is gone before the next one is read.
 fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     struct Conditions;
@@ -126,13 +163,12 @@ impl Nodes {
         self.api.get_opt("kops-agent").await.map(drop)
     }
 
-    /// Whether there is a Node of this name, and it is at work.
+    /// What the Node of this name tells of itself; `None` where there is none.
     ///
     /// # Errors
     /// The API server cannot be asked.
-    pub async fn is_ready(&self, name: &str) -> Result<bool, Error> {
-        let status = self.api.get_opt(name).await?.and_then(|node| node.status).unwrap_or_default();
-        Ok(status.condition(READY).is_some_and(|ready| ready.status == "True"))
+    pub async fn registration(&self, name: &str) -> Result<Option<Registration>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| Registration::of(&node)))
     }
 
     /// The `spec.providerID` of the Node of this name; `None` where there is none.
@@ -156,11 +192,11 @@ impl Nodes {
         self.client.clone()
     }
 
-    /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one.
+    /// Changes a Node, if it is still the one that was observed. Returns it as it is then, unread.
     ///
     /// # Errors
     /// It is another one by now (409), is gone (404), or the API server cannot be asked.
-    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<(), Error> {
+    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),
             // It has fields that each API server knows, which by default would look for others, and warn of them.
@@ -170,7 +206,7 @@ impl Nodes {
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
         let nodes = Request::new(self.api.resource_url());
         let request = nodes.patch(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
-        self.client.request_text(request).await.map(drop)
+        self.client.request_text(request).await
     }
 }
 
@@ -222,6 +258,32 @@ mod tests {
             observed(serde_json::from_value(node).unwrap()).written_by_us.len()
         };
         assert_eq!((ours("Update"), ours("Apply")), (1, 0));
+    }
+
+    #[test]
+    fn a_node_that_was_last_heard_of_before_a_machine_was_started_is_of_the_one_before() {
+        let registration = |registered: &str, heartbeat: Option<&str>| {
+            let node: NodeObject = serde_json::from_value(json!({
+                "metadata": {"name": "a", "creationTimestamp": registered}, "spec": {},
+                "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]},
+            }))
+            .unwrap();
+            Registration::of(&node)
+        };
+        let (before, launched, after) = ("2026-01-01T10:00:00Z", 1_767_261_660, "2026-01-01T10:02:00Z");
+        for (registered, heartbeat, launched, expected) in [
+            (before, Some(before), Some(launched), true),
+            (before, Some(after), Some(launched), false),
+            // Its machine's clock is slow.
+            (after, Some(before), Some(launched), false),
+            (before, None, Some(launched), false),
+            (before, Some("yesterday"), Some(launched), false),
+            (before, Some(before), None, false),
+        ] {
+            let registration = registration(registered, heartbeat);
+            assert!(registration.is_ready);
+            assert_eq!(registration.is_of_predecessor(launched), expected, "{registered} {heartbeat:?}");
+        }
     }
 
     #[test]

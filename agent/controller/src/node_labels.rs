@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::{self, ObservedNode, Wanted};
+use kops_agent_plan::labels::{self, LabelPatch, ObservedNode, Wanted};
 use kops_agent_plan::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kube::api::ListParams;
 use tokio::sync::Semaphore;
@@ -36,7 +36,7 @@ use super::node_watch::{NodeWatch, no_answer};
 use super::pauses::Pauses;
 use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
-use outcome::{Outcome, in_words};
+use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
@@ -218,6 +218,7 @@ impl NodeLabels {
                     refused.push((node.clone(), refusal));
                     problem
                 }
+                Outcome::LabelsLeftOut(problems) => left_out(&problems),
                 Outcome::NoPodRange(problem) | Outcome::Unanswered(problem) | Outcome::Failed(problem) => {
                     problem
                 }
@@ -261,6 +262,7 @@ impl NodeLabels {
             let told = match &outcome {
                 Outcome::Refused(refusal) => Some((refusal.reason(), refusal.to_string())),
                 Outcome::NoPodRange(problem) => Some((NOT_AVAILABLE, problem.clone())),
+                Outcome::LabelsLeftOut(problems) => Some((LABELS_LEFT_OUT, left_out(problems))),
                 _ => None,
             };
             if let (Some((reason, message)), Mode::Apply(_)) = (told, &self.mode) {
@@ -285,6 +287,10 @@ impl NodeLabels {
             Ok(wanted) => (labels::diff(node, &wanted), None),
             Err(refusal) => (None, Some(refusal)),
         };
+        let (labels, invalid) = labels.map_or((None, Vec::new()), LabelPatch::without_invalid);
+        if let (false, Mode::Show) = (invalid.is_empty(), &self.mode) {
+            log::warn!("the Node {}: {}", node.name, left_out(&invalid));
+        }
         let written = match (NodePatch::of(labels, ranges), &self.mode) {
             (None, _) => Outcome::Done,
             (Some(patch), Mode::Show) => Outcome::Shown(patch),
@@ -299,6 +305,12 @@ impl NodeLabels {
             }
             (Outcome::Done | Outcome::Patched, None, Some(Lacking::Problem(problem))) => {
                 Outcome::NoPodRange(problem)
+            }
+            (Outcome::Done | Outcome::Patched, None, None) if !invalid.is_empty() => {
+                Outcome::LabelsLeftOut(invalid)
+            }
+            (Outcome::LabelsLeftOut(problems), ..) => {
+                Outcome::LabelsLeftOut(invalid.into_iter().chain(problems).collect())
             }
             (written, ..) => written,
         }
@@ -339,6 +351,11 @@ impl NodeLabels {
             }
             Outcome::Failed(problem) => {
                 log::warn!("the Node {}: {problem}; its roles are still to be taken away", node.name);
+                false
+            }
+            Outcome::LabelsLeftOut(problems) => {
+                let problems = problems.join("; ");
+                log::warn!("the Node {}: roles are still to be taken away: {problems}", node.name);
                 false
             }
             _ => false,
@@ -396,6 +413,10 @@ impl NodeLabels {
             }
             Outcome::NoPodRange(ref problem) | Outcome::Failed(ref problem) => {
                 (Reconciled::Error, Some(problem.clone()))
+            }
+            Outcome::LabelsLeftOut(ref problems) => {
+                self.metrics.labels_left_out.inc_by(problems.len() as u64);
+                (Reconciled::Success, Some(left_out(problems)))
             }
             Outcome::Refused(ref refusal) => {
                 self.metrics.refused(refusal.reason());

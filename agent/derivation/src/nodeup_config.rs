@@ -73,7 +73,10 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
         // Only a configuration takes the place of another: what is none is a mistake, or half a file.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
-            Err(spoilt) => Err(anyhow::Error::new(spoilt).context(other.to_string())),
+            Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(
+                "{url} is not the file the user-data names, nor a configuration of kOps; is it written whole, or does a proxy answer \
+                 in the store's place?"
+            ))),
         };
     }
     let config = NodeupConfig::parse(&text, &url)?;

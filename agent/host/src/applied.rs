@@ -60,6 +60,9 @@ pub struct Applied {
     /// The certificates of keysets in PEM, as far as the state needs them.
     keysets: BTreeMap<String, PublicKeyset>,
     resources: Vec<Resource>,
+    /// Where the spec has components keep data ([`DesiredState::data_folders`]).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) data_folders: BTreeSet<String>,
     /// What told the state from all others when it was applied: another version of the agent may write resources in another
     /// way, and would not know it again.
     #[serde(default)]
@@ -110,6 +113,7 @@ impl Applied {
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
+            data_folders: desired.data_folders().clone(),
             digest: Attempt::new(desired, config_hash).digest().to_owned(),
         }
     }
@@ -135,6 +139,7 @@ impl Applied {
     pub fn desired(&self) -> DesiredState {
         let mut desired = DesiredState::default();
         self.resources.iter().for_each(|resource| desired.add(resource.clone()));
+        self.data_folders.iter().for_each(|folder| desired.keeps_data_in(folder));
         desired
     }
 

@@ -104,6 +104,7 @@ impl Host {
         } else {
             preparation.finish(downloads, ready(()), progress).await?
         };
+        prepared.refuse_what_does_not_start(&*self.commands)?;
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {
             if let Some((_, error)) = prepared.undelivered.pop_first() {
@@ -116,7 +117,16 @@ impl Host {
         if !begins_with_packages {
             is_unread |= self.note_sight(&record, desired, secrets, &prepared.certificates, scope)?;
         }
-        let changing = self.begin_change(plan, desired, &record, &written, scope)?;
+        let mut changing = self.begin_change(plan, desired, &record, &written, scope)?;
+        if let Some(changing) = &mut changing {
+            let unhealthy = self.unhealthy_pods(plan, changing).await?;
+            for (pod, why) in &unhealthy {
+                progress.warned(&format!(
+                    "{pod} was not healthy before this run, which does not wait for it: {why}"
+                ));
+            }
+            changing.unhealthy = unhealthy.into_keys().collect();
+        }
         if scope != Scope::Part && !plan.is_empty() {
             forget_replaced(&self.root, plan, &record)?;
             if !matches!(scope, Scope::Renewal { .. }) {

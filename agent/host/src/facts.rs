@@ -91,6 +91,7 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
             interface.exists() && !interface.join("device").exists()
         }),
         bpf_mounted_by_systemd: observe_bpf_mount(root)?,
+        nvidia_runtime: Some(observe_nvidia(root)),
         fstab: read_if_there(&root.join("etc/fstab"))?,
         systemd_resolved: root.join("run/systemd/resolve/resolv.conf").exists(),
         kernel: Some(kernel.release().to_string_lossy().into_owned()),
@@ -102,6 +103,14 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
         selinux: read_if_there(&root.join("sys/fs/selinux/enforce"))?.as_deref().and_then(parse_selinux),
         cloud: CloudFacts::default(),
     })
+}
+
+/// Whether there is a driver of NVIDIA's, loaded or with its tools, and the runtime that containerd is configured with.
+fn observe_nvidia(root: &Path) -> bool {
+    let is_there = |path: &str| root.join(path).exists();
+    let has_driver =
+        ["proc/driver/nvidia/version", "sys/module/nvidia", "usr/bin/nvidia-smi"].into_iter().any(is_there);
+    has_driver && is_there("usr/bin/nvidia-container-runtime")
 }
 
 /// The addresses that `/etc/hosts` gives a name, without the loopback ones.

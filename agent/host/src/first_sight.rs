@@ -39,7 +39,7 @@ impl Host {
         let times = self.times(desired, &observed)?;
         for (id, value) in take_as_started(desired, &mut observed, &times).current {
             let stamp = if id.kind == Kind::Unit { Stamp::Unit } else { Stamp::Pod };
-            stamp.write(&self.root, &id.name, &value)?;
+            stamp.write(&self.root, &id.name, &value.to_string())?;
         }
         for (id, resource) in desired.iter() {
             let (Resource::File(file), Some(Observed::File(present))) = (resource, observed.get(id)) else {

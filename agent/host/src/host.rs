@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kops_agent_plan::resource::File;
 use kops_agent_plan::timestamp;
 use kops_agent_spec::fnv::fnv32;
 use nix::ifaddrs::getifaddrs;
@@ -272,6 +273,19 @@ impl Host {
     /// systemd refuses.
     pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         self.systemd.run_apart(unit, command)
+    }
+
+    /// The numbers of the user and the group that are to own a file. Where the file has no group of its own, it keeps the
+    /// present one.
+    pub(crate) fn owner_ids(&self, file: &File) -> Result<Option<(u32, u32)>> {
+        let group = match &file.group {
+            Some(group) => group.clone(),
+            None => match self.root.metadata(&file.path)? {
+                Some(present) => self.users.owner_names(&file.path, present.uid, present.gid)?.1,
+                None => "root".to_owned(),
+            },
+        };
+        self.users.owner_ids(&file.path, &file.owner, &group)
     }
 
     pub(crate) fn now(&self) -> time::OffsetDateTime {

@@ -15,6 +15,7 @@ pub mod doctor;
 mod earlier_node;
 mod error;
 pub mod facts;
+mod first_failure;
 mod first_sight;
 mod host;
 mod hosts_file;

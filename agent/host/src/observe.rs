@@ -6,6 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use kops_agent_plan::diff::{
     Access, Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState,
+    Reading, Serves,
 };
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
@@ -254,7 +255,7 @@ impl<'a> Observer<'a> {
             Some(other) => return Ok(Some(Observed::Other(other.describe()))),
         };
         let (owner, group) = self.host.users.owner_names(&file.path, metadata.uid, metadata.gid)?;
-        let (sha256, content) = match unknown {
+        let (sha256, content, serves) = match unknown {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
                 // Nothing is to be started anew with an edited text.
@@ -263,7 +264,7 @@ impl<'a> Observer<'a> {
                 let left = left.unwrap_or(&found).to_owned();
                 let differs = left != found;
                 let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
-                (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs })
+                (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs }, None)
             }
             _ => self.content(file, &dir, &name, metadata)?,
         };
@@ -277,11 +278,24 @@ impl<'a> Observer<'a> {
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
         };
         let pod_mounted = match health::is_manifest(&file.path) {
-            true => Stamp::Pod.read(&self.host.root, &file.path)?,
+            true => self.noted_reading(Stamp::Pod, &file.path)?,
             false => None,
         };
         let access = Access { mode: Mode(metadata.mode), owner, group };
-        Ok(Some(Observed::File(ObservedFile { access, sha256, content, commands_ran_for, pod_mounted })))
+        Ok(Some(Observed::File(ObservedFile {
+            access,
+            sha256,
+            content,
+            commands_ran_for,
+            serves,
+            pod_mounted,
+        })))
+    }
+
+    /// What was noted that a unit or a static pod had read when it was started.
+    fn noted_reading(&self, stamp: Stamp, name: &str) -> Result<Option<Reading>> {
+        let noted = stamp.read(&self.host.root, name)?;
+        Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
     /// A file that is not there and cannot be made now, as it would be observed if it was as the agent left it: nothing
@@ -290,8 +304,13 @@ impl<'a> Observer<'a> {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is not there, and cannot be written now: {why}");
         Observed::File(ObservedFile {
-            access: Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() },
+            access: Access {
+                mode: file.mode,
+                owner: file.owner.clone(),
+                group: file.group.clone().unwrap_or_default(),
+            },
             commands_ran_for: Some(sha256.clone()),
+            serves: None,
             pod_mounted: None,
             sha256,
             content: ObservedContent::Unknown { why, differs: true },
@@ -304,22 +323,27 @@ impl<'a> Observer<'a> {
         dir: &Dir,
         name: &str,
         metadata: Metadata,
-    ) -> Result<(String, ObservedContent)> {
+    ) -> Result<(String, ObservedContent, Option<Serves>)> {
         if file.create_only {
             // What is in it makes no difference; it may be a log of any size.
-            return Ok((String::new(), ObservedContent::Bytes));
+            return Ok((String::new(), ObservedContent::Bytes, None));
         }
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
             let bytes = dir.read(name)?;
             let sha256 = sha256_hex(&bytes);
             if let Content::Text(wanted) = &file.content
                 && wanted.as_bytes() != bytes
-                && self.is_as_good(file, &sha256, &bytes, wanted.as_bytes())
+                && recognition::is_as_good(file, &bytes, wanted.as_bytes())
             {
-                return Ok((sha256, ObservedContent::Compared { as_desired: true }));
+                let serves = Some(Serves { digest: sha256_hex(wanted.as_bytes()), due: None });
+                let content = match self.is_edited(file, &sha256) {
+                    true => String::from_utf8(bytes).map_or(ObservedContent::Bytes, ObservedContent::Text),
+                    false => ObservedContent::Compared { as_desired: true },
+                };
+                return Ok((sha256, content, serves));
             }
             let text = String::from_utf8(bytes);
-            return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
+            return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text), None));
         }
         let known = self.written.get(&file.path).map(String::as_str);
         let is_touched_enough = self.host.depth == Depth::Touched;
@@ -330,28 +354,52 @@ impl<'a> Observer<'a> {
             (None, Some(digests)) => digests.of(&file.path, dir, name, &metadata)?,
             (None, None) => digest(dir, name)?,
         };
+        let mut serves = None;
         let content = match &file.content {
             Content::Text(_) | Content::Base64(_) => ObservedContent::Bytes,
             Content::Asset(asset) if asset.member.is_none() => ObservedContent::Bytes,
             Content::Asset(asset) => self.member(&file.path, &sha256, asset)?,
             _ => {
                 let as_desired = match contents::bytes(file, self.certificates, self.secrets)? {
-                    Some(wanted) if sha256_hex(&wanted) == sha256 => true,
+                    Some(wanted) if sha256_hex(&wanted) == sha256 => {
+                        serves = self.serves(file, &wanted, &wanted);
+                        true
+                    }
                     Some(wanted) if metadata.size <= LARGEST_TEXT => {
-                        self.is_as_good(file, &sha256, &dir.read(name)?, &wanted)
+                        let found = dir.read(name)?;
+                        serves = self.serves(file, &found, &wanted);
+                        self.is_as_good(file, &sha256, &found, &wanted)
                     }
                     _ => false,
                 };
                 ObservedContent::Compared { as_desired }
             }
         };
-        Ok((sha256, content))
+        Ok((sha256, content, serves))
     }
 
-    /// Whether a file can stay because it means what is wanted. What was changed since the agent knew it cannot: a change
-    /// by hand is undone whatever it is.
+    /// How the content of a file that is not downloaded serves what reads it.
+    fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
+        match &file.content {
+            Content::SecretText(_) => recognition::is_as_good(file, found, wanted)
+                .then(|| Serves { digest: sha256_hex(wanted), due: None }),
+            _ => self.certificates.serves(file, found, wanted),
+        }
+    }
+
+    /// Whether a file can stay because it means what is wanted.
     fn is_as_good(&self, file: &File, sha256: &str, found: &[u8], wanted: &[u8]) -> bool {
-        !self.record.is_edited(&contents::id(file), sha256) && recognition::is_as_good(file, found, wanted)
+        !self.is_edited(file, sha256) && recognition::is_as_good(file, found, wanted)
+    }
+
+    /// Whether a file was changed since the agent knew it, and is put right whatever the change is. A certificate that
+    /// another program has issued anew is good or it is not.
+    fn is_edited(&self, file: &File, sha256: &str) -> bool {
+        let is_of_certificate = matches!(
+            file.content,
+            Content::Certificate(_) | Content::PrivateKey(_) | Content::Ca(_) | Content::Kubeconfig(_)
+        );
+        !is_of_certificate && self.record.is_edited(&contents::id(file), sha256)
     }
 
     fn member(&self, path: &str, sha256: &str, asset: &AssetContent) -> Result<ObservedContent> {
@@ -427,7 +475,7 @@ impl<'a> Observer<'a> {
             // One that must not run has nothing to be done about when it is at rest, whatever it has done.
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
-            stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
+            stamp: self.noted_reading(Stamp::Unit, &unit.name)?,
             overridden,
         })))
     }

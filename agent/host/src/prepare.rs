@@ -2,6 +2,7 @@
 //! certificates are issued, and all downloads are fetched and verified.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step};
@@ -18,6 +19,24 @@ use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::secrets::Secrets;
+use crate::system::commands::Commands;
+
+const CONTAINERD_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
+                                  spec.containerd.version to an older release, or use an image of a newer distribution";
+const RUNC_ADVICE: &str =
+    "set spec.containerd.runc.packages to a build for this machine, or use an image of a newer distribution";
+const KUBELET_ADVICE: &str =
+    "use an image of a newer distribution, and of the architecture of the instance type";
+
+/// The programs that are run before they are placed, by their names, each with the flag that makes it say its version and end, and
+/// with what to set where it does not start.
+const TRIED: [(&str, &str, &str); 5] = [
+    ("containerd", "--version", CONTAINERD_ADVICE),
+    ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),
+    ("ctr", "--version", CONTAINERD_ADVICE),
+    ("kubelet", "--version", KUBELET_ADVICE),
+    ("runc", "--version", RUNC_ADVICE),
+];
 
 /// What applying a plan needs.
 pub(crate) struct Prepared<'a> {
@@ -64,6 +83,25 @@ impl Prepared<'_> {
     /// The hashes of the files that were made of downloads, by path.
     pub(crate) fn downloaded(&self) -> impl Iterator<Item = (String, String)> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
+    }
+
+    /// Refuses programs that were downloaded and do not start on this machine. Nothing has been changed by then: a component that is
+    /// restarted with such a program would not come back.
+    ///
+    /// # Errors
+    /// The first that does not start: why, and what to set.
+    pub(crate) fn refuse_what_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
+        for (path, ready) in &self.ready {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let Some((_, flag, advice)) = TRIED.iter().find(|(tried, ..)| *tried == name) else { continue };
+            let staged = ready.dir.shown(&ready.name);
+            if let Some(why) = commands.why_it_does_not_start(Path::new(&staged), flag) {
+                let id = ResourceId::new(Kind::File, path);
+                let reason = format!("this download does not start on this machine: {why}; {advice}");
+                return Err(Error::Invalid { id, reason });
+            }
+        }
+        Ok(())
     }
 
     /// The file that was made of a download for this path.
@@ -290,7 +328,7 @@ fn request_downloads(
                 member: asset.member.clone(),
                 mode: file.mode.0,
                 // A user that is still to be made has no number yet.
-                owner: host.users.owner_ids(&file.path, &file.owner, &file.group).unwrap_or_default(),
+                owner: host.owner_ids(file).unwrap_or_default(),
             });
             Ok(())
         }

@@ -1,6 +1,8 @@
 //! Taking a node back to the machine that it was: its units stopped, its containers and mounts gone, what the
 //! agent left removed, keys and certificates overwritten first. Nothing else is touched.
 
+mod data_folders;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -10,6 +12,8 @@ use std::time::Duration;
 use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
+
+use data_folders::DataFolders;
 
 use crate::applied::shred_applied;
 use crate::error::{Error, Result};
@@ -71,6 +75,10 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
+    /// Those of them that the spec has named as kubelet's or containerd's.
+    pub data_folders: BTreeSet<String>,
+    /// Folders that the spec has named as kubelet's or containerd's, and that stay, since other programs may have files there.
+    pub shared: BTreeSet<String>,
     /// What others have mounted on these folders: it is emptied, and stays mounted. What it hides is not removed.
     pub emptied: BTreeSet<String>,
     /// What was written for other programs to read, and goes ([`Host::is_published`]). The caller adds it to the plan.
@@ -131,7 +139,8 @@ impl Host {
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
 
         let containers = of_node.contains(&CONTAINER_RUNTIME) || of_node.contains(&KUBELET);
-        let runtime = self.runtime_folders(containers)?;
+        let data = if containers { self.data_folders()? } else { DataFolders::default() };
+        let runtime = self.runtime_folders(containers, &data.own)?;
         let mut folders = Vec::new();
         for folder in runtime.iter().chain(&OWN_FOLDERS) {
             if self.root.dir(folder)?.is_some() {
@@ -173,6 +182,8 @@ impl Host {
             removed,
             removed_volumes: volumes,
             folders,
+            data_folders: data.own.clone(),
+            shared: data.shared,
             emptied,
             published: Vec::new(),
             pod_network,
@@ -213,7 +224,7 @@ impl Host {
             }
         }
         // Pods have ended: what is a link by now stays one.
-        let runtime = self.runtime_folders(reset.containers)?;
+        let runtime = self.runtime_folders(reset.containers, &reset.data_folders)?;
         unmount_all(&*self.mounts, || self.mounts.within(&runtime), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
             if let Some((dir, name)) = self.root.parent(&path)? {
@@ -272,8 +283,8 @@ impl Host {
     }
 
     /// What containers and kubelet leave behind, where there are any, but for links that a pod may have made.
-    fn runtime_folders(&self, containers: bool) -> Result<Vec<&'static str>> {
-        let mut folders = Vec::new();
+    fn runtime_folders<'a>(&self, containers: bool, data: &'a BTreeSet<String>) -> Result<Vec<&'a str>> {
+        let mut folders: Vec<&str> = data.iter().map(String::as_str).collect();
         for folder in RUNTIME_FOLDERS.into_iter().filter(|_| containers) {
             if !(IN_REACH_OF_PODS.contains(&folder) && self.is_link(folder)?) {
                 folders.push(folder);

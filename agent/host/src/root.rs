@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -59,7 +60,9 @@ impl Root {
     /// Opens a directory as a root; makes it if it is not there.
     pub(crate) fn open(path: &Path) -> Result<Root> {
         let shown = path.display().to_string();
-        std::fs::create_dir_all(path).map_err(|error| Error::path("make the directory", &shown, error))?;
+        // As of any folder that is made: whatever the umask, no other user may write to it.
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
+        made.map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
             .map_err(|error| Error::path("open the directory", &shown, error))?;
         Ok(Root {
@@ -105,6 +108,19 @@ impl Root {
         }
         let (above, name) = split(path)?;
         self.make_dir(&self.make_dirs(above)?, name)
+    }
+
+    /// Where the directory at `path` really is, in this root, whatever links lead there; `None` where there is none.
+    pub(crate) fn real_path(&self, path: &str) -> Result<Option<String>> {
+        let Some(dir) = self.dir(path)? else { return Ok(None) };
+        let place = |fd: BorrowedFd<'_>| {
+            let at = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            std::fs::read_link(at).map_err(|error| Error::path("find", self.shown(path), error))
+        };
+        let (root, real) = (place(self.fd.as_fd())?, place(dir.fd.as_fd())?);
+        let real = real.strip_prefix(root).map(|below| format!("/{}", below.display()));
+        // What is outside of the root is nothing of it: its top stands for that.
+        Ok(Some(real.unwrap_or_else(|_| "/".to_owned())))
     }
 
     /// The directory that holds `path`, and the name in it; `None` where there is no such directory.

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use x509_parser::pem::Pem;
 
 use crate::error::Result;
+use crate::first_failure;
 use crate::host::Host;
 use crate::record::{Failure, Record, Superseded};
 use crate::rollback::Journal;
@@ -21,8 +22,11 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether it is as a run left it that did not fail, and its units run.
+    /// Whether it is as the last run that succeeded left it, and its units run. A run that failed and changed nothing since leaves
+    /// this true.
     pub converged: bool,
+    /// Whether no run has come to its end here yet.
+    pub never_converged: bool,
     /// `NodeupConfigHash` of the configuration to which it last converged; empty before it did.
     pub config_hash: String,
     /// Since when it is converged to that, in RFC 3339.
@@ -92,12 +96,15 @@ impl Host {
         let certificates = self.certificate_statuses(&record)?;
         // A run keeps no journal before the node has converged for the first time, nor where it waits for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
-        let has_converged = !record.config_hash.is_empty() && record.failure.is_none() && !unfinished;
+        let never_converged = record.config_hash.is_empty();
+        let is_as_left = !never_converged && !unfinished && changed.is_empty();
+        let failure = first_failure::last_failure(&self.root, &record)?;
         Ok(Status {
-            converged: has_converged && changed.is_empty() && units.iter().all(|unit| unit.running),
+            converged: is_as_left && units.iter().all(|unit| unit.running),
+            never_converged,
             config_hash: record.config_hash,
             converged_since: record.converged_since,
-            failure: record.failure,
+            failure,
             unfinished,
             rolled_back: record.rolled_back,
             superseded: record.superseded,
@@ -249,6 +256,25 @@ mod tests {
         assert!(status.unfinished && !status.converged, "{status:?}");
         Journal::end(&host.root).unwrap();
         assert!(host.status().unwrap().converged);
+    }
+
+    #[test]
+    fn a_run_that_failed_and_changed_nothing_is_no_drift() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/x", "x"));
+        write_file(&host.root, "/etc/x", 0o644, None, b"x").unwrap();
+        let mut record = Record::default();
+        record.config_hash = "hash".into();
+        record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
+        record.write(&host.root).unwrap();
+        host.note_failure("the store cannot be reached").unwrap();
+        let status = host.status().unwrap();
+        assert!(status.converged && status.failure.is_some() && !status.never_converged, "{status:?}");
+
+        std::fs::write(folder.path().join("etc/x"), "y").unwrap();
+        assert!(!host.status().unwrap().converged);
     }
 
     #[test]

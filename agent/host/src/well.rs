@@ -58,6 +58,21 @@ impl Host {
         }
     }
 
+    /// Why a component is not healthy; `None` once it is at any time in as long as a component has to be healthy to count
+    /// as such.
+    pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
+        let start = Instant::now();
+        loop {
+            match self.look(component, Expected::Any, start.elapsed()).await? {
+                Ok(()) | Err(Why::OtherListener(_)) => return Ok(None),
+                Err(Why::Unwell(why)) if start.elapsed() >= self.health_timings.steady => {
+                    return Ok(Some(why));
+                }
+                Err(Why::Unwell(_)) => tokio::time::sleep(self.health_timings.pause).await,
+            }
+        }
+    }
+
     /// Asks by every check once; what is wrong by the first that does not hold.
     async fn look(
         &self,

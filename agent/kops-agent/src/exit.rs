@@ -2,16 +2,19 @@
 
 use kops_agent_bootstrap_client::BootstrapError;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::exit::{WrongConfiguration, WrongUsage};
 use kops_agent_spec::{HashMismatch, SpecError};
 use kops_agent_store::StoreError;
 
-pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED};
+pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED, USAGE};
 
 use crate::source::SpecDiffers;
 
 /// The code for an error, from what lies at its bottom.
 pub fn code_of(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<WrongUsage>()) {
+        return USAGE;
+    }
     let wrong = error.chain().any(|cause| {
         cause.is::<Problems>()
             || cause.is::<SpecError>()

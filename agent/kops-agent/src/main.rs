@@ -28,6 +28,7 @@ use clap::Parser;
 use kops_agent_net::tls;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
+use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
 
 use cli::spelling::with_nodeup_spelling;
@@ -35,6 +36,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     started::note();
+    keep_others_from_writing();
     panics::start();
     let cli = Cli::parse_from(with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);
@@ -49,6 +51,14 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => failed(&error),
     }
+}
+
+/// A unit, a container or a shell may start this process with umask 000. What it and the programs that it runs make is never
+/// writable by other users.
+fn keep_others_from_writing() {
+    let by_others = Mode::S_IWGRP | Mode::S_IWOTH;
+    let given = umask(by_others);
+    umask(given | by_others);
 }
 
 /// A node converges on one thread; a control plane serves on all there are.

@@ -1,5 +1,6 @@
 //! The one place that prints results: for people in plain words, for machines as JSON.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
 
@@ -198,6 +199,35 @@ fn in_color(color: Color) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
-        Color::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        Color::Auto => std::io::stdout().is_terminal() && takes_colour(|name| std::env::var_os(name)),
+    }
+}
+
+/// Whether a terminal is to be sent colours (<https://no-color.org>: an empty variable is none).
+fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
+}
+
+/// Whether a terminal of this name (`TERM`) takes nothing but text.
+pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
+    terminal.is_some_and(|name| name == "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dumb_terminal_and_a_user_who_wants_none_get_no_colour() {
+        for (no_color, term, expected) in [
+            (None, Some("xterm"), true),
+            (None, None, true),
+            (Some(""), Some("xterm"), true),
+            (Some("1"), Some("xterm"), false),
+            (None, Some("dumb"), false),
+        ] {
+            let variable = |name: &str| if name == "TERM" { term } else { no_color }.map(OsString::from);
+            assert_eq!(takes_colour(variable), expected, "{no_color:?} {term:?}");
+        }
     }
 }

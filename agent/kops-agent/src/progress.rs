@@ -14,7 +14,7 @@ use kops_agent_plan::resource::ResourceId;
 use kops_agent_process::service_manager;
 use kops_agent_spec::urls::shown_url;
 
-use crate::logging;
+use crate::{logging, output};
 
 /// How long another program may be at work for us without a sign of it: a package manager, which also waits for locks;
 /// containerd, which pulls images; a user's hook, which its unit may allow any time.
@@ -36,9 +36,11 @@ struct Download {
 }
 
 impl Watch {
-    /// Shows bars if standard error is a terminal, and writes lines if it is not.
+    /// Shows bars if standard error is a terminal that can draw them, and writes lines if it is not.
     pub fn new() -> Watch {
-        let on_terminal = std::io::stderr().is_terminal();
+        // Bars are drawn by moving the cursor.
+        let is_dumb = output::is_dumb(std::env::var_os("TERM").as_deref());
+        let on_terminal = std::io::stderr().is_terminal() && !is_dumb;
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         logging::no_step();
         Watch { bars: MultiProgress::with_draw_target(target), downloads: Mutex::default(), on_terminal }

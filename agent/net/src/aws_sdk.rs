@@ -1,5 +1,6 @@
 //! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
 
+mod by_proxy;
 mod limit;
 
 use aws_config::{BehaviorVersion, SdkConfig};
@@ -11,7 +12,9 @@ use aws_smithy_http_client::{Builder, Connector};
 use thiserror::Error;
 
 use crate::dns::SystemResolver;
+use crate::proxies::Proxies;
 use crate::tls::CaBundle;
+use by_proxy::by_proxy;
 use limit::limited;
 
 /// The SDK cannot be set up; says why, and what to do.
@@ -48,7 +51,7 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
 /// and 1 MiB of one that is an error.
 ///
 /// # Errors
-/// If TLS cannot be set up, or a proxy is no URL.
+/// If TLS cannot be set up, or a proxy variable names no proxy.
 pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupError> {
     let roots = bundle
         .map_or_else(TrustStore::empty, |bundle| TrustStore::empty().with_pem_certificate(bundle.to_pem()));
@@ -56,8 +59,14 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
         .with_trust_store(roots)
         .build()
         .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
-    let proxy = proxy(environment_variable)?;
-    let client = Builder::new().build_with_connector_fn(move |settings, components| {
+    let proxies = Proxies::of_environment().map_err(|error| SetupError(error.to_string()))?;
+    Ok(limited(by_proxy(proxies, |proxy| client(&tls, proxy))?))
+}
+
+/// A client that sends every request this way.
+fn client(tls: &TlsContext, proxy: ProxyConfig) -> SharedHttpClient {
+    let tls = tls.clone();
+    Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = Connector::builder();
         connector.set_connector_settings(settings.cloned());
         connector.set_sleep_impl(components.and_then(|components| components.sleep_impl()));
@@ -66,8 +75,7 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
             .tls_context(tls.clone())
             .proxy_config(proxy.clone())
             .build_with_resolver(SystemResolver)
-    });
-    Ok(limited(client))
+    })
 }
 
 /// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for requests without
@@ -89,38 +97,10 @@ pub fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The proxy for HTTPS. Plain HTTP goes straight: it is the metadata service, or a server nearby.
-fn proxy(variable: impl Fn(&str) -> Option<String>) -> Result<ProxyConfig, SetupError> {
-    let set = |names: &[&str]| names.iter().filter_map(|name| variable(name)).find(|value| !value.is_empty());
-    let Some(url) = set(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]) else {
-        return Ok(ProxyConfig::disabled());
-    };
-    let url = if url.contains("://") { url } else { format!("http://{url}") };
-    // The URL may hold a password, so it is not shown.
-    let proxy = ProxyConfig::https(url.as_str())
-        .map_err(|_| SetupError("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into()))?;
-    Ok(match set(&["no_proxy", "NO_PROXY"]) {
-        Some(exceptions) => proxy.no_proxy(exceptions),
-        None => proxy,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn a_proxy_comes_from_the_environment() {
-        assert!(proxy(|_| None).unwrap().is_disabled());
-        assert!(proxy(|_| Some(String::new())).unwrap().is_disabled());
-        for url in
-            ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"]
-        {
-            let variable = |name: &str| (name == "HTTPS_PROXY").then(|| url.to_owned());
-            assert!(!proxy(variable).unwrap().is_disabled(), "{url}");
-        }
-    }
 
     #[test]
     fn another_role_is_refused_by_name() {
@@ -128,13 +108,5 @@ mod tests {
         refuse_another_role(|_| Some(String::new())).unwrap();
         let error = refuse_another_role(|_| Some("arn:aws:iam::1:role/x".into())).unwrap_err().to_string();
         assert!(error.contains("KOPS_AWS_ROLE_ARN is arn:aws:iam::1:role/x"), "{error}");
-    }
-
-    #[test]
-    fn a_proxy_that_is_no_url_is_refused_without_showing_it() {
-        let error =
-            proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
-        let error = error.to_string();
-        assert!(error.contains("HTTPS_PROXY is no URL") && !error.contains("hidden"), "{error}");
     }
 }

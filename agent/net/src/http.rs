@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::client::proxy::matcher::Matcher;
 use kops_agent_spec::terminal::one_line;
 use reqwest::header::{DATE, HeaderValue, InvalidHeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Response};
+use reqwest::{Client, ClientBuilder, Proxy, Response, Url};
 use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
 use crate::causes::innermost;
 use crate::dns::SystemResolver;
+use crate::proxies::{Proxies, ProxyError};
 use crate::tls;
 
 /// No HTTP client could be made.
@@ -23,8 +23,11 @@ pub enum HttpError {
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The client cannot be set up, as with a proxy variable that is no URL.
-    #[error("cannot set up an HTTP client: {0}; are HTTPS_PROXY, HTTP_PROXY and NO_PROXY right?")]
+    /// A proxy variable names no proxy.
+    #[error("cannot set up an HTTP client: {0}")]
+    Proxy(#[from] ProxyError),
+    /// The client cannot be set up.
+    #[error("cannot set up an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
 
@@ -59,7 +62,7 @@ pub fn client() -> Result<Client, HttpError> {
 
 /// What [`client`] is, following these redirects.
 pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
-    Ok(proxied_builder()
+    Ok(proxied_builder()?
         .tls_backend_preconfigured(tls_with_http2()?)
         .redirect(redirects)
         .http2_initial_stream_window_size(STREAM_WINDOW)
@@ -90,18 +93,19 @@ fn tls_with_http2() -> Result<rustls::ClientConfig, rustls::Error> {
 /// # Errors
 /// If the client cannot be set up.
 pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
-    Ok(proxied_builder().tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
+    Ok(proxied_builder()?.tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
-/// A client for a server of the cluster itself, as kops-controller's are: at these addresses, never through a proxy,
-/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`.
+/// A client for a server of the cluster itself, as kops-controller's are: at this address, never through a proxy,
+/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
 ///
 /// # Errors
 /// If the client cannot be set up.
 pub fn cluster_client(
     config: rustls::ClientConfig,
     name: &str,
-    addresses: &[SocketAddr],
+    address: SocketAddr,
+    connect_timeout: Duration,
     timeout: Duration,
 ) -> Result<Client, HttpError> {
     Ok(builder()
@@ -109,7 +113,8 @@ pub fn cluster_client(
         .http1_only()
         .no_proxy()
         .redirect(Policy::none())
-        .resolve_to_addrs(name, addresses)
+        .resolve(name, address)
+        .connect_timeout(connect_timeout)
         .timeout(timeout)
         .build()?)
 }
@@ -131,23 +136,15 @@ pub fn metadata_client() -> Result<Client, HttpError> {
 }
 
 /// What goes to the world, through the proxies that the environment names.
-fn proxied_builder() -> ClientBuilder {
-    if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() }
-}
-
-/// Whether `*` is among the exceptions, which to Go and curl stands for everything, and to reqwest for all names, but
-/// no addresses.
-fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let exceptions = ["NO_PROXY", "no_proxy"].iter().find_map(|name| variable(name)).unwrap_or_default();
-    exceptions.split(',').any(|exception| exception.trim() == "*")
+fn proxied_builder() -> Result<ClientBuilder, ProxyError> {
+    let proxies = Proxies::of_environment()?;
+    Ok(builder().proxy(Proxy::custom(move |url| proxies.proxy_for(url).cloned())))
 }
 
 /// Whether a request for this URL goes through a proxy that the environment names: that one resolves the server's name then.
 pub fn is_proxied(url: &str) -> bool {
-    if proxies_are_off(|name| std::env::var(name).ok()) {
-        return false;
-    }
-    url.parse().is_ok_and(|url| Matcher::from_env().intercept(&url).is_some())
+    let (url, proxies) = (Url::parse(url), Proxies::of_environment());
+    url.is_ok_and(|url| proxies.is_ok_and(|proxies| proxies.proxy_for(&url).is_some()))
 }
 
 /// A header's value that logs of a request do not show, and that HTTP/2 does not index.
@@ -211,6 +208,14 @@ pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(
         bytes.extend_from_slice(&chunk[..chunk.len().min(longest - bytes.len())]);
     }
     bytes
+}
+
+/// Whether bytes begin as a web page does. Where something else was asked for, a proxy, a mirror or a captive portal answers in the
+/// place of the server.
+pub fn is_page(beginning: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&beginning[..beginning.len().min(1024)]);
+    let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
+    ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag))
 }
 
 /// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.

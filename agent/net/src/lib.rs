@@ -6,10 +6,13 @@ mod buckets;
 pub mod causes;
 pub mod dns;
 pub mod http;
+mod proxies;
 pub mod random;
 mod redirects;
 pub mod retry;
+mod said;
 pub mod tls;
 
 pub use buckets::{Buckets, Locating, Location, LocationClient, NOT_FOLLOWED, NotLocated};
 pub use redirects::redirects;
+pub use said::Said;

@@ -1,5 +1,6 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
+pub mod chains;
 mod verifier;
 
 use std::fmt::Write as _;
@@ -11,7 +12,6 @@ use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
@@ -150,7 +150,7 @@ pub fn client_config_trusting_current(
 /// # Errors
 /// If there is no authority in it.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
-    Ok(client()?.with_root_certificates(roots_of(authorities)?).with_no_client_auth())
+    Ok(client_of(Arc::new(roots_of(authorities)?))?.with_no_client_auth())
 }
 
 /// The same, with a client certificate: a PEM chain and its key.
@@ -189,10 +189,11 @@ pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::
 
 fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
     let (chain, key) = chain_and_key(chain, key)?;
-    client()?.with_root_certificates(roots).with_client_auth_cert(chain, key)
+    client_of(roots)?.with_client_auth_cert(chain, key)
 }
 
-/// How to be a TLS server, by a PEM chain and its key, to clients that one of these authorities (PEM) vouches for.
+/// How to be a TLS server, by a PEM chain and its key, to clients whose certificate one of these authorities (PEM) has signed itself
+/// ([`chains::client_verifier`]).
 ///
 /// # Errors
 /// If there is no authority among them, or the chain and its key are none.
@@ -201,8 +202,7 @@ pub fn server_config_for_clients_of(
     chain: &str,
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
-    let roots = Arc::new(roots_of(authorities)?);
-    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(unusable)?;
+    let clients = chains::client_verifier(roots_of(authorities)?)?;
     let (chain, key) = chain_and_key(chain, key)?;
     ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -256,6 +256,12 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn client() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
     ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
+}
+
+fn client_of(
+    authorities: Arc<RootCertStore>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+    client_by(Rule::VouchedForBy(Box::new(move || Ok(authorities.clone()))))
 }
 
 fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {

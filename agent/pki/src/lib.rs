@@ -14,5 +14,5 @@ pub use authority::Authority;
 pub use error::CertificateError;
 pub use issue::lifetime;
 pub use node_key::NodeKey;
-pub use pem::{PemPair, ders, first_der, first_pem, with_newline, with_others};
+pub use pem::{PemPair, ders, first_der, first_pem, split, with_newline, with_others};
 pub use self_signed::{common_name_and_validity, self_signed, self_signed_authority};

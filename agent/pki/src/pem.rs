@@ -36,6 +36,11 @@ pub fn first_der(pem: &str) -> Option<Vec<u8>> {
     ders(pem).into_iter().next()
 }
 
+/// The certificates of a PEM text, each as a text of its own.
+pub fn split(pem: &str) -> impl Iterator<Item = String> {
+    pem.split_inclusive(END).filter(|one| first_der(one).is_some()).map(|one| format!("{}\n", one.trim()))
+}
+
 /// A certificate, and after it those of a PEM text that are not the same.
 pub fn with_others(first: &str, others: &str) -> String {
     let known = first_der(first);

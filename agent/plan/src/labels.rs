@@ -4,12 +4,16 @@
 //! knows that kops-controller wrote it, and no other did, unless the controller alone decides it. Nothing else is ever
 //! touched.
 
+mod validity;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use crate::identity::Identity;
 use kops_agent_spec::{NodeupConfig, SpecError};
+
+pub use validity::problem;
 
 /// The labels that say what a node is for. A node has exactly those of its group
 /// (upstream: `cmd/kops-controller/controllers/node_controller.go`).

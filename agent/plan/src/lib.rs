@@ -30,6 +30,7 @@ pub mod resolve;
 pub mod resource;
 pub mod shown;
 mod static_pod;
+pub mod supposed;
 pub mod takeover;
 pub mod timeline;
 mod timestamp;

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 
-use crate::desired::paths;
+use crate::desired::{ADDONS_MIRROR, paths};
 
 /// The static pod whose health says how etcd is: it asks etcd, whose own pod has no probe.
 pub(crate) const API_SERVER: &str = "kube-apiserver";
@@ -56,9 +57,9 @@ pub fn is_manifest(path: &str) -> bool {
     path.strip_prefix(paths::MANIFESTS).is_some_and(|rest| rest.starts_with('/') && !rest[1..].contains('/'))
 }
 
-/// The pods that kOps itself describes, whose manifests are the agent's own or the store's, and not a user's.
-const OF_KOPS: [&str; 5] =
-    [API_SERVER, "kube-controller-manager", "kube-scheduler", "kube-proxy", "kops-channels"];
+/// The pods that kOps or the agent itself describes, whose manifests are the agent's own or the store's, and not a user's.
+const OF_KOPS: [&str; 6] =
+    [API_SERVER, "kube-controller-manager", "kube-scheduler", "kube-proxy", "kops-channels", ADDONS_MIRROR];
 
 /// Whether a path is that of the file of a pod that kOps itself describes, but for etcd's.
 pub(crate) fn is_manifest_of_kops(path: &str) -> bool {
@@ -144,7 +145,7 @@ struct HttpGet {
 
 /// Reads a manifest; `None` where it is none of a pod.
 pub(crate) fn read(text: &str) -> Option<Manifest> {
-    let Pod { metadata, spec } = serde_yaml::from_str(text).ok()?;
+    let Pod { metadata, spec } = yaml::from_str(text).ok()?;
     let pod = StaticPod {
         namespace: metadata.namespace.unwrap_or_else(|| "default".into()),
         name: metadata.name,

@@ -6,3 +6,4 @@ pub mod output;
 pub mod program;
 pub mod service_manager;
 pub mod stop;
+pub mod version;

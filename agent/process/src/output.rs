@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use kops_agent_spec::causes;
 pub use kops_agent_spec::terminal::one_line;
-use kops_agent_spec::terminal::plain_json;
+use kops_agent_spec::terminal::{cell, plain_json};
 
 use crate::exit;
+use crate::program;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -53,14 +54,16 @@ pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// The same lines, none of which steers a terminal: an error may repeat untrusted text.
+/// The same lines, none of which steers a terminal: an error may repeat untrusted text. Commands of this program have its path.
 pub fn plain_lines(text: &str) -> String {
+    let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines in columns that are as wide as the longest of their cells, two spaces apart. No cell steers a terminal.
+/// Lines in columns that are as wide as the longest of their cells, two spaces apart. No cell steers a terminal, and none is longer
+/// than [`cell`] lets it be.
 pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let plain = |line: &[String; N]| line.each_ref().map(|cell| one_line(cell, usize::MAX));
+    let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
     let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
     let width =
         |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();

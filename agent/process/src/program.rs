@@ -2,12 +2,17 @@
 //!
 //! The kernel then names it with ` (deleted)` behind its path, which is no path of anything (proc(5), `/proc/pid/exe`).
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 const REPLACED: &[u8] = b" (deleted)";
+/// Where packages install this program, which is in every `PATH`.
+const OF_PACKAGES: &str = "/usr/bin/kops-agent";
+/// How a message begins a command of this program.
+const COMMAND: &str = "`kops-agent ";
 
 /// The path that this program was started from: what is there now is the program that follows it.
 ///
@@ -23,6 +28,27 @@ pub fn of_process(exe: &Path) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(REPLACED).unwrap_or(bytes)))
 }
 
+/// The text, with the path of this program in the commands that it advises: a program that a boot script has downloaded need not be
+/// in `PATH`.
+pub fn with_path_in_commands(text: &str) -> Cow<'_, str> {
+    if !text.contains(COMMAND) {
+        return Cow::Borrowed(text);
+    }
+    match path() {
+        Ok(path) => with_this_path(text, &path),
+        Err(_) => Cow::Borrowed(text),
+    }
+}
+
+fn with_this_path<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {
+    match path.to_str() {
+        Some(path) if path != OF_PACKAGES && !path.contains([' ', '`']) => {
+            Cow::Owned(text.replace(COMMAND, &format!("`{path} ")))
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -30,6 +56,18 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn commands_that_are_advised_work_where_the_program_is_in_no_path() {
+        let text = "run `kops-agent verify`, or ask kops-agent's authors";
+        let shown = |path: &str| with_this_path(text, Path::new(path)).into_owned();
+        assert_eq!(
+            shown("/opt/kops/bin/nodeup"),
+            "run `/opt/kops/bin/nodeup verify`, or ask kops-agent's authors"
+        );
+        assert_eq!(shown("/usr/bin/kops-agent"), text);
+        assert_eq!(shown("/my programs/kops-agent"), text);
+    }
 
     #[test]
     fn a_program_that_was_replaced_while_it_runs_is_where_its_successor_is() {

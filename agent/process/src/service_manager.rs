@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use sd_notify::NotifyState;
 
 use crate::output::one_line;
+use crate::program::with_path_in_commands;
 
 /// For how long a run may show no sign of life. Whatever it waits for has a deadline of its own that is shorter.
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -50,7 +51,7 @@ pub fn doing(what: impl Display) {
 pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
         // A line break in a status would begin another message to systemd.
-        shared.lock().does(one_line(&what.to_string(), LONGEST_STATUS), Instant::now(), timeout);
+        shared.lock().does(status(&what), Instant::now(), timeout);
         shared.changed.notify_one();
     }
 }
@@ -96,10 +97,15 @@ fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     // While this is held, nothing can overtake it.
     let mut run = shared.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
-        let status = one_line(&what.to_string(), LONGEST_STATUS);
+        let status = status(what);
         let states: Vec<_> = state.into_iter().chain([NotifyState::Status(&status)]).collect();
         notify(&states);
     }
+}
+
+/// What `systemctl status` shows, in one line.
+fn status(what: &dyn Display) -> String {
+    one_line(&with_path_in_commands(&what.to_string()), LONGEST_STATUS)
 }
 
 fn notify(states: &[NotifyState<'_>]) {

@@ -50,6 +50,9 @@ pub struct Facts {
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`; `None` where there is none.
     pub fstab: Option<String>,
+    /// Whether the image brings NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, by which containers use it; `None` where
+    /// nobody has looked.
+    pub nvidia_runtime: Option<bool>,
     /// State of SELinux; `None` where the kernel has none.
     pub selinux: Option<Selinux>,
     /// What the cloud says of this machine.

@@ -26,7 +26,8 @@ const UNKNOWN: &str =
 /// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), with what is true of
 /// each. A `*` stands for one part of the path.
 const KNOWN: &[(&str, &str)] = &[
-    ("spec.bastion.idleTimeoutSeconds", "is unused; remove it"),
+    ("spec.api.loadBalancer.accessLog.interval", "is unused; remove it"),
+    ("spec.api.loadBalancer.idleTimeoutSeconds", "is unused; remove it"),
     ("spec.containerRuntime", "was removed: containerd is the only runtime; remove it"),
     (
         "spec.dnsControllerGossipConfig",
@@ -46,6 +47,8 @@ const KNOWN: &[(&str, &str)] = &[
         "spec.kubeControllerManager.experimentalClusterSigningDuration",
         "is deprecated; use ClusterSigningDuration",
     ),
+    ("spec.kubeDNS.image", "is unused; use coreDNSImage"),
+    ("spec.kubeDNS.replicas", "is unused: the number of servers follows from the cluster's size; remove it"),
     (
         "spec.kubeScheduler.usePolicyConfigMap",
         "is deprecated; add a KubeSchedulerConfiguration to the cluster's additional objects",
@@ -62,9 +65,12 @@ const KNOWN: &[(&str, &str)] = &[
         "has had no effect since kOps 1.22; use encapsulationMode, ipipMode and vxlanMode",
     ),
     ("spec.networking.calico.majorVersion", "is unused; remove it"),
+    ("spec.networking.canal.disableTxChecksumOffloading", "is unused; remove it"),
+    ("spec.networking.flannel.disableTxChecksumOffloading", "is unused; remove it"),
     ("spec.networking.lyftvpc", "was removed in kOps 1.23; choose another network plugin"),
     ("spec.networking.romana", "was removed in kOps 1.19; choose another network plugin"),
     ("spec.rootVolumeDeleteOnTermination", "is unused: root volumes go with their machine; remove it"),
+    ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
 /// The warnings of a document, of whose fields `ignored` are not read.

@@ -53,7 +53,7 @@ mod secret;
 pub mod terminal;
 pub mod urls;
 mod user_data;
-mod yaml;
+pub mod yaml;
 
 pub use api::*;
 pub use authentication::*;

@@ -26,6 +26,7 @@ enum How {
     SplitAtCommas,
     PairsToMapping,
     TrueMeans(&'static str),
+    Dropped,
 }
 
 /// The value as it is, at `to` in place of `from`.
@@ -51,6 +52,11 @@ pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Mo
 /// This word for true, nothing for false.
 pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'static str) -> Move {
     Move { from, to, how: How::TrueMeans(word) }
+}
+
+/// Nothing: the field is valid, and no value of it makes a difference.
+pub(crate) const fn dropped(from: &'static str) -> Move {
+    Move { from, to: "", how: How::Dropped }
 }
 
 /// A document on its way into the internal shape.
@@ -141,6 +147,7 @@ impl How {
             (How::AsItIs, value) => Ok(Some(value)),
             (How::Inverted, Value::Bool(value)) => Ok(Some(Value::Bool(!value))),
             (How::TrueMeans(word), Value::Bool(value)) => Ok(value.then(|| word.into())),
+            (How::Dropped, _) => Ok(None),
             (How::SplitAtCommas, Value::String(text)) => Ok(Some(text.split(',').collect())),
             (How::PairsToMapping, Value::Array(pairs)) => {
                 pairs.iter().map(pair).collect::<Result<Map<_, _>, _>>().map(|map| Some(Value::Object(map)))

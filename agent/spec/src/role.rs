@@ -71,6 +71,12 @@ impl InstanceGroupRole {
         }
     }
 
+    /// Whether its machines are Nodes that get their certificates from a bootstrap server. A control plane makes its certificates
+    /// itself, and a bastion is no Node.
+    pub fn bootstraps_from_server(self) -> bool {
+        matches!(self, InstanceGroupRole::Node | InstanceGroupRole::APIServer)
+    }
+
     /// Whether its nodes run an API server.
     pub fn runs_api_server(self) -> bool {
         matches!(self, InstanceGroupRole::ControlPlane | InstanceGroupRole::APIServer)

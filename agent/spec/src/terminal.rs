@@ -10,6 +10,18 @@ pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
 
+/// The longest cell of a table, in characters: a name of Kubernetes fits. Text of others may have any length, and Rust's
+/// formatting panics where a width is 65,536 or more.
+const LONGEST_CELL: usize = 253;
+
+/// Untrusted text as a cell of a table: [`one_line`], with `…` at its end where the rest is left out.
+pub fn cell(text: &str) -> String {
+    match text.chars().nth(LONGEST_CELL) {
+        Some(_) => one_line(text, LONGEST_CELL - 1) + "…",
+        None => one_line(text, LONGEST_CELL),
+    }
+}
+
 /// A document of JSON that steers no terminal: each character of a string that [`steers`], and that JSON lets stand as it is,
 /// becomes an escape, which programs read as the same character. JSON has such characters in strings alone, but for the
 /// breaks between its own lines.
@@ -43,6 +55,15 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&plain).unwrap(),
             serde_json::json!({ said: [said] })
         );
+    }
+
+    #[test]
+    fn a_cell_has_some_width() {
+        let name = "a".repeat(LONGEST_CELL);
+        assert_eq!(cell(&name), name);
+        let longer = cell(&"ä\n".repeat(1 << 16));
+        assert_eq!(longer.chars().count(), LONGEST_CELL);
+        assert!(longer.starts_with("ä ä ") && longer.ends_with('…'), "{longer}");
     }
 
     #[test]

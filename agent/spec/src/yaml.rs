@@ -1,10 +1,56 @@
 //! Reading a YAML file of kOps into a type, with errors that name the file and the field.
+//!
+//! All YAML is read here, because a store, a cloud or an add-on may have any text: what costs more to read than any file of kOps is
+//! refused before it is read.
+
+mod bounds;
+mod scanner;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use thiserror::Error;
 
 use super::error::SpecError;
 use super::go_value::{self, Misfit, kind};
+
+/// Why a text is not read: it is no YAML of the wanted type, or costs too much to read.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct YamlError(#[from] Problem);
+
+#[derive(Debug, Error)]
+enum Problem {
+    #[error("{0}")]
+    TooCostly(bounds::TooCostly),
+    #[error(transparent)]
+    Yaml(#[from] serde_yaml::Error),
+}
+
+/// Reads a text of YAML (or JSON) that has one document.
+///
+/// # Errors
+/// It is not of the type, or costs too much to read.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    from_slice(text.as_bytes())
+}
+
+fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, YamlError> {
+    bounds::check(text).map_err(Problem::TooCostly)?;
+    Ok(serde_yaml::from_slice(text).map_err(Problem::Yaml)?)
+}
+
+/// Reads each document of a text of YAML.
+///
+/// # Errors
+/// The document is not of the type; or the text costs too much to read, which is one error for all documents.
+pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result<T, YamlError>> {
+    let checked = bounds::check(text.as_bytes()).map_err(|problem| Problem::TooCostly(problem).into());
+    let is_checked = checked.is_ok();
+    let documents = serde_yaml::Deserializer::from_str(if is_checked { text } else { "" });
+    let read =
+        documents.map(|document| T::deserialize(document).map_err(|error| Problem::Yaml(error).into()));
+    checked.err().map(Err).into_iter().chain(read.filter(move |_| is_checked))
+}
 
 /// Reads YAML (or JSON) into `T`. Fields that `T` does not know are passed over: a newer kOps may
 /// have written them.
@@ -23,8 +69,13 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result
 /// # Errors
 /// If the text is no YAML (with line and column), or no mapping.
 pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
-    let document: Value = serde_yaml::from_slice(text)
-        .map_err(|error| SpecError::of_file(source_file, format!("it is not YAML: {error}")))?;
+    let document: Value = from_slice(text).map_err(|YamlError(problem)| {
+        let problem = match problem {
+            Problem::TooCostly(problem) => format!("{problem}; no file of kOps or Kubernetes is like that"),
+            Problem::Yaml(error) => format!("it is not YAML: {error}"),
+        };
+        SpecError::of_file(source_file, problem)
+    })?;
     match document {
         Value::Object(_) => Ok(document),
         Value::Null => Err(SpecError::of_file(source_file, "it is empty, but should be a YAML mapping")),
@@ -111,6 +162,20 @@ mod tests {
         let problem = problem("inner: {count: 1\nlist: [");
         assert!(problem.starts_with("cannot read s3://bucket/cluster/file: it is not YAML: "), "{problem}");
         assert!(problem.contains("line 2 column"), "{problem}");
+    }
+
+    #[test]
+    fn a_text_that_costs_too_much_to_read_is_not_read() {
+        let deep = "{a: ".repeat(20_000);
+        assert_eq!(
+            problem(&deep),
+            "cannot read s3://bucket/cluster/file: its lists and mappings nest deeper than 100 levels; no file of kOps or \
+             Kubernetes is like that"
+        );
+        let documents = |text: &str| documents::<Value>(text).collect::<Result<Vec<_>, _>>();
+        assert_eq!(documents("a: 1\n---\nb: 2\n").unwrap().len(), 2);
+        assert!(documents(&deep).unwrap_err().to_string().contains("nest deeper"));
+        assert!(from_str::<Value>("a: [").is_err());
     }
 
     #[test]

@@ -86,7 +86,10 @@ mod tests {
             missing.reason.starts_with("it does not exist; check spec.assets.fileRepository"),
             "{missing:?}"
         );
-        let forbidden = not_located(&url, &StoreError::Forbidden { url: url.clone(), rights: String::new() });
+        let forbidden = not_located(
+            &url,
+            &StoreError::Forbidden { url: url.clone(), said: String::new(), advice: String::new() },
+        );
         assert!(forbidden.reason.starts_with("access denied (403)") && !forbidden.may_pass, "{forbidden:?}");
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::time::Duration;
 
-use kops_agent_net::Location;
+use kops_agent_net::{Location, Said};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
@@ -237,10 +237,10 @@ impl AzureBlob {
     async fn send(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(method.clone(), address, limit).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
-            return granted(answer);
+            return granted(answer).await;
         }
         self.tokens.forget().await;
-        granted(self.send_once(method, address, limit).await?)
+        granted(self.send_once(method, address, limit).await?).await
     }
 
     async fn send_once(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
@@ -273,21 +273,46 @@ fn error_code(answer: &Response) -> String {
 
 /// An answer, if it has what was asked for. Only what Azure says is not there is absent: a 404 without its name may be of
 /// something between.
-fn granted(answer: Response) -> Result<Response, Failure> {
+async fn granted(answer: Response) -> Result<Response, Failure> {
     let (status, code) = (answer.status(), error_code(&answer));
-    Err(match (status.as_u16(), code.as_str()) {
-        (200, _) => return Ok(answer),
+    if status == StatusCode::OK {
+        return Ok(answer);
+    }
+    // An answer to HEAD has no body, and no answer's header has the sentence.
+    let said = Said { code, ..Said::of(answer).await };
+    Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,
         (404, "ContainerNotFound") => Failure::NoBucket,
         (401, _) | (403, "AuthenticationFailed") => Failure::Credentials(format!(
-            "{} {code}; is this machine's identity one of the account's tenant?",
-            status.as_u16()
+            "{} {}; is this machine's identity one of the account's tenant, and is its clock right?",
+            status.as_u16(),
+            said.in_words()
         )),
-        (403, _) => Failure::Forbidden,
-        (409, _) => {
-            let message = "the container or the blob is in a state in which it is not given";
-            Failure::of_status(status, code, message)
+        (403, _) => Failure::Forbidden { advice: advice(&said.code).map(str::to_owned), said },
+        (409, "BlobArchived" | "BlobBeingRehydrated") => {
+            let hint = "it is in the archive tier: set the blob's tier to Hot, and exempt the state store from lifecycle rules";
+            Failure::of_status(status, &said, hint)
         }
-        _ => Failure::of_status(status, code, "is this the name of a blob?"),
+        (409, _) => {
+            let hint = "the container or the blob is in a state in which it is not given";
+            Failure::of_status(status, &said, hint)
+        }
+        _ => Failure::of_status(status, &said, "is this the name of a blob?"),
     })
+}
+
+/// What a 403 of Azure's means that says more than that the role is missing (`AuthorizationPermissionMismatch`).
+fn advice(code: &str) -> Option<&'static str> {
+    match code {
+        "AuthorizationFailure" | "AuthorizationSourceIPMismatch" => Some(
+            "the network rules of the storage account have to admit this machine's subnet or address, or its private endpoint",
+        ),
+        "AccountIsDisabled" => Some("the storage account is disabled: is its subscription active?"),
+        "AuthorizationProtocolMismatch" => Some("ask by https"),
+        code if code.starts_with("KeyVault") => Some(
+            "the storage account is encrypted by a key of a vault: enable the key, and let the account's identity use it (role Key Vault \
+             Crypto Service Encryption User)",
+        ),
+        _ => None,
+    }
 }

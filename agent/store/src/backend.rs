@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 
-use kops_agent_net::Location;
 use kops_agent_net::retry::Retries;
+use kops_agent_net::{Location, Said};
 
 use super::error::StoreError;
 use super::s3::settings::S3Settings;
@@ -27,6 +27,19 @@ impl Place {
     /// Its URL means nothing.
     pub(crate) fn bad_url(&self, problem: &str) -> StoreError {
         StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
+    }
+
+    /// This machine may not read it, by the store's own words. Without other advice, rights are missing.
+    pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
+        let rights = || {
+            format!(
+                "this machine's role may not read it; give it {}. A store says the same of a file that does not exist to a role \
+                 that may not list its folder; so check the URL, too",
+                self.rights
+            )
+        };
+        let advice = advice.unwrap_or_else(rights);
+        StoreError::Forbidden { url: self.url.clone(), said: said.in_words(), advice }
     }
 
     /// There is no such bucket.

@@ -22,16 +22,14 @@ pub enum StoreError {
         place: String,
     },
     /// The store refuses this machine this file.
-    #[error(
-        "{url}: access denied (403): this machine's role may not read it; give it {}. A store says the same of a file \
-         that does not exist to a role that may not list its folder; so check the URL, too",
-        rights
-    )]
+    #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
         /// What was read.
         url: String,
-        /// What a role needs in order to read it.
-        rights: String,
+        /// The store's own words about it; may be empty.
+        said: String,
+        /// What to do.
+        advice: String,
     },
     /// The store does not accept this machine's credentials.
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
@@ -75,6 +73,17 @@ pub enum StoreError {
         code: String,
         /// S3's explanation; may be empty.
         message: String,
+    },
+    /// A web page came in the place of the file.
+    #[error(
+        "{url}: a web page comes instead of this file ({said}): something between this machine and the store answers in its \
+         place, as a proxy or a captive portal does; check the network, the proxy and DNS"
+    )]
+    Page {
+        /// What was read.
+        url: String,
+        /// The text at the page's beginning.
+        said: String,
     },
     /// The file is none of kOps'.
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::limits::LARGEST_FILE / 1024 / 1024)]
@@ -150,6 +159,11 @@ pub enum StoreError {
     },
 }
 
+/// A store's own words, where it has said something, as the beginning of a sentence.
+fn as_cause(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("the store says \"{said}\"; ") }
+}
+
 impl From<SetupError> for StoreError {
     fn from(error: SetupError) -> StoreError {
         StoreError::BadSettings(error.to_string())
@@ -171,6 +185,7 @@ impl StoreError {
             | StoreError::BadMirror { .. }
             | StoreError::BadSettings(_) => true,
             StoreError::Forbidden { .. }
+            | StoreError::Page { .. }
             | StoreError::Credentials { .. }
             | StoreError::Unreachable { .. }
             | StoreError::Refused { .. }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use kops_agent_net::causes::in_one_line;
-use kops_agent_net::http;
 use kops_agent_net::retry::GaveUp;
+use kops_agent_net::{Said, http};
 use reqwest::{Response, StatusCode};
 
 use super::backend::Place;
@@ -28,14 +28,19 @@ pub(crate) enum Failure {
     /// By the store's own word there is no such bucket.
     NoBucket,
     /// This machine may not read it.
-    Forbidden,
+    Forbidden {
+        /// The store's own words.
+        said: Said,
+        /// What to do, where it is not rights that are missing.
+        advice: Option<String>,
+    },
     /// The store answers with another error.
     Refused {
         /// The HTTP status.
         status: StatusCode,
         /// The store's name of the error; may be empty.
         code: String,
-        /// What it may mean, or what the store says of it; may be empty.
+        /// What the store says of it, and what it may mean; may be empty.
         message: String,
     },
     /// More than is read.
@@ -48,12 +53,16 @@ impl Failure {
         Failure::Passing(in_one_line(&error.without_url()))
     }
 
-    /// An answer of a status that means nothing else to this store.
-    pub(crate) fn of_status(status: StatusCode, code: String, message: &str) -> Failure {
+    /// An answer of a status that means nothing else to this store; `hint` is what it may mean.
+    pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-            return Failure::Passing(format!("it answers {status} {code}").trim_end().to_owned());
+            return Failure::Passing(
+                format!("it answers {status} {}", said.in_words()).trim_end().to_owned(),
+            );
         }
-        Failure::Refused { status, code, message: message.to_owned() }
+        let message = [said.message.as_str(), hint].into_iter().filter(|words| !words.is_empty());
+        let message = message.collect::<Vec<_>>().join("; ");
+        Failure::Refused { status, code: said.code.clone(), message }
     }
 
     /// For how long such a failure is retried.
@@ -79,7 +88,7 @@ impl fmt::Display for Failure {
             | Failure::Redirected(problem) => f.write_str(problem),
             Failure::Absent => f.write_str("it does not exist"),
             Failure::NoBucket => f.write_str("its bucket does not exist"),
-            Failure::Forbidden => f.write_str("access denied"),
+            Failure::Forbidden { said, .. } => write!(f, "access denied {}", said.in_words()),
             Failure::Refused { status, code, .. } => write!(f, "it answers {status} {code}"),
             Failure::TooLarge => f.write_str("it is too large"),
         }
@@ -103,7 +112,7 @@ pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError
         Failure::Redirected(problem) => StoreError::BadUrl { url, problem },
         Failure::Absent => StoreError::NotFound { url, place: String::new() },
         Failure::NoBucket => place.wrong_bucket(),
-        Failure::Forbidden => StoreError::Forbidden { url, rights: place.rights.clone() },
+        Failure::Forbidden { said, advice } => place.forbidden(&said, advice),
         Failure::Refused { status, code, message } => {
             StoreError::Refused { url, status: status.as_u16(), code, message }
         }

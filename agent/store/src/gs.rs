@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::time::Duration;
 
-use kops_agent_net::Location;
+use kops_agent_net::{Location, Said};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -206,10 +206,10 @@ impl Gs {
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(address, limit).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
-            return self.granted(answer);
+            return self.granted(answer).await;
         }
         self.tokens.forget().await;
-        self.granted(self.send_once(address, limit).await?)
+        self.granted(self.send_once(address, limit).await?).await
     }
 
     async fn send_once(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
@@ -224,16 +224,46 @@ impl Gs {
     }
 
     /// An answer, if it has what was asked for.
-    fn granted(&self, answer: Response) -> Result<Response, Failure> {
+    async fn granted(&self, answer: Response) -> Result<Response, Failure> {
         Err(match answer.status() {
             StatusCode::OK => return Ok(answer),
             StatusCode::NOT_FOUND => Failure::Absent,
-            StatusCode::FORBIDDEN => Failure::Forbidden,
+            StatusCode::FORBIDDEN => forbidden(Said::of(answer).await),
             status @ StatusCode::UNAUTHORIZED => {
                 let whose = self.tokens.whose();
                 Failure::Credentials(format!("{status}; does {whose} exist, and is it enabled?"))
             }
-            status => Failure::of_status(status, String::new(), "is this the name of an object?"),
+            status => {
+                let said = Said::of(answer).await;
+                Failure::of_status(status, &said, "is this the name of an object?")
+            }
         })
     }
+}
+
+/// What a 403 of Google's means: "Cloud Storage: HTTP status and error codes for JSON" names the reasons.
+fn forbidden(said: Said) -> Failure {
+    let advice = match said.code.as_str() {
+        "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {
+            return Failure::Passing(format!("it answers 403 {}", said.in_words()));
+        }
+        "accessNotConfigured" | "SERVICE_DISABLED" => Some("enable storage.googleapis.com in the project"),
+        code if matches!(code, "accountDisabled" | "UserProjectAccountProblem")
+            || said.mentions("billing account") =>
+        {
+            Some("the bucket's project has no active billing account; enable billing there")
+        }
+        code if code == "insufficientPermissions" || said.mentions("authentication scopes") => Some(
+            "give this instance the scope devstorage.read_only or cloud-platform, for which it has to be stopped",
+        ),
+        _ if said.mentions("vpcServiceControls") || said.mentions("organization's policy") => {
+            Some("let the perimeter of VPC Service Controls around the bucket's project admit this machine")
+        }
+        _ if said.mentions("KMS") => Some(
+            "let the bucket project's service agent of Cloud Storage use the key that encrypts the file (role \
+             roles/cloudkms.cryptoKeyEncrypterDecrypter), and enable the key",
+        ),
+        _ => None,
+    };
+    Failure::Forbidden { said, advice: advice.map(str::to_owned) }
 }

@@ -10,20 +10,17 @@ mod tests;
 use std::collections::BTreeMap;
 use std::future::ready;
 
-use kops_agent_net::Location;
 use kops_agent_net::causes::innermost;
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
+use kops_agent_net::{Location, Said};
 use reqwest::{Client, Response, StatusCode, Url};
 
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 use super::limits::LARGEST_FILE;
-
-/// How much of an error is told, in characters.
-const LONGEST_MESSAGE: usize = 300;
 
 /// Every web server.
 #[derive(Debug)]
@@ -110,16 +107,11 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     Err(match answer.status() {
         StatusCode::OK => return Ok(answer),
         StatusCode::NOT_FOUND => Failure::Absent,
-        StatusCode::FORBIDDEN => Failure::Forbidden,
+        StatusCode::FORBIDDEN => Failure::Forbidden { said: Said::of(answer).await, advice: None },
         status @ StatusCode::UNAUTHORIZED => {
             Failure::Credentials(format!("{status}; it wants a login, and is asked without any"))
         }
-        status => match Failure::of_status(status, String::new(), "") {
-            Failure::Refused { status, code, .. } => {
-                Failure::Refused { status, code, message: http::said(answer, LONGEST_MESSAGE).await }
-            }
-            passing => passing,
-        },
+        status => Failure::of_status(status, &Said::of(answer).await, ""),
     })
 }
 

@@ -31,6 +31,7 @@ pub use schemes::variables;
 use backend::{Backend, Place, Setup};
 use folder::Folder;
 use kops_agent_net::retry::Retries;
+use kops_agent_net::{Said, http};
 use mirror::StoreMirror;
 use schemes::SCHEMES;
 
@@ -112,10 +113,14 @@ impl Store {
     /// The file at a URL.
     ///
     /// # Errors
-    /// If there is none, it may not be read, or its store cannot be reached.
+    /// If there is none, it may not be read, its store cannot be reached, or a web page comes in its place.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
         let (backend, file) = self.find(url).await?;
-        backend.read(&file).await
+        let bytes = backend.read(&file).await?;
+        match http::is_page(&bytes) {
+            true => Err(StoreError::Page { url: file.url, said: Said::of_body(&bytes).in_words() }),
+            false => Ok(bytes),
+        }
     }
 
     /// Reads the file at a URL, which need not exist. A store that does not say whether a file is

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::time::Duration;
 
-use kops_agent_net::Location;
+use kops_agent_net::{Location, Said};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 use reqwest::{Client, Method, Response, StatusCode, Url};
@@ -236,11 +236,11 @@ impl Swift {
     ) -> Result<(Session, Response), Failure> {
         let (session, answer) = self.send_once(method.clone(), path, limit).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
-            return Ok((session, granted(answer)?));
+            return Ok((session, granted(answer).await?));
         }
         self.keystone.forget(&session.token).await;
         let (session, answer) = self.send_once(method, path, limit).await?;
-        Ok((session, granted(answer)?))
+        Ok((session, granted(answer).await?))
     }
 
     async fn send_once(
@@ -267,7 +267,7 @@ fn no_login(error: ApiError) -> Failure {
 
 /// An answer, if it has what was asked for. Only what Swift says is not there is absent: a 404 of something between says nothing
 /// of that.
-fn granted(answer: Response) -> Result<Response, Failure> {
+async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {
         (StatusCode::OK | StatusCode::NO_CONTENT, _) => return Ok(answer),
@@ -275,11 +275,12 @@ fn granted(answer: Response) -> Result<Response, Failure> {
         (StatusCode::UNAUTHORIZED, _) => Failure::Credentials(
             "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into(),
         ),
-        (StatusCode::FORBIDDEN, _) => Failure::Forbidden,
+        (StatusCode::FORBIDDEN, _) => Failure::Forbidden { said: Said::of(answer).await, advice: None },
         // That of a limit of Swift's on requests.
         (status, 498) => Failure::Passing(format!("it answers {status}")),
         (status, _) => {
-            Failure::of_status(status, String::new(), "is this the object storage of Keystone's catalog?")
+            let said = Said::of(answer).await;
+            Failure::of_status(status, &said, "is this the object storage of Keystone's catalog?")
         }
     })
 }

@@ -13,6 +13,8 @@ const UNIT: &str = "kops-agent-addons.service";
 /// The user's id, by kOps' pkg/wellknownusers.
 const UID: &str = "10013";
 const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
+/// The pod that mirrors the service's readiness.
+const MIRROR: &str = "/etc/kubernetes/manifests/kops-agent-addons.manifest";
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
 /// Has what converges at boot put the service in the pod's place, and bring the pod back.
@@ -23,7 +25,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     assert!(is_there(POD), "nothing is in the pod's place unless it is asked for");
 
     converge(cluster, "true");
-    assert!(!is_there(POD) && is_there(SETTINGS));
+    assert!(!is_there(POD) && is_there(SETTINGS) && is_there(MIRROR));
     let is = |property: &str| machine.show(UNIT, property);
     assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("active", "enabled"));
     service::is_clean(machine, UNIT);
@@ -37,10 +39,21 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
         let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
         (!pods.contains("kops-channels")).then_some(())
     });
+    // What `kops validate cluster` reads.
+    machine.until("a critical pod is as ready as the service", || {
+        let path = "jsonpath={range .items[*]}{.spec.priorityClassName} {.status.containerStatuses[*].ready}{\"\\n\"}{end}";
+        let all = ["get", "pods", "-n", "kube-system", "-l", "k8s-app=kops-agent-addons", "-o", path];
+        (cluster.kubectl(&all)?.trim() == "system-node-critical true").then_some(())
+    });
 
     converge(cluster, "false");
     // The package's own unit is there all the same, and not enabled.
-    assert!(is_there(POD) && !is_there(SETTINGS) && !is_there(&format!("/etc/systemd/system/{UNIT}")));
+    assert!(
+        is_there(POD)
+            && !is_there(SETTINGS)
+            && !is_there(MIRROR)
+            && !is_there(&format!("/etc/systemd/system/{UNIT}"))
+    );
     assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("inactive", "disabled"));
     // What a reset is to take away.
     converge(cluster, "true");

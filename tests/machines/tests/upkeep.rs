@@ -33,7 +33,9 @@ fn has(text: &str, parts: &[&str]) {
 
 /// A setting that kubelet refuses is taken back, is not tried again, and does not keep a good one away.
 pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
-    const BAD: &str = "\n  kubelet:\n    featureGates:\n      NoSuchFeature: \"true\"\n";
+    // Only the machine itself knows that it has less.
+    const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      memory: 100000Gi\n";
+    const ITS_WORDS: &str = "invalid Node Allocatable configuration";
     const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
     let config = "/var/lib/kubelet/kubelet.conf";
     let (files, before) = (node.read(config), running_since(node));
@@ -42,7 +44,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
-        &["unit kubelet.service did not come back", "NoSuchFeature", "rolled back to the configuration"],
+        &["unit kubelet.service did not come back", ITS_WORDS, "rolled back to the configuration"],
     );
     assert_eq!(node.read(config), files);
     node.run(&["test", "!", "-e", "/var/lib/kops-agent/rollback"]);
@@ -62,7 +64,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     node_has(cluster, NODE_NAME, CONFIGURED_REASON, "RolledBack");
     let again = cluster.agent(node, "converge", &[]);
     assert_eq!(again.code, Some(1), "{}", node.explain(&again));
-    has(&again.stderr, &["is not tried again", "NoSuchFeature"]);
+    has(&again.stderr, &["is not tried again", ITS_WORDS]);
     assert_eq!(running_since(node), after, "what failed was tried again");
 
     cluster.edit_spec(BAD, GOOD);
@@ -75,7 +77,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
 
 /// A setting with which containerd does not even start: the node has its runtime again, and its pods never went.
 pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
-    const BAD: &str = "    logLevel: loud\n    runc:";
+    const BAD: &str = "    logLevel: debug\n    root: /proc/containerd\n    runc:";
     const GOOD: &str = "    logLevel: debug\n    runc:";
     let (units, pods) = (running_since(node), containers(node));
     cluster.edit_spec(GOOD, BAD);

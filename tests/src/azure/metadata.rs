@@ -63,6 +63,8 @@ pub struct Document<'a> {
     pub created: i64,
     /// Whether the certificate's issuer comes with it.
     pub with_issuer: bool,
+    /// Other certificates that come with it, DER.
+    pub beside: &'a [Vec<u8>],
     /// Whether attributes are signed in its place.
     pub with_attributes: bool,
 }
@@ -70,8 +72,8 @@ pub struct Document<'a> {
 impl<'a> Document<'a> {
     /// That of a machine for a request with this body, made then, as Azure writes it but for the issuer that comes with it.
     pub fn of(vm_id: &'a str, body: &'a [u8], created: i64) -> Document<'a> {
-        let (with_issuer, with_attributes) = (true, false);
-        Document { vm_id, subscription: SUBSCRIPTION, body, created, with_issuer, with_attributes }
+        let (with_issuer, with_attributes, beside) = (true, false, &[]);
+        Document { vm_id, subscription: SUBSCRIPTION, body, created, with_issuer, beside, with_attributes }
     }
 }
 
@@ -169,7 +171,7 @@ impl MetadataService {
             VERSION,
             &tlv(0x31, &tlv(0x30, SHA256)),
             &tlv(0x30, &[DATA, &tlv(0xa0, &tlv(0x04, &content))].concat()),
-            &tlv(0xa0, &[self.certificate.as_slice(), issuer].concat()),
+            &tlv(0xa0, &[self.certificate.as_slice(), issuer, &document.beside.concat()].concat()),
             &tlv(0x31, &signer),
         ]
         .concat();

@@ -165,6 +165,7 @@ fn instance(name: &str, instance: &Instance) -> Value {
     }
     json!({
         "kind": "compute#instance", "id": instance.id.to_string(), "name": name, "status": instance.status,
+        "creationTimestamp": "2026-01-01T00:00:00.000-08:00", "lastStartTimestamp": instance.last_start,
         "zone": url(&format!("zones/{ZONE}")), "metadata": items(&instance.metadata),
         "networkInterfaces": [interface]
     })

@@ -17,11 +17,12 @@ fn leads(service: &Controller) -> bool {
 }
 
 /// A metric of an add-on.
-fn of(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
+pub fn of(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
     service.metric(&format!(r#"{metric}{{addon="{addon}",channel="{CHANNEL}"}}"#))
 }
 
-fn reasons(cluster: &Cluster) -> String {
+/// The Events about add-ons, each as its type, reason and message.
+pub fn reasons(cluster: &Cluster) -> String {
     let selector = "involvedObject.kind=Namespace,involvedObject.name=kube-system";
     let reasons = "jsonpath={range .items[*]}{.type} {.reason} {.message}{'\\n'}{end}";
     cluster.kubectl(&["get", "events", "-n", "kube-system", "--field-selector", selector, "-o", reasons])

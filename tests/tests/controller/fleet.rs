@@ -248,14 +248,15 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     let (code, shown) = status(&[]);
     assert_eq!(code, Some(4), "{shown}");
     let [old, new] = [OLD, NEW].map(|hash| &hash[..12]);
+    let agent = env!("CARGO_PKG_VERSION");
     assert_eq!(
         shown,
         format!(
-            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES  KUBELET\n\
-             gpu    failed  True   False       RunFailed  {old}  -              -             -\n\
-             gpu    silent  True   -           -          -             -              -             -\n\
-             nodes  new     True   True        Converged  {new}  -              -             -\n\
-             nodes  old     True   True        Converged  {old}  {new}   -             -\n\
+            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES  KUBELET  AGENT\n\
+             gpu    failed  True   False       RunFailed  {old}  -              -             -        {agent}\n\
+             gpu    silent  True   -           -          -             -              -             -        -\n\
+             nodes  new     True   True        Converged  {new}  -              -             -        {agent}\n\
+             nodes  old     True   True        Converged  {old}  {new}   -             -        {agent}\n\
              failed: the run of {LATER} failed: no network\n"
         )
     );

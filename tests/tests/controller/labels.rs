@@ -90,6 +90,24 @@ fn a_label_that_another_manager_owns_too_is_left_to_it() {
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
+fn one_label_that_is_none_costs_a_node_neither_its_role_nor_its_other_labels() {
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("team", "data platform")]));
+    cluster.create_node(&id(1), Some(&id(1)));
+    let controller = cluster.controller();
+    eventually("an Event says so", || cluster.reasons(&id(1)).contains("LabelsLeftOut"));
+    assert!(has(&cluster, NODE_ROLE, Some("")) && has(&cluster, "tier", Some("web")));
+    assert!(has(&cluster, GROUP_LABEL, Some("nodes")) && has(&cluster, "team", None));
+    eventually("it is counted", || controller.metric("kops_agent_node_labels_left_out_total") >= Some(1));
+    drop(controller);
+    // A tag that is mended is a label at the next look.
+    cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("team", "data-platform")]));
+    assert!(cluster.once(&[]).is_empty());
+    assert!(has(&cluster, "team", Some("data-platform")));
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
 fn an_impostor_that_upstream_believed_loses_its_roles() {
     const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     let cluster = Cluster::start();

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod addons;
+mod addons_by_hand;
+mod addons_replaced;
 mod addons_run;
 mod boot_to_label;
 mod bootstrap;

@@ -9,10 +9,12 @@ use crate::nodes;
 #[ignore = "starts an API server: tests/controller/run"]
 fn through_an_egress_proxy_the_cloud_is_asked_and_the_api_server_is_not() {
     let proxy = Proxy::start().unwrap();
-    // As kOps writes `spec.networking.egressProxy` to /etc/environment; here EC2 is plain http, and so is what asks it.
+    // As kOps writes `spec.networking.egressProxy` to /etc/environment; here EC2 is plain http, and has a name that only the proxy knows.
     let cluster = Cluster::start()
         .with_environment("http_proxy", &proxy.url())
         .with_environment("https_proxy", &proxy.url());
+    let [(variable, endpoint), ..] = cluster.ec2.environment();
+    let cluster = cluster.with_environment(variable, &endpoint.replace("127.0.0.1", "ec2.test"));
     cluster.ec2.put(&id(1), nodes());
     cluster.create_node(&id(1), Some(&id(1)));
     let controller = cluster.controller();
@@ -20,13 +22,6 @@ fn through_an_egress_proxy_the_cloud_is_asked_and_the_api_server_is_not() {
     let asked = proxy.asked();
     let api_server = cluster.api.url().replace("https://", "");
     assert!(!asked.iter().any(|asked| asked.contains(&api_server)), "{asked:?}");
-    assert!(asked.iter().any(|asked| asked.starts_with("POST http://127.0.0.1")), "{asked:?}");
+    assert!(asked.iter().any(|asked| asked.starts_with("POST http://ec2.test:")), "{asked:?}");
     drop(controller);
-
-    let before = proxy.asked().len();
-    let cluster = cluster.with_environment("no_proxy", "127.0.0.1");
-    cluster.kubectl(&["label", "node", &id(1), &format!("{GROUP_LABEL}-")]);
-    cluster.once(&[]);
-    assert_eq!(cluster.label(&id(1), GROUP_LABEL).as_deref(), Some("nodes"));
-    assert_eq!(proxy.asked().len(), before, "{:?}", proxy.asked());
 }

@@ -121,7 +121,13 @@ impl Sts {
         let headers = call.headers.iter();
         let request = headers.fold(request, |request, (name, value)| request.header(*name, value));
         let request = request.timeout(TIMEOUT).build();
-        self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await
+        let told =
+            self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await;
+        // What is refused here is what a machine has signed.
+        if told.as_ref().is_err_and(ApiError::is_refusal) {
+            self.calls.answered(STS_SERVICE);
+        }
+        told
     }
 
     async fn ask(&self, request: Request) -> Result<Caller, ApiError> {

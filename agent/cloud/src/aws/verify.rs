@@ -8,7 +8,9 @@ use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
 
 use super::instances::Instances;
 use super::sts::Sts;
-use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+use crate::verify::{
+    Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
+};
 
 /// Verifies machines on AWS.
 pub struct AwsVerifier {
@@ -35,6 +37,7 @@ impl Verifier for AwsVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            signature: None,
             confirmation: None,
         }))
     }
@@ -87,9 +90,8 @@ impl AwsVerifier {
             instance_group: identity.instance_group,
             challenge_endpoint: aws::address(instance).map(challenge_endpoint).unwrap_or_default(),
             node_name,
-            // By its role, which `nodes_roles` has only of these.
-            is_proven_worker: true,
             addresses: Vec::new(),
+            launched: seconds_of(&instance.launch_time),
         })
     }
 }

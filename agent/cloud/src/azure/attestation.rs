@@ -13,15 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::tls::chains::{MOST_OF_DOCUMENT, signer_leads_to};
 use kops_agent_net::tls::{self, CaBundle};
 use kops_agent_plan::bootstrap::azure_token::{SIGNER, Signer};
 use reqwest::header::LOCATION;
 use reqwest::{Client, StatusCode, Url};
 use rustls::RootCertStore;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use thiserror::Error;
-use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
 use crate::api::ApiError;
@@ -33,14 +34,14 @@ use crate::verify::{Origin, Refusal};
 const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
 /// The largest certificate that is read, in bytes.
 const LARGEST: usize = 16 * 1024;
-/// How many issuers lead to an authority at most, with one that another has signed besides.
-const MOST_HOPS: usize = 4;
 /// How many places of one issuer are asked at most.
 const MOST_PLACES: usize = 3;
 /// How long a certificate may take; an answer to a machine has less than four times as long.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// How long issuers are remembered. Other ones have other names.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Signers that are checked at the same time. Each takes a dozen signatures at most, some milliseconds.
+const CHECKED_AT_ONCE: usize = 2;
 /// How many are remembered, of made-up ones among them. Microsoft has some dozens.
 const MOST_REMEMBERED: usize = 64;
 /// The method of access by which a certificate says where its issuer's is (RFC 5280, section 4.2.2.1).
@@ -54,6 +55,7 @@ pub struct Attestation {
     folder: Url,
     issuers: Mutex<BTreeMap<Issuer, Remembered>>,
     claims: Claims,
+    checks: Arc<Semaphore>,
 }
 
 /// By what a certificate names its issuer, and where it says that its certificate is.
@@ -100,24 +102,35 @@ impl Attestation {
         // It follows no redirect by itself: one may lead anywhere.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
         let folder = Url::parse(folder).map_err(|_| bad())?;
-        Ok(Attestation { roots, client, folder, issuers: Mutex::default(), claims: Claims::default() })
+        let checks = Arc::new(Semaphore::new(CHECKED_AT_ONCE));
+        Ok(Attestation {
+            roots,
+            client,
+            folder,
+            issuers: Mutex::default(),
+            claims: Claims::default(),
+            checks,
+        })
     }
 
-    /// Whether a signer is Microsoft's. Its certificate was found to name the metadata service.
+    /// Whether a signer has signed its document, and is Microsoft's. Its certificate was found to name the metadata service.
     ///
     /// # Errors
-    /// If it is not, or that is not known.
-    pub async fn verify(&self, signer: &Signer, origin: Origin) -> Result<(), Refusal> {
-        let others: Vec<CertificateDer<'_>> =
-            signer.others.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
-        let Err(problem) = self.leads_to_an_authority(&signer.certificate, &others) else { return Ok(()) };
-        let unreadable = || refused("its certificate cannot be read");
-        let (_, certificate) = X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
-        // Its issuer came with it, so that is not what is missing.
-        if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
-            return Err(refused(problem));
-        }
-        let issuer = Issuer::of(&certificate, &self.folder);
+    /// If it has not, or is not, or that is not known.
+    pub async fn verify(&self, signer: Signer, origin: Origin) -> Result<(), Refusal> {
+        let signer = Arc::new(signer);
+        let judged = self.judge(&signer, Arc::default()).await?;
+        let Err(problem) = judged else { return Ok(()) };
+        let issuer = {
+            let unreadable = || refused("its certificate cannot be read");
+            let (_, certificate) =
+                X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
+            // Its issuer came with it, so that is not what is missing.
+            if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
+                return Err(refused(problem));
+            }
+            Issuer::of(&certificate, &self.folder)
+        };
         if issuer.places.is_empty() {
             return Err(refused("its certificate does not say where Microsoft has that of its issuer"));
         }
@@ -136,8 +149,7 @@ impl Attestation {
                 })?
             }
         };
-        let all: Vec<CertificateDer<'_>> = others.into_iter().chain(issuers.iter().cloned()).collect();
-        self.leads_to_an_authority(&signer.certificate, &all).map_err(refused)?;
+        self.judge(&signer, issuers).await?.map_err(refused)?;
         if let Some(remembered) = self.locked().get_mut(&issuer) {
             remembered.is_trusted = true;
         }
@@ -147,19 +159,31 @@ impl Attestation {
         Ok(())
     }
 
-    /// By the certificates in between, at this time, whatever its key may be used for (upstream: `ExtKeyUsageAny`).
-    fn leads_to_an_authority(
+    /// Whether a signer leads to an authority, by the certificates that came with it and these issuers; the inner error says why not.
+    /// Signatures are checked on a thread that may compute, of [`CHECKED_AT_ONCE`] signers at most.
+    ///
+    /// # Errors
+    /// If it has not signed its document.
+    async fn judge(
         &self,
-        certificate: &[u8],
-        between: &[CertificateDer<'_>],
-    ) -> Result<(), webpki::Error> {
-        let der = CertificateDer::from(certificate);
-        let certificate = EndEntityCert::try_from(&der)?;
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
-        let roots = &self.roots.roots;
-        certificate
-            .verify_for_usage(algorithms, roots, between, UnixTime::now(), AnyUsage, None, None)
-            .map(drop)
+        signer: &Arc<Signer>,
+        issuers: Arc<Vec<CertificateDer<'static>>>,
+    ) -> Result<Result<(), String>, Refusal> {
+        let unavailable =
+            |problem: &dyn std::fmt::Display| Refusal::unavailable("SignatureUnchecked", problem);
+        let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
+        let (signer, roots) = (signer.clone(), self.roots.clone());
+        let checking = spawn_blocking(move || {
+            // A request that hangs up ends no check, and so gives no turn away before the check has ended.
+            let _turn = turn;
+            if !signer.has_signed() {
+                return Err(refused("its own certificate has not signed it"));
+            }
+            let came_along = signer.others.iter().map(|der| CertificateDer::from(der.as_slice()));
+            let all: Vec<_> = came_along.chain(issuers.iter().cloned()).collect();
+            Ok(signer_leads_to(&roots, &signer.certificate, &one_after_the_other(&signer.certificate, &all)))
+        });
+        checking.await.map_err(|error| unavailable(&error))?
     }
 
     /// What is remembered of an issuer.
@@ -181,15 +205,6 @@ fn refused(problem: impl std::fmt::Display) -> Refusal {
     Refusal::not_verified("WrongSignature", format!("the token is not signed by {SIGNER}: {problem}"))
 }
 
-/// A key that may be used for anything.
-struct AnyUsage;
-
-impl ExtendedKeyUsageValidator for AnyUsage {
-    fn validate(&self, _: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
-        Ok(())
-    }
-}
-
 impl Issuer {
     fn of(certificate: &X509Certificate<'_>, folder: &Url) -> Issuer {
         Issuer {
@@ -200,6 +215,19 @@ impl Issuer {
     }
 }
 
+/// The certificates that lead on from one, each the issuer of the one before it: no other order of them is tried.
+fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
+    let mut chain: Vec<CertificateDer<'a>> = Vec::new();
+    while chain.len() < MOST_OF_DOCUMENT {
+        let last = chain.last().map_or(certificate, |last| last);
+        let Ok((_, last)) = X509Certificate::from_der(last) else { break };
+        let next = all.iter().find(|other| !chain.contains(other) && is_issuer_of(&last, other));
+        let Some(next) = next.cloned() else { break };
+        chain.push(next);
+    }
+    chain
+}
+
 /// Asks for the certificates that lead on from one, as far as Microsoft has them.
 async fn fetch(
     client: Client,
@@ -207,7 +235,7 @@ async fn fetch(
     certificate: Vec<u8>,
 ) -> Result<Vec<CertificateDer<'static>>, NoIssuer> {
     let mut found: Vec<Vec<u8>> = Vec::new();
-    for _ in 0..MOST_HOPS {
+    for _ in 0..MOST_OF_DOCUMENT {
         let last = found.last().unwrap_or(&certificate).clone();
         let Ok((_, last)) = X509Certificate::from_der(&last) else { break };
         let mut issuer = None;

@@ -5,13 +5,15 @@
 
 use std::net::IpAddr;
 
+use futures_util::FutureExt as _;
 use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected, TokenProblem};
 use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::identity::azure::MachinePath;
 use kops_agent_plan::machine_id::MachineId;
 
 use super::attestation::Attestation;
 use super::scale_sets::ScaleSets;
-use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+use crate::verify::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 
 /// Verifies machines on Azure.
 pub struct AzureVerifier {
@@ -32,22 +34,17 @@ impl AzureVerifier {
         AzureVerifier { takes_unsigned, ..self }
     }
 
-    async fn verify(&self, token: AzureToken, origin: Origin) -> Result<VerifiedNode, Refusal> {
-        if let Some(signed) = &token.signed {
-            self.attestation.verify(&signed.by, origin).await?;
-        }
+    /// The machine that a token names, if it has the id that the token names. Strangers do not know the ids of machines.
+    async fn find(&self, path: MachinePath, vm_id: String, is_signed: bool) -> Result<VerifiedNode, Refusal> {
         let cluster = self.scale_sets.cluster();
-        let (path, vm_id) = (&token.machine, &token.vm_id);
-        let found = self.scale_sets.find_claimed(path).await;
+        let found = self.scale_sets.find_claimed(&path).await;
         let found = found.map_err(|error| Refusal::unavailable("AzureUnavailable", error))?;
         let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.to_string() });
         let (machine, addresses) = found.ok_or_else(no_such)?;
-        if !machine.vm_id.eq_ignore_ascii_case(vm_id) {
-            let problem = match token.signed {
-                Some(_) => format!(
-                    "Azure's metadata service has signed the document for another machine than {path}, which the token names"
-                ),
-                None => format!("the token's id is not that of the machine {path}, which it names"),
+        if !machine.vm_id.eq_ignore_ascii_case(&vm_id) {
+            let problem = match is_signed {
+                true => format!("the document is of another machine than {path}, which the token names"),
+                false => format!("the token's id is not that of the machine {path}, which it names"),
             };
             return Err(Refusal::not_verified("DocumentOfOtherMachine", problem));
         }
@@ -57,13 +54,13 @@ impl AzureVerifier {
             Refusal::not_verified("NoPrivateAddress", problem)
         })?;
         Ok(VerifiedNode {
-            instance: cluster.provider_id(path),
+            instance: cluster.provider_id(&path),
             node_name: machine.node_name(),
             certificate_names: addresses.iter().map(IpAddr::to_string).collect(),
             instance_group: identity.instance_group,
             challenge_endpoint: challenge_endpoint(&address.to_string()),
-            is_proven_worker: false,
             addresses,
+            launched: None,
         })
     }
 }
@@ -83,10 +80,12 @@ impl Verifier for AzureVerifier {
             Err(problem) => return Some(Err(not_verified(&problem))),
         };
         // The document is bound to the body, in which the challenge is, so the body tells tokens apart.
-        let (claimed, signed_at) = (machine_id(&token.vm_id), token.signed.as_ref().map(|signed| signed.at));
-        let verification = Box::pin(self.verify(token, presented.origin));
+        let AzureToken { machine, vm_id, signed } = token;
+        let (claimed, signed_at) = (machine_id(&vm_id), signed.as_ref().map(|signed| signed.at));
+        let verification = Box::pin(self.find(machine, vm_id, signed.is_some()));
+        let signature = signed.map(|signed| self.attestation.verify(signed.by, presented.origin).boxed());
         let examined = Examined::of_call_back(claimed, presented, verification);
-        Some(Ok(Examined { signed_at, ..examined }))
+        Some(Ok(Examined { signed_at, signature, ..examined }))
     }
 }
 

@@ -199,12 +199,14 @@ pub(super) struct InstanceAnswer {
     id: String,
     name: String,
     status: String,
+    creation_timestamp: String,
+    last_start_timestamp: String,
     metadata: Items<MetadataItem>,
     network_interfaces: Vec<NetworkInterface>,
 }
 
 /// The fields of [`InstanceAnswer`] that are asked for.
-pub(super) const INSTANCE: &str = "id,name,status,metadata/items,networkInterfaces(networkIP,ipv6Address)";
+pub(super) const INSTANCE: &str = "id,name,status,creationTimestamp,lastStartTimestamp,metadata/items,networkInterfaces(networkIP,ipv6Address)";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -221,10 +223,15 @@ impl InstanceAnswer {
             network_ip: interface.network_ip,
             ipv6_address: interface.ipv6_address,
         };
+        let last_start = match self.last_start_timestamp.is_empty() {
+            true => self.creation_timestamp,
+            false => self.last_start_timestamp,
+        };
         Some(GceInstance {
             id: self.id.parse().ok()?,
             name: self.name,
             status: self.status,
+            last_start,
             metadata: metadata(self.metadata),
             network_interfaces: self.network_interfaces.into_iter().map(interface).collect(),
         })

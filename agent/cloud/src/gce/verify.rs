@@ -17,7 +17,7 @@ use super::managed_groups::{Managed, ManagedGroups};
 use crate::api::ApiError;
 use crate::verify::claims::{Claim, Claims};
 use crate::verify::{
-    Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint,
+    Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
 };
 
 /// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
@@ -86,8 +86,8 @@ impl GceVerifier {
                 .filter(|address| !address.is_empty())
                 .map(challenge_endpoint)
                 .unwrap_or_default(),
-            is_proven_worker: false,
             addresses: Vec::new(),
+            launched: seconds_of(&instance.last_start),
         })
     }
 
@@ -148,6 +148,7 @@ impl Verifier for GceVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token, presented.origin)),
+            signature: None,
             confirmation: None,
         }))
     }

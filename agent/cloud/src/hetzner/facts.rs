@@ -1,6 +1,7 @@
 //! A Hetzner Cloud server, by its metadata service.
 
 use kops_agent_spec::facts::HetznerFacts;
+use kops_agent_spec::yaml::{self, YamlError};
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 
@@ -33,8 +34,8 @@ pub(super) async fn observe(service: &MetadataService) -> Result<HetznerFacts, M
 
 /// The address in the network of interface number 1 (upstream: `nodeup/pkg/model/context.go`,
 /// `GetMetadataLocalIP`); empty where there is none.
-fn parse_private_ipv4(networks: &str) -> Result<String, serde_yaml::Error> {
-    let networks: Option<Vec<PrivateNetwork>> = serde_yaml::from_str(networks)?;
+fn parse_private_ipv4(networks: &str) -> Result<String, YamlError> {
+    let networks: Option<Vec<PrivateNetwork>> = yaml::from_str(networks)?;
     let first = networks.unwrap_or_default().into_iter().find(|network| network.interface_num == 1);
     Ok(first.map(|network| network.ip).unwrap_or_default())
 }

@@ -52,8 +52,8 @@ impl HostVerifier {
             certificate_names: Vec::new(),
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),
-            is_proven_worker: false,
             addresses: Vec::new(),
+            launched: None,
         })
     }
 }
@@ -70,6 +70,7 @@ impl Verifier for HostVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            signature: None,
             confirmation: None,
         }))
     }

@@ -351,8 +351,8 @@ async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known
         certificate_names: machine.certificate_names(),
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
-        is_proven_worker: false,
         addresses: machine.addresses(),
+        launched: None,
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));

@@ -59,8 +59,8 @@ impl<M: Listed> ListedVerifier<M> {
             certificate_names: machine.certificate_names(),
             instance_group: identity.instance_group,
             challenge_endpoint: called_back_at.unwrap_or_default(),
-            is_proven_worker: false,
             addresses: machine.addresses(),
+            launched: None,
         })
     }
 }

@@ -18,6 +18,8 @@ use kops_agent_plan::bootstrap::challenge::PORT;
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::identity;
 use kops_agent_plan::machine_id::MachineId;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 pub use origin::{LoadBalancing, MachinePrefix, Origin, OwnAddresses, Peers};
 
@@ -50,10 +52,11 @@ pub struct VerifiedNode {
     pub instance_group: String,
     /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
     pub challenge_endpoint: String,
-    /// Whether the verifier has proven that it is no control plane, which otherwise the store has to tell.
-    pub is_proven_worker: bool,
     /// Its addresses, as the cloud lists them; they are not needed where the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
+    /// When it was started last, in seconds since 1970. `None` where its cloud does not tell, and where two machines that run can
+    /// have the name of one Node.
+    pub launched: Option<i64>,
 }
 
 /// Where a machine with this address listens for the call-back; a challenge always has that port.
@@ -62,6 +65,11 @@ pub fn challenge_endpoint(address: &str) -> String {
         true => format!("[{address}]:{PORT}"),
         false => format!("{address}:{PORT}"),
     }
+}
+
+/// An instant in RFC 3339, as clouds write them, in seconds since 1970; `None` if it is none.
+pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
+    OffsetDateTime::parse(instant, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
 }
 
 /// Why a machine is not given what it asks for.
@@ -141,6 +149,9 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
+    /// Checks the signature of a token that anybody could have written, and whose key came with it: CPU, so the request waits for its
+    /// turn first. It runs on no thread that serves others.
+    pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
     /// it is. What it finds has to be the same.
     pub confirmation: Option<Verification<'a>>,
@@ -157,6 +168,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::Address,
             verification,
+            signature: None,
             confirmation: None,
         }
     }
@@ -173,6 +185,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::CallBack { claimed },
             verification,
+            signature: None,
             confirmation: None,
         }
     }

@@ -11,8 +11,9 @@ use kops_agent_process::{exit, output};
 use tokio::time::sleep;
 
 use super::args::AddonsApplyArgs;
+use super::recreate;
 use super::standing::{Scene, Standing};
-use super::updating::{self, Report};
+use super::updating::{self, Report, pause_of};
 
 /// The pause after the first round; each later one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -24,13 +25,21 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     for left_out in scene.left_out() {
         log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
     }
+    if !args.recreate.is_empty() {
+        let said = recreate::delete(scene, &args.recreate, args.yes).await?;
+        if !args.yes {
+            return output::print_text(&said);
+        }
+        log::info!("{}", said.trim_end());
+    }
+    let reapply = args.reapply || args.yes;
     let mut done = Vec::new();
     let mut failed;
     let mut pauses =
         Retries { first_pause: FIRST_PAUSE, longest_pause: LONGEST_PAUSE, ..Retries::default() }.pauses();
     let mut round = 0;
     loop {
-        failed = apply_rest(scene, args.reapply, &mut done).await?;
+        failed = apply_rest(scene, reapply, &mut done).await?;
         if failed.is_empty() || round >= args.retries {
             break;
         }
@@ -59,15 +68,17 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     };
     let rest = scene.addons().filter(|addon| !is_done(addon));
     let installed = scene.installed().await?;
-    let mut failed = Vec::new();
-    for standing in scene.standings(rest, &installed).await? {
-        let Some(due) = wanted(&standing, reapply) else { continue };
-        let report = updating::update(&scene.objects, &scene.store, &standing.addon, &due).await;
-        match report.problems.is_empty() {
-            true => done.push(report),
-            false => failed.push(report),
-        }
+    let standings = scene.standings(rest, &installed).await?;
+    for standing in standings.iter().filter(|standing| standing.is_paused) {
+        log::warn!("the add-on {} is paused: {}", standing.addon.name, pause_of(&standing.addon));
     }
+    let active = standings.iter().filter(|standing| !standing.is_paused);
+    let wanted = active.filter_map(|standing| Some((&standing.addon, wanted(standing, reapply)?)));
+    let wanted: Vec<(&Addon, Due)> = wanted.collect();
+    let work = wanted.iter().map(|(addon, due)| (*addon, due)).collect();
+    let reports = updating::update_all(&scene.objects, &scene.store, work, || true).await;
+    let (new, failed) = reports.into_iter().flatten().partition(|report| report.problems.is_empty());
+    done.extend::<Vec<Report>>(new);
     Ok(failed)
 }
 
@@ -100,9 +111,12 @@ fn text(reports: &[&Report]) -> String {
         }
         let _ =
             writeln!(text, "{} {state}: {}", output::one_line(&report.name, usize::MAX), parts.join(", "));
-        for (sign, lines) in
-            [("took over", &report.taken_over), ("pruned", &report.pruned), ("!", &report.problems)]
-        {
+        for (sign, lines) in [
+            ("took over", &report.taken_over),
+            ("pruned", &report.pruned),
+            ("left paused", &report.paused),
+            ("!", &report.problems),
+        ] {
             for line in lines {
                 let _ = writeln!(text, "  {sign} {}", output::one_line(line, usize::MAX));
             }

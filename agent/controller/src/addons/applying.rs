@@ -3,16 +3,21 @@
 //!
 //! Source: upstream's `pkg/applylib/applyset/applyset.go`, `channels/pkg/channels/clientapplier.go`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kops_agent_plan::addons::health;
-use kops_agent_plan::addons::managed_fields;
-use kops_agent_plan::addons::manifest::{Object, Turn, defines};
+use kops_agent_plan::addons::managed_fields::{self, Migration};
+use kops_agent_plan::addons::manifest::{Object, Turn};
+use kops_agent_plan::addons::pause::is_object_paused;
+use kops_agent_plan::addons::prune::Tried;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::objects::{Apply, Objects};
+use super::recreate;
 use super::resources::Resource;
+use crate::api_error::ApiError;
 
 /// How long the kinds that a manifest defines may take until they are served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
@@ -20,13 +25,15 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
 /// What applying came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
-    /// How many objects are as the manifest has them.
-    pub objects: usize,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Applied<'a> {
+    /// Each object of the manifest, in order.
+    pub tried: Vec<Tried<'a>>,
     /// Fields that were other managers' and are ours now, by object.
     pub taken_over: Vec<String>,
-    /// Why objects could not be applied, or are not well; empty where all is as it should be.
+    /// Objects that a person has paused.
+    pub paused: Vec<String>,
+    /// Why objects could not be applied, or are not healthy; empty where all is as it should be.
     pub problems: Vec<String>,
 }
 
@@ -43,78 +50,106 @@ pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     problems
 }
 
-/// Applies all objects of a manifest; one that fails keeps none of the others back.
-pub async fn apply(objects: &Objects, manifest: &[Object]) -> Applied {
+/// Applies all objects of an add-on's manifest; one that fails keeps none of the others back.
+pub async fn apply<'a>(objects: &Objects, addon: &str, manifest: &'a [Object]) -> Applied<'a> {
     let mut applied = Applied::default();
-    let defined: Vec<&Object> = manifest.iter().filter(|object| object.defines().is_some()).collect();
     let deadline = Instant::now() + SERVED_WITHIN;
+    let mut served: BTreeSet<(String, String)> = BTreeSet::new();
     let mut is_past_definitions = false;
     for object in manifest {
         if object.turn() == Turn::Other && !is_past_definitions {
             is_past_definitions = true;
-            applied.problems.extend(established(objects, &defined, deadline).await);
+            served = established(objects, &mut applied, deadline).await;
         }
-        let waits = defines(manifest, &object.kind.group, &object.kind.kind);
-        match apply_one(objects, object, waits.then_some(deadline)).await {
-            Ok((live, taken_over)) => {
-                applied.objects += 1;
-                applied.taken_over.extend(taken_over.into_iter().map(|field| format!("{object}: {field}")));
+        let is_new_kind = served.contains(&(object.kind.api_version(), object.kind.kind.clone()));
+        let deadline = is_new_kind.then_some(deadline);
+        let live = match apply_one(objects, addon, object, deadline, &mut applied.taken_over).await {
+            Ok(live) => {
+                if is_object_paused(&live) {
+                    applied.paused.push(object.to_string());
+                }
                 // Of a definition `established` tells, which waits for it.
                 if object.turn() != Turn::Definition {
                     applied
                         .problems
-                        .extend(health::problem(&live).map(|why| format!("{object} is not well: {why}")));
+                        .extend(health::problem(&live).map(|why| format!("{object} is not healthy: {why}")));
                 }
+                Ok(live)
             }
-            Err(problem) => applied.problems.push(format!("{object}: {problem}")),
-        }
+            Err(problem) => {
+                applied.problems.push(format!("{object}: {problem}"));
+                Err(problem)
+            }
+        };
+        applied.tried.push(Tried { object, live });
     }
     if !is_past_definitions {
-        applied.problems.extend(established(objects, &defined, deadline).await);
+        established(objects, &mut applied, deadline).await;
     }
     applied
 }
 
-/// Waits until the kinds of definitions are served, and tells of those that are not in time.
-async fn established(objects: &Objects, definitions: &[&Object], deadline: Instant) -> Vec<String> {
-    let mut problems = Vec::new();
-    for definition in definitions {
-        let problem = loop {
-            let found = match objects.resources.find(&definition.kind).await {
-                Ok(Some(resource)) => objects.get(&resource, "", &definition.name).await,
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            };
-            let problem = match found {
-                Ok(Some(live)) if health::is_established(&live) => break health::problem(&live),
-                Ok(Some(live)) => {
-                    health::problem(&live).unwrap_or_else(|| "it is not established".to_owned())
-                }
-                Ok(None) => "it is not there".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            if Instant::now() >= deadline {
-                break Some(format!("{problem}, after {} s", SERVED_WITHIN.as_secs()));
+/// Waits until the definitions that were applied are established, and notes how they are then. Returns the kinds that they define and
+/// the API server serves, or is about to.
+async fn established(
+    objects: &Objects,
+    applied: &mut Applied<'_>,
+    deadline: Instant,
+) -> BTreeSet<(String, String)> {
+    let mut served = BTreeSet::new();
+    let Applied { tried, problems, .. } = applied;
+    for one in tried.iter_mut().filter(|one| one.object.turn() == Turn::Definition && one.live.is_ok()) {
+        match established_one(objects, one.object, deadline).await {
+            Ok(live) => {
+                served.extend(one.object.serves());
+                problems.extend(
+                    health::problem(&live).map(|why| format!("{} is not healthy: {why}", one.object)),
+                );
+                one.live = Ok(live);
             }
-            sleep(LOOKED_AT_EVERY).await;
-        };
-        problems.extend(problem.map(|why| format!("{definition} is not well: {why}")));
-    }
-    if !definitions.is_empty() {
+            Err(problem) => {
+                problems.push(format!("{} is not healthy: {problem}", one.object));
+                one.live = Err(problem);
+            }
+        }
         objects.resources.forget();
     }
-    problems
+    served
 }
 
-/// Applies an object, whose kind may take until the deadline to be served, and gives it as it is after that, with the fields that
-/// were taken from others.
+async fn established_one(objects: &Objects, definition: &Object, deadline: Instant) -> Result<Value, String> {
+    loop {
+        let found = match objects.resources.find(&definition.kind).await {
+            Ok(Some(resource)) => objects.get(&resource, "", &definition.name).await,
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let problem = match found {
+            Ok(Some(live)) if health::is_established(&live) => return Ok(live),
+            Ok(Some(live)) => match health::refused_names(&live) {
+                Some(problem) => return Err(problem),
+                None => health::problem(&live).unwrap_or_else(|| "it is not established".to_owned()),
+            },
+            Ok(None) => "it is not there".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= deadline {
+            return Err(format!("{problem}, after {} s", SERVED_WITHIN.as_secs()));
+        }
+        sleep(LOOKED_AT_EVERY).await;
+    }
+}
+
+/// Applies an object, whose kind may take until the deadline to be served, and gives it as it is after that.
 async fn apply_one(
     objects: &Objects,
+    addon: &str,
     object: &Object,
     deadline: Option<Instant>,
-) -> Result<(Value, Vec<String>), String> {
+    taken_over: &mut Vec<String>,
+) -> Result<Value, String> {
     loop {
-        let tried = try_one(objects, object).await;
+        let tried = try_one(objects, addon, object, taken_over).await;
         match tried {
             // The API server says in two places at different times that it serves a kind.
             Err(Unapplied::NotServed(_)) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {
@@ -132,7 +167,12 @@ enum Unapplied {
     Other(String),
 }
 
-async fn try_one(objects: &Objects, object: &Object) -> Result<(Value, Vec<String>), Unapplied> {
+async fn try_one(
+    objects: &Objects,
+    addon: &str,
+    object: &Object,
+    taken_over: &mut Vec<String>,
+) -> Result<Value, Unapplied> {
     let Object { namespace, name, value, .. } = object;
     let other = |problem: &dyn ToString| Unapplied::Other(problem.to_string());
     let not_served = || {
@@ -147,27 +187,49 @@ async fn try_one(objects: &Objects, object: &Object) -> Result<(Value, Vec<Strin
     if let Some(problem) = scope_problem(object, &resource) {
         return Err(Unapplied::Other(format!("it {problem}")));
     }
-    if let Some(live) = objects.get(&resource, namespace, name).await.map_err(|error| other(&error))? {
-        let migration = managed_fields::migration(&live).map_err(|problem| other(&problem))?;
-        if let Some(patch) = migration {
-            let merged = objects.merge(&resource, namespace, name, &patch).await;
-            merged.map_err(|error| Unapplied::Other(format!("taking over its fields: {error}")))?;
-        }
+    let before = objects.get(&resource, namespace, name).await.map_err(|error| other(&error))?;
+    if let Some(paused) = before.as_ref().filter(|live| is_object_paused(live)) {
+        return Ok(paused.clone());
     }
-    let polite = objects.apply(&resource, namespace, name, value, Apply::Polite).await;
-    let (applied, conflicts) = match polite {
-        Err(error) if !error.field_conflicts().is_empty() => {
-            let forced = objects.apply(&resource, namespace, name, value, Apply::Forced).await;
-            (forced, error.field_conflicts())
-        }
-        applied => (applied, Vec::new()),
-    };
+    let migration =
+        before.as_ref().and_then(|live| managed_fields::migration(live, &object.kind.api_version()));
+    if let Some(Migration { patch, taken_over: fields }) = migration {
+        let merged = objects.merge(&resource, namespace, name, &patch).await;
+        merged.map_err(|error| Unapplied::Other(format!("taking over its fields: {error}")))?;
+        note_taken_over(objects, addon, object, fields, taken_over).await;
+    }
+    let mut applied = objects.apply(&resource, namespace, name, value, Apply::Polite).await;
+    let conflicts = applied.as_ref().err().map(ApiError::field_conflicts).unwrap_or_default();
+    if !conflicts.is_empty() {
+        applied = objects.apply(&resource, namespace, name, value, Apply::Forced).await;
+    }
     match applied {
-        Ok(live) => Ok((live, conflicts)),
+        Ok(live) => {
+            note_taken_over(objects, addon, object, conflicts, taken_over).await;
+            Ok(live)
+        }
         // Of an object to be applied only its namespace or its kind can be missing.
         Err(error) if error.is_not_found() && namespace.is_empty() => Err(not_served()),
         Err(error) if error.is_not_found() => Err(Unapplied::NotServed(error.to_string())),
+        Err(error) if before.is_some() && error.is_of_immutable_field() => Err(Unapplied::Other(format!(
+            "{error}; `kops-agent addons apply {addon} --recreate {}` shows what deleting it and creating it anew would do",
+            recreate::selector(object)
+        ))),
         Err(error) => Err(other(&error)),
+    }
+}
+
+async fn note_taken_over(
+    objects: &Objects,
+    addon: &str,
+    object: &Object,
+    fields: Vec<String>,
+    taken_over: &mut Vec<String>,
+) {
+    for field in fields {
+        let taken = format!("{object}: {field}");
+        objects.tell("AddonFieldsTakenOver", &format!("the add-on {addon}: took over {taken}")).await;
+        taken_over.push(taken);
     }
 }
 

@@ -1,9 +1,15 @@
 //! The command line of `kops-agent addons`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::Output;
+
+use crate::kubernetes::{Chosen, KubeconfigArgs};
+
+/// The administrator's kubeconfig of a control-plane machine.
+const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
 
 /// What can be done with add-ons.
 #[derive(Clone, Debug, Subcommand)]
@@ -14,6 +20,8 @@ pub enum AddonsCommand {
     Diff(AddonsDiffArgs),
     /// Apply the add-ons that are due, as kOps' channels pod does.
     Apply(AddonsApplyArgs),
+    /// Delete the objects of an add-on that no channel has any more. Without --yes this only shows them.
+    Remove(AddonsRemoveArgs),
     /// Do what kOps' channels pod does, in its place, until it is stopped: apply add-ons whenever they are due, and label this
     /// machine's Node. Of several control planes one applies.
     Run(AddonsRunArgs),
@@ -34,11 +42,21 @@ pub struct ChannelArgs {
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
     pub conf: PathBuf,
     /// How an administrator reaches the API server.
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/kubectl/kubeconfig")]
-    pub kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
+}
+
+impl ChannelArgs {
+    /// The kubeconfig by which the API server is reached.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn chosen(&self) -> Result<Chosen, WrongConfiguration> {
+        self.kubeconfig.choose(Some(Path::new(OF_MACHINE)), |name| std::env::var_os(name))
+    }
 }
 
 /// Which add-ons, of which cluster.
@@ -74,9 +92,32 @@ pub struct AddonsApplyArgs {
     /// Apply also those of which the cluster has the channel's version, which puts back what others have changed.
     #[arg(long)]
     pub reapply: bool,
+    /// Delete an object of the add-on's manifest and create it anew, for a change of its immutable fields. Without --yes this only shows
+    /// what would be done. May be given more than once. Example: Deployment/kube-system/coredns
+    #[arg(long, value_name = "KIND/[NAMESPACE/]NAME", requires = "name")]
+    pub recreate: Vec<String>,
+    /// Do what --recreate shows.
+    #[arg(long, requires = "recreate")]
+    pub yes: bool,
     /// How often to try again those that fail. Pauses grow from some two seconds to a minute or two.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub retries: u32,
+}
+
+/// Arguments of `addons remove`.
+#[derive(Args, Clone, Debug)]
+pub struct AddonsRemoveArgs {
+    /// The add-on.
+    pub name: String,
+    /// Which channels.
+    #[command(flatten)]
+    pub channels: ChannelArgs,
+    /// Delete what is shown.
+    #[arg(long)]
+    pub yes: bool,
+    /// How the result is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// Arguments of `addons run`.

@@ -4,7 +4,7 @@
 
 use kops_agent_pki::self_signed_authority;
 use kops_agent_plan::addons::manifest::ObjectKind;
-use kube::core::ApiResource;
+use kops_agent_plan::addons::prune::Listed;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -27,6 +27,20 @@ pub fn secret_name(addon: &str) -> String {
 pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> {
     let has_secret = objects.get(&secrets(), NAMESPACE, &secret_name(addon)).await?.is_some();
     Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
+}
+
+/// Those of an add-on's two objects that are there, as far as the API server says.
+pub async fn found(objects: &Objects, addon: &str) -> Vec<(Resource, Listed)> {
+    let mut found = Vec::new();
+    for (resource, name) in [(secrets(), secret_name(addon)), (issuers(), addon.to_owned())] {
+        if let Ok(Some(_)) = objects.get(&resource, NAMESPACE, &name).await {
+            found.push((
+                resource,
+                Listed { namespace: NAMESPACE.to_owned(), name, is_paused: false, is_owned: false },
+            ));
+        }
+    }
+    found
 }
 
 /// Makes what is missing of both. A Secret that is there keeps its key: another control plane may have made it just now.
@@ -67,12 +81,5 @@ fn issuers() -> Resource {
 fn resource(api_version: &str, kind: &str, plural: &str) -> Resource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let kind = ObjectKind { group: group.into(), version: version.into(), kind: kind.into() };
-    let api = ApiResource {
-        api_version: kind.api_version(),
-        group: kind.group,
-        version: kind.version,
-        kind: kind.kind,
-        plural: plural.into(),
-    };
-    Resource { api, is_namespaced: true }
+    Resource::of(&kind, plural, true)
 }

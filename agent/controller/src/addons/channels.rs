@@ -61,6 +61,7 @@ fn read_settings(args: &ChannelArgs) -> Result<Option<AddonSettings>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::kubernetes::KubeconfigArgs;
 
     #[test]
     fn channels_that_are_given_win_over_the_settings_and_those_over_the_configuration() {
@@ -71,7 +72,7 @@ mod tests {
             channel: Vec::new(),
             settings: None,
             conf: path("config.yaml"),
-            kubeconfig: path("kubeconfig"),
+            kubeconfig: KubeconfigArgs::default(),
             store_mirror: Vec::new(),
         };
         assert_eq!(settings(&args).unwrap().channels, ["s3://b/c/addons/bootstrap-channel.yaml"]);

@@ -97,11 +97,8 @@ async fn difference(scene: &Scene, standing: &Standing) -> Difference {
 
 async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], difference: &mut Difference) {
     for rule in addon.spec.prune.iter().flat_map(|prune| &prune.kinds) {
-        // A kind that the manifest brings has no objects yet.
-        let is_brought = defines(manifest, &rule.group, &rule.kind);
         match pruning::doomed(objects, rule, manifest).await {
             Ok(doomed) => difference.pruned.extend(doomed.iter().map(ToString::to_string)),
-            Err(_) if is_brought => {}
             Err(problem) => difference.problems.push(problem),
         }
     }

@@ -1,17 +1,40 @@
-//! The versions of add-ons that a cluster has, in the annotations of its namespaces.
+//! The versions of add-ons that a cluster has, and which add-ons are paused, in the annotations of its namespaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Namespace;
+use kops_agent_plan::addons::pause::paused_addons;
 use kops_agent_plan::addons::{ChannelVersion, annotation, recorded};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api_error::{ApiError, answer};
 
-/// Versions by namespace and add-on.
-pub type Installed = BTreeMap<(String, String), ChannelVersion>;
+/// What namespaces record of add-ons. Each is known by its namespace and its name.
+#[derive(Debug, Default)]
+pub struct Installed {
+    /// The versions that the cluster has.
+    pub versions: BTreeMap<(String, String), ChannelVersion>,
+    /// The add-ons that a person has paused.
+    pub paused: BTreeSet<(String, String)>,
+}
+
+/// What one namespace records of add-ons, by their names.
+#[derive(Debug, Default)]
+pub struct OfNamespace {
+    /// The versions that the cluster has.
+    pub versions: BTreeMap<String, ChannelVersion>,
+    /// The add-ons that a person has paused.
+    pub paused: BTreeSet<String>,
+}
+
+impl OfNamespace {
+    fn read(annotations: Option<BTreeMap<String, String>>) -> OfNamespace {
+        let annotations = annotations.unwrap_or_default();
+        OfNamespace { versions: recorded(&annotations), paused: paused_addons(&annotations) }
+    }
+}
 
 /// All that are recorded.
 ///
@@ -20,25 +43,25 @@ pub type Installed = BTreeMap<(String, String), ChannelVersion>;
 pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespaces = answer(namespaces.list_metadata(&ListParams::default())).await?;
-    let versions = namespaces.items.into_iter().flat_map(|namespace| {
+    let mut installed = Installed::default();
+    for namespace in namespaces.items {
         let name = namespace.metadata.name.unwrap_or_default();
-        let versions = recorded(&namespace.metadata.annotations.unwrap_or_default());
-        versions.into_iter().map(move |(addon, version)| ((name.clone(), addon), version))
-    });
-    Ok(versions.collect())
+        let OfNamespace { versions, paused } = OfNamespace::read(namespace.metadata.annotations);
+        let key = |addon| (name.clone(), addon);
+        installed.versions.extend(versions.into_iter().map(|(addon, version)| (key(addon), version)));
+        installed.paused.extend(paused.into_iter().map(key));
+    }
+    Ok(installed)
 }
 
-/// Those that one namespace records, by add-on: none where there is no such namespace.
+/// What one namespace records: nothing where there is no such namespace.
 ///
 /// # Errors
 /// The API server refuses it, or does not answer.
-pub async fn of_namespace(
-    client: &Client,
-    namespace: &str,
-) -> Result<BTreeMap<String, ChannelVersion>, ApiError> {
+pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespace, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = answer(namespaces.get_metadata_opt(namespace)).await?;
-    Ok(recorded(&found.and_then(|namespace| namespace.metadata.annotations).unwrap_or_default()))
+    Ok(OfNamespace::read(found.and_then(|namespace| namespace.metadata.annotations)))
 }
 
 /// Records the version of an add-on in its namespace.
@@ -51,8 +74,20 @@ pub async fn record(
     name: &str,
     version: &ChannelVersion,
 ) -> Result<(), ApiError> {
+    annotate(client, namespace, name, json!(version.encode())).await
+}
+
+/// Forgets the version of an add-on that its namespace records.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub async fn forget(client: &Client, namespace: &str, name: &str) -> Result<(), ApiError> {
+    annotate(client, namespace, name, Value::Null).await
+}
+
+async fn annotate(client: &Client, namespace: &str, name: &str, value: Value) -> Result<(), ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let patch = json!({ "metadata": { "annotations": { annotation(name): version.encode() } } });
+    let patch = json!({ "metadata": { "annotations": { annotation(name): value } } });
     answer(namespaces.patch_metadata(namespace, &PatchParams::default(), &Patch::Merge(&patch)))
         .await
         .map(drop)

@@ -15,6 +15,8 @@ mod marking;
 mod objects;
 mod pruning;
 mod reading;
+mod recreate;
+mod remove;
 mod resources;
 mod running;
 mod standing;
@@ -23,7 +25,9 @@ mod updating;
 
 use anyhow::Result;
 
-pub use args::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRunArgs, ChannelArgs};
+pub use args::{
+    AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRemoveArgs, AddonsRunArgs, ChannelArgs,
+};
 
 #[cfg(test)]
 pub use running::metrics::tests::every_metric;
@@ -40,6 +44,7 @@ pub async fn run(command: &AddonsCommand) -> Result<u8> {
             diff::run(&Scene::open(&args.addons).await?, args.addons.output, args.exit_code).await
         }
         AddonsCommand::Apply(args) => apply::run(&Scene::open(&args.addons).await?, args).await,
+        AddonsCommand::Remove(args) => remove::run(args).await,
         AddonsCommand::Run(args) => running::run(args).await,
     }
 }

@@ -1,6 +1,7 @@
-//! Objects of whatever kind on the API server: read, applied, listed, deleted.
+//! Objects of whatever kind on the API server: read, applied, listed, deleted. What is deleted or taken from others is told here.
 
 use kops_agent_plan::addons::FIELD_MANAGER;
+use kops_agent_plan::addons::pause::is_paused;
 use kops_agent_plan::addons::prune::Listed;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -9,11 +10,17 @@ use serde_json::Value;
 
 use super::resources::{Resource, Resources};
 use crate::api_error::{ApiError, answer};
+use crate::events::Events;
 use crate::list_pages;
+
+/// What Events say they are of.
+pub const COMPONENT: &str = "kops-agent-addons";
 
 /// The objects of a cluster.
 pub struct Objects {
     client: Client,
+    /// Where Events about add-ons are created.
+    pub events: Events,
     /// How their kinds are served.
     pub resources: Resources,
 }
@@ -32,7 +39,15 @@ pub enum Apply {
 impl Objects {
     /// Those that this client can reach.
     pub fn of(client: Client) -> Objects {
-        Objects { resources: Resources::of(client.clone()), client }
+        let events = Events::of_component(client.clone(), COMPONENT);
+        Objects { resources: Resources::of(client.clone()), events, client }
+    }
+
+    /// Logs a change of objects and creates its Event. It is called as soon as the change is made, whatever becomes of the rest of
+    /// the add-on.
+    pub async fn tell(&self, reason: &str, message: &str) {
+        log::info!("{message}");
+        self.events.tell_of_addons(reason, message).await;
     }
 
     /// The client.
@@ -99,14 +114,36 @@ impl Objects {
     /// # Errors
     /// The API server refuses it, or does not answer.
     pub async fn create(&self, resource: &Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
-        let object: DynamicObject =
-            serde_json::from_value(object).map_err(|error| ApiError::Unanswered(error.to_string()))?;
-        let parameters =
-            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match answer(self.api(resource, namespace).create(&parameters, &object)).await {
+        match self.post(resource, namespace, object, false).await {
             Err(error) if !error.is_already_there() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Asks whether an object could be created, and changes nothing.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn create_dry_run(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: Value,
+    ) -> Result<(), ApiError> {
+        self.post(resource, namespace, object, true).await
+    }
+
+    async fn post(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: Value,
+        dry_run: bool,
+    ) -> Result<(), ApiError> {
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), dry_run };
+        answer(self.api(resource, namespace).create(&parameters, &object)).await.map(drop)
     }
 
     /// The objects of a kind that selectors select, in a namespace or, where that is empty, everywhere.
@@ -123,9 +160,14 @@ impl Objects {
         let api = &self.api(resource, namespace);
         let selected = ListParams::default().labels(labels).fields(fields);
         let ask = |page| async move { answer(api.list_metadata(&page)).await };
-        let listed = |object: PartialObjectMeta<DynamicObject>| Listed {
-            namespace: object.metadata.namespace.unwrap_or_default(),
-            name: object.metadata.name.unwrap_or_default(),
+        let listed = |object: PartialObjectMeta<DynamicObject>| {
+            let owners = object.metadata.owner_references.unwrap_or_default();
+            Listed {
+                namespace: object.metadata.namespace.unwrap_or_default(),
+                name: object.metadata.name.unwrap_or_default(),
+                is_paused: object.metadata.annotations.is_some_and(|annotations| is_paused(&annotations)),
+                is_owned: owners.iter().any(|owner| owner.controller == Some(true)),
+            }
         };
         list_pages::all(selected, ask, listed).await
     }

@@ -1,8 +1,10 @@
-//! Deleting what a prune rule selects and the manifest does not have.
+//! Deleting what a prune rule selects and the manifest does not have, once what replaces it serves.
 
-use kops_agent_plan::addons::PruneKind;
+use std::collections::BTreeMap;
+
 use kops_agent_plan::addons::manifest::{Object, named};
-use kops_agent_plan::addons::prune::{self, Listed};
+use kops_agent_plan::addons::prune::{self, Listed, Tried};
+use kops_agent_plan::addons::{Addon, PruneKind};
 
 use super::objects::Objects;
 use super::resources::Resource;
@@ -22,17 +24,26 @@ impl std::fmt::Display for Doomed {
     }
 }
 
-/// What a rule would have deleted.
+/// What pruning came to.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// The deleted objects.
+    pub deleted: Vec<String>,
+    /// Why objects could not be deleted, or are not to be yet.
+    pub problems: Vec<String>,
+}
+
+/// What a rule would have deleted: nothing if the API server does not serve its kind.
 ///
 /// # Errors
-/// Its kind is not served, or the API server cannot be asked.
+/// The rule does not fit its kind, or the API server cannot be asked.
 pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) -> Result<Vec<Doomed>, String> {
     let kind = named(&rule.group, &rule.kind, "", "");
     let kind = kind.trim_end();
     let failed = |error: &dyn std::fmt::Display| format!("pruning {kind}: {error}");
     let resource =
         objects.resources.find_preferred(&rule.group, &rule.kind).await.map_err(|error| failed(&error))?;
-    let resource = resource.ok_or_else(|| failed(&"the API server serves no such kind"))?;
+    let Some(resource) = resource else { return Ok(Vec::new()) };
     if !resource.is_namespaced && !rule.namespaces.is_empty() {
         return Err(failed(&"the rule names namespaces, but the kind is in none"));
     }
@@ -48,27 +59,49 @@ pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) ->
     Ok(doomed.into_iter().map(|object| Doomed { resource: resource.clone(), object }).collect())
 }
 
-/// Deletes what these rules select, and tells what that was, and what could not be.
-pub async fn prune(
-    objects: &Objects,
-    rules: &[PruneKind],
-    manifest: &[Object],
-) -> (Vec<String>, Vec<String>) {
-    let (mut pruned, mut problems) = (Vec::new(), Vec::new());
-    for rule in rules {
+/// Deletes what the add-on's rules select, as far as what replaces it serves.
+pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried: &[Tried<'_>]) -> Pruned {
+    let mut pruned = Pruned::default();
+    let mut held: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for rule in addon.spec.prune.iter().flat_map(|prune| &prune.kinds) {
         let doomed = match doomed(objects, rule, manifest).await {
             Ok(doomed) => doomed,
             Err(problem) => {
-                problems.push(problem);
+                pruned.problems.push(problem);
                 continue;
             }
         };
         for one in doomed {
-            match objects.delete(&one.resource, &one.object.namespace, &one.object.name).await {
-                Ok(()) => pruned.push(one.to_string()),
-                Err(error) => problems.push(format!("pruning {one}: {error}")),
+            let Doomed { resource, object } = &one;
+            if let Some(holder) = holder(objects, &one, tried).await {
+                held.entry(holder).or_default().push(one.to_string());
+                continue;
+            }
+            match objects.delete(resource, &object.namespace, &object.name).await {
+                Ok(()) => {
+                    let message =
+                        format!("the add-on {}: deleted {one}, which its manifest does not have", addon.name);
+                    objects.tell("AddonObjectDeleted", &message).await;
+                    pruned.deleted.push(one.to_string());
+                }
+                Err(error) => pruned.problems.push(format!("pruning {one}: {error}")),
             }
         }
     }
-    (pruned, problems)
+    let waiting = |(holder, doomed): (String, Vec<String>)| {
+        format!("not deleted yet: {}, because what replaces it does not serve: {holder}", doomed.join(", "))
+    };
+    pruned.problems.extend(held.into_iter().map(waiting));
+    pruned
+}
+
+/// The object of the manifest that does not serve, and why, so that an object stays; `None` if the object may be deleted. An object that
+/// has the host port which its replacement waits for is deleted.
+async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
+    let Doomed { resource, object } = doomed;
+    let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);
+    let (first, why) = holders.first()?;
+    let live = objects.get(resource, &object.namespace, &object.name).await.ok().flatten();
+    let is_in_the_way = |live| holders.iter().all(|(holder, _)| prune::is_in_the_way(live, holder));
+    (!live.as_ref().is_some_and(is_in_the_way)).then(|| format!("{}: {why}", first.object))
 }

@@ -20,6 +20,20 @@ pub struct Resource {
     pub is_namespaced: bool,
 }
 
+impl Resource {
+    /// How a kind is served by this plural.
+    pub fn of(kind: &ObjectKind, plural: &str, is_namespaced: bool) -> Resource {
+        let api = ApiResource {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            plural: plural.to_owned(),
+        };
+        Resource { api, is_namespaced }
+    }
+}
+
 /// The kinds that an API server serves.
 pub struct Resources {
     client: Client,
@@ -46,16 +60,7 @@ impl Resources {
         let served = self.served(&kind.api_version()).await?;
         // A subresource has the kind of what it is a part of, or another's.
         let found = served.iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
-        Ok(found.map(|found| Resource {
-            api: ApiResource {
-                group: kind.group.clone(),
-                version: kind.version.clone(),
-                api_version: kind.api_version(),
-                kind: kind.kind.clone(),
-                plural: found.name.clone(),
-            },
-            is_namespaced: found.namespaced,
-        }))
+        Ok(found.map(|found| Resource::of(kind, &found.name, found.namespaced)))
     }
 
     /// The same of a kind in the version that the API server prefers, of those that have it.
@@ -70,6 +75,33 @@ impl Resources {
             }
         }
         Ok(None)
+    }
+
+    /// All kinds whose objects can be listed and deleted, each in the version that the API server prefers; and why some are not known.
+    pub async fn all(&self) -> (Vec<Resource>, Vec<String>) {
+        let (mut all, mut problems) = (Vec::new(), Vec::new());
+        let groups = match answer(self.client.list_api_groups()).await {
+            Ok(groups) => groups.groups,
+            Err(error) => return (all, vec![format!("asking which kinds are served: {error}")]),
+        };
+        let preferred = groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version));
+        for api_version in std::iter::once("v1".to_owned()).chain(preferred) {
+            let served = match self.served(&api_version).await {
+                Ok(served) => served,
+                Err(error) => {
+                    problems.push(format!("asking which kinds of {api_version} are served: {error}"));
+                    continue;
+                }
+            };
+            let can = |one: &APIResource, verb: &str| one.verbs.iter().any(|can| can == verb);
+            let kinds =
+                served.iter().filter(|one| !one.name.contains('/') && can(one, "list") && can(one, "delete"));
+            all.extend(kinds.filter_map(|one| {
+                let kind = ObjectKind::parse(&api_version, &one.kind)?;
+                Some(Resource::of(&kind, &one.name, one.namespaced))
+            }));
+        }
+        (all, problems)
     }
 
     /// The versions of a group, the preferred one first.

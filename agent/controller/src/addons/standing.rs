@@ -31,6 +31,8 @@ pub struct Standing {
     pub installed: Option<ChannelVersion>,
     /// What is due; `None` where nothing is.
     pub due: Option<Due>,
+    /// Whether a person has paused it.
+    pub is_paused: bool,
     /// Why its entry cannot be followed.
     pub problem: Option<String>,
 }
@@ -41,7 +43,7 @@ impl Scene {
     /// # Errors
     /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
-        let client = kubernetes::client(Some(&args.channels.kubeconfig))?;
+        let client = kubernetes::client_of(&args.channels.chosen()?)?;
         let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
         let channels = channels::settings(&args.channels)?.channels;
         let version = reading::server_version(&client).await?;
@@ -97,9 +99,11 @@ impl Scene {
                     .with_context(|| format!("looking for the authority of {}", addon.name))?,
                 false => true,
             };
-            let installed = installed.get(&addon.record()).cloned();
+            let is_paused = installed.paused.contains(&addon.record());
+            let installed = installed.versions.get(&addon.record()).cloned();
             standings.push(Standing {
                 due: due(addon, installed.as_ref(), has_authority),
+                is_paused,
                 problem: addon.check().err().map(|error| error.to_string()),
                 addon: addon.clone(),
                 installed,

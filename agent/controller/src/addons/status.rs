@@ -23,6 +23,8 @@ enum State {
     AuthorityDue,
     /// The channel's entry cannot be followed.
     Wrong,
+    /// A person has paused it: it stays as it is.
+    Paused,
     /// The cluster has it, and no channel names it: it stays as it is.
     Unlisted,
 }
@@ -31,6 +33,7 @@ impl State {
     fn of(standing: &Standing) -> State {
         match (&standing.problem, &standing.due, &standing.installed) {
             (Some(_), _, _) => State::Wrong,
+            _ if standing.is_paused => State::Paused,
             (None, None, _) => State::Current,
             (None, Some(due), _) if due.version.is_none() => State::AuthorityDue,
             (None, Some(_), None) => State::New,
@@ -45,6 +48,7 @@ impl State {
             State::New => "new",
             State::AuthorityDue => "authority due",
             State::Wrong => "wrong",
+            State::Paused => "paused",
             State::Unlisted => "in no channel",
         }
     }
@@ -87,7 +91,8 @@ pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
         let is_listed = |namespace: &str, name: &str| {
             standings.iter().any(|one| one.addon.namespace() == namespace && one.addon.name == name)
         };
-        let unlisted = installed.into_iter().filter(|((namespace, name), _)| !is_listed(namespace, name));
+        let unlisted =
+            installed.versions.into_iter().filter(|((namespace, name), _)| !is_listed(namespace, name));
         rows.extend(unlisted.map(|((namespace, name), version)| Row {
             name,
             namespace,
@@ -102,7 +107,8 @@ pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
         Output::Json => output::print_json(&rows)?,
         Output::Text => output::print_text(&table(&rows))?,
     };
-    let is_well = rows.iter().all(|row| matches!(row.state, State::Current | State::Unlisted));
+    let is_well =
+        rows.iter().all(|row| matches!(row.state, State::Current | State::Paused | State::Unlisted));
     Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
 }
 

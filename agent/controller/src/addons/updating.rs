@@ -1,16 +1,25 @@
 //! Doing what an add-on is due for, in upstream's order: its objects are applied, what its rules name is pruned, nodes are marked,
-//! the version is recorded; and its authority is made, whatever came of the rest.
+//! the version is recorded; and its authority is made, whatever came of the rest. Of several add-ons none waits long for another.
 //!
 //! Source: `EnsureUpdated` and `updateAddon` of upstream's `channels/pkg/channels/addon.go`.
 
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use kops_agent_plan::addons::pause::annotation_of_addon;
 use kops_agent_plan::addons::{Addon, ChannelVersion, Due};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use serde::Serialize;
 use time::OffsetDateTime;
+use tokio::time::sleep;
 
 use super::objects::Objects;
 use super::{applying, authority, installed, marking, pruning, reading};
+
+/// How long an add-on that is slow keeps the next one of its channel waiting.
+const HEAD_START: Duration = Duration::from_secs(2);
 
 /// What was done about an add-on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +35,8 @@ pub struct Report {
     pub taken_over: Vec<String>,
     /// Objects that were deleted.
     pub pruned: Vec<String>,
+    /// Objects that a person has paused, and that stay as they are.
+    pub paused: Vec<String>,
     /// Nodes that are marked for replacement.
     pub marked_nodes: usize,
     /// Whether its authority was made.
@@ -36,8 +47,42 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-/// Does what is due.
-pub async fn update(objects: &Objects, store: &Store, addon: &Addon, due: &Due) -> Report {
+/// Which annotation pauses an add-on, in words.
+pub fn pause_of(addon: &Addon) -> String {
+    format!("the namespace {} has the annotation {}", addon.namespace(), annotation_of_addon(&addon.name))
+}
+
+/// Does what add-ons are due for, and begins with each in this order. The next one begins once an add-on is done or has had its head
+/// start: a definition that is not served yet, or a webhook that does not answer, delays no other add-on for longer. There is no report of
+/// an add-on that may not begin any more.
+pub async fn update_all(
+    objects: &Objects,
+    store: &Store,
+    work: Vec<(&Addon, &Due)>,
+    may_begin: impl Fn() -> bool,
+) -> Vec<Option<Report>> {
+    let mut reports: Vec<Option<Report>> = work.iter().map(|_| None).collect();
+    let mut running = FuturesUnordered::new();
+    for (index, (addon, due)) in work.into_iter().enumerate() {
+        if !may_begin() {
+            break;
+        }
+        running.push(async move { (index, update(objects, store, addon, due).await) });
+        let mut head_start = pin!(sleep(HEAD_START));
+        while reports[index].is_none() {
+            tokio::select! {
+                Some((done, report)) = running.next() => reports[done] = Some(report),
+                () = &mut head_start => break,
+            }
+        }
+    }
+    while let Some((done, report)) = running.next().await {
+        reports[done] = Some(report);
+    }
+    reports
+}
+
+async fn update(objects: &Objects, store: &Store, addon: &Addon, due: &Due) -> Report {
     let mut report = Report { name: addon.name.clone(), channel: addon.channel.clone(), ..Report::default() };
     if let Some(version) = &due.version {
         match apply(objects, store, addon, due, version, &mut report).await {
@@ -67,19 +112,19 @@ async fn apply(
     if !misplaced.is_empty() {
         return Err(misplaced);
     }
-    let mut applied = applying::apply(objects, &manifest).await;
-    let rules = addon.spec.prune.as_ref().map_or(&[][..], |prune| &prune.kinds);
-    let (pruned, unpruned) = pruning::prune(objects, rules, &manifest).await;
-    report.pruned = pruned;
+    let mut applied = applying::apply(objects, &addon.name, &manifest).await;
     report.taken_over.append(&mut applied.taken_over);
+    let pruned = pruning::prune(objects, addon, &manifest, &applied.tried).await;
     // What was pruned may have stood in the way.
-    if !applied.problems.is_empty() && unpruned.is_empty() {
-        applied = applying::apply(objects, &manifest).await;
+    if !applied.problems.is_empty() && !pruned.deleted.is_empty() {
+        applied = applying::apply(objects, &addon.name, &manifest).await;
         report.taken_over.append(&mut applied.taken_over);
     }
-    report.objects = applied.objects;
+    report.pruned = pruned.deleted;
+    report.paused = applied.paused;
+    report.objects = applied.tried.iter().filter(|one| one.live.is_ok()).count();
     let mut problems = applied.problems;
-    problems.extend(unpruned);
+    problems.extend(pruned.problems);
     if !problems.is_empty() {
         return Err(problems);
     }

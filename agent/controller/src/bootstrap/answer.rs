@@ -18,8 +18,8 @@ use super::replay::{Taken, Token};
 use super::slots::Slots;
 use kops_agent_cloud::verify::admission::Admission;
 use kops_agent_cloud::verify::{
-    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verification, VerifiedNode,
-    Verifier, examine,
+    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, VerifiedNode, Verifier,
+    examine,
 };
 
 /// How long the cloud may take to identify a machine.
@@ -87,7 +87,7 @@ impl Bootstrap {
             Endpoint::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
         };
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
-        let Examined { fingerprint, signed_at, proof, verification, confirmation } =
+        let Examined { fingerprint, signed_at, proof, verification, signature, confirmation } =
             examine(&self.verifiers, &presented)?;
         let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
         let request = BootstrapRequest::parse(asked.body)
@@ -123,11 +123,14 @@ impl Bootstrap {
         if let Some(holder) = &holder {
             renewal::refuse_holders_of_others(holder, &name)?;
         }
+        if let Some(signature) = signature {
+            in_time(signature).await?;
+        }
         if let Some(challenge) = challenge {
             self.call_back.prove(&known.node, challenge).await?;
         }
         match &holder {
-            None => self.refuse_the_registered(&name, proof).await?,
+            None => self.refuse_the_registered(&known.node, proof).await?,
             Some(holder) => {
                 renewal::refuse_replaced(&known.node, &self.nodes).await?;
                 // By what it asks the call-back, too, where that is the proof.
@@ -141,9 +144,7 @@ impl Bootstrap {
             let problem = "its cloud tells of it otherwise than it did a moment ago: it may come again";
             return Err(Refusal::not_verified("InstanceChanged", problem));
         }
-        if !known.node.is_proven_worker {
-            self.grants.refuse_control_planes(&known.node.instance_group).await?;
-        }
+        self.grants.refuse_all_but_workers(&known.node.instance_group).await?;
         // The rest asks no cloud, and may wait for the store.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
@@ -157,35 +158,41 @@ impl Bootstrap {
     }
 
     /// A Node that is at work has its certificates: a second request may come from a pod on it. Where any pod could have made it, a
-    /// Node that is there is enough (upstream: `VerifyToken` in `upup/pkg/fi/cloudup/openstack/verifier.go`).
-    async fn refuse_the_registered(&self, name: &str, proof: Proof) -> Result<(), Refusal> {
-        let unavailable = |problem: String| Refusal::unavailable("ApiServerUnavailable", problem);
-        let is_enough = proof == Proof::Address;
-        let asked = async {
-            match is_enough {
-                true => self.nodes.provider_id(name).await.map(|found| found.is_some()),
-                false => self.nodes.is_ready(name).await,
-            }
+    /// Node that is there is enough (upstream: `VerifyToken` in `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a machine
+    /// before this one has left under its name is not at work, however long the cluster takes to notice that.
+    async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
+        let name = &node.node_name;
+        let unavailable = |problem: String| {
+            let problem = format!("the API server does not tell about the Node {name}{problem}");
+            Refusal::unavailable("ApiServerUnavailable", problem)
         };
-        let as_what = if is_enough { "" } else { " and Ready" };
-        match timeout(NODE_WITHIN, asked).await {
-            Ok(Ok(false)) => Ok(()),
-            Ok(Ok(true)) => Err(Refusal {
-                answer: Answer::AlreadyRegistered,
-                reason: "AlreadyRegistered",
-                message: format!("the Node {name} is registered{as_what}"),
-            }),
-            Ok(Err(error)) => Err(unavailable(format!(
-                "the API server does not tell about the Node {name}: {}",
-                error_text(&error.into())
-            ))),
-            Err(_) => Err(unavailable(format!("the API server does not tell about the Node {name} in time"))),
+        let found = timeout(NODE_WITHIN, self.nodes.registration(name))
+            .await
+            .map_err(|_| unavailable(" in time".into()))?
+            .map_err(|error| unavailable(format!(": {}", error_text(&error.into()))))?;
+        let Some(found) = found else { return Ok(()) };
+        if found.is_of_predecessor(node.launched) {
+            log::info!(
+                "the Node {name} was last heard of before {} was started: it is of the machine before it",
+                node.instance
+            );
+            return Ok(());
         }
+        let as_what = match (proof, found.is_ready) {
+            (Proof::Address, _) => "",
+            (_, true) => " and Ready",
+            (_, false) => return Ok(()),
+        };
+        Err(Refusal {
+            answer: Answer::AlreadyRegistered,
+            reason: "AlreadyRegistered",
+            message: format!("the Node {name} is registered{as_what}"),
+        })
     }
 }
 
 /// What the cloud tells, if it does so in time.
-async fn in_time(asking: Verification<'_>) -> Result<VerifiedNode, Refusal> {
+async fn in_time<T>(asking: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
     timeout(VERIFIED_WITHIN, asking).await.unwrap_or_else(late)
 }

@@ -1,24 +1,25 @@
 //! What a machine is given that is known: the configuration of its group, and certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
-use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
-use kops_agent_spec::{InstanceGroup, InstanceGroupRole, Secret};
+use kops_agent_plan::bootstrap::node_config::{is_dns_name, nodeup_config_file};
+use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
+use serde::Deserialize;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
-use tokio::try_join;
 
 use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
 use super::no_node_config::no_node_config;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
-use kops_agent_process::output::error_text;
+use kops_agent_process::output::{error_text, one_line};
 use kops_agent_store::{Store, StoreError};
 
 /// The one secret that nodes get this way.
@@ -31,6 +32,22 @@ const FILE_TTL: Duration = Duration::from_secs(5);
 /// Of a configuration that kOps writes none of. Publishers may take as long as they have for a request.
 const DERIVED: derived_configs::Limits =
     derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
+
+/// The longest role that is told, in characters: it is text of the store.
+const LONGEST_ROLE: usize = 100;
+
+/// The role of a group as `kops edit ig` has saved it. Nothing else of it is read: a newer kOps may have written it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SavedGroup {
+    spec: SavedSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SavedSpec {
+    role: String,
+}
 
 /// A file of the store, if there is one.
 type StoredFile = Option<Arc<Vec<u8>>>;
@@ -46,6 +63,8 @@ pub struct Grants {
     keystore: Arc<Keystore>,
     /// Where kOps writes no configurations.
     derived: Option<DerivedConfigs>,
+    /// The groups that were last found to have a role whose machines bootstrap from a server.
+    worker_groups: StdMutex<BTreeSet<String>>,
     /// By URL, so that a file that does not come holds up no request for another one.
     looks: StdMutex<BTreeMap<String, Arc<Look>>>,
 }
@@ -66,6 +85,7 @@ impl Grants {
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
             derived: None,
+            worker_groups: StdMutex::default(),
             looks: StdMutex::default(),
         }
     }
@@ -78,38 +98,58 @@ impl Grants {
         self
     }
 
-    /// Refuses machines of groups of control planes: they make their certificates themselves, so what asks for one is
-    /// no such machine. What is in no group is none of them.
+    /// Refuses machines of all groups but those with a role whose machines bootstrap from a server: Node and APIServer. What was
+    /// last found of a group holds while the store cannot be read.
     ///
     /// # Errors
-    /// The group is one, or the store does not tell.
-    pub async fn refuse_control_planes(&self, instance_group: &str) -> Result<(), Refusal> {
-        let written = nodeup_config_file(InstanceGroupRole::ControlPlane, instance_group);
-        let Some(written) = written else { return Ok(()) };
-        let written = format!("{}/{written}", self.config_base);
-        let (is_written, is_saved) =
-            try_join!(self.file(&written), self.is_saved_as_control_plane(instance_group))?;
-        if is_written.is_some() || is_saved {
-            return Err(Refusal::not_verified(
-                "ControlPlane",
-                format!(
-                    "{instance_group} is a group of control planes, which do not bootstrap from a server"
-                ),
-            ));
+    /// The group has another role, the cluster has no such group, or the store does not tell.
+    pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
+        let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
+        let roles = match self.roles(instance_group).await {
+            Ok(roles) => roles,
+            Err(_) if is_known(&self.worker_groups()) => return Ok(()),
+            Err(refusal) => return Err(refusal),
+        };
+        let is_worker = |role: &String| {
+            InstanceGroupRole::from_name(role).is_some_and(InstanceGroupRole::bootstraps_from_server)
+        };
+        if !roles.is_empty() && roles.iter().all(is_worker) {
+            self.worker_groups().insert(instance_group.to_owned());
+            return Ok(());
         }
-        Ok(())
+        self.worker_groups().remove(instance_group);
+        let found = match roles.is_empty() {
+            true => "the cluster has no such group".to_owned(),
+            false => format!("its role is {}", one_line(&roles.join(" or "), LONGEST_ROLE)),
+        };
+        Err(Refusal::not_verified(
+            "GroupOfOtherRole",
+            format!("{instance_group} is no group of the role Node or APIServer: {found}"),
+        ))
     }
 
-    /// Whether `kops edit ig` has saved a group as one of control planes, where nothing is written of any.
-    async fn is_saved_as_control_plane(&self, instance_group: &str) -> Result<bool, Refusal> {
-        if self.derived.is_none() {
-            return Ok(false);
+    /// The role of a group as `kops edit ig` has saved it. Where nothing is saved, the roles in whose folders kOps has written its
+    /// configuration: after a group was made anew with another role, kOps leaves the configuration of the first role behind.
+    async fn roles(&self, instance_group: &str) -> Result<Vec<String>, Refusal> {
+        if !is_dns_name(instance_group) {
+            return Ok(Vec::new());
         }
         let url = format!("{}/instancegroup/{instance_group}", self.config_base);
-        let Some(text) = self.file(&url).await? else { return Ok(false) };
-        let group = InstanceGroup::parse(&text, &url)
-            .map_err(|error| Refusal::unavailable("StoreUnavailable", error))?;
-        Ok(group.spec.role == InstanceGroupRole::ControlPlane)
+        if let Some(text) = self.file(&url).await? {
+            let saved: SavedGroup =
+                parse_yaml(&text, &url).map_err(|error| Refusal::unavailable("StoreUnavailable", error))?;
+            return Ok(vec![saved.spec.role]);
+        }
+        let written = try_join_all(InstanceGroupRole::ALL.map(|role| async move {
+            let Some(file) = nodeup_config_file(role, instance_group) else { return Ok(None) };
+            let found = self.file(&format!("{}/{file}", self.config_base)).await?;
+            Ok(found.map(|_| role.name().to_owned()))
+        }));
+        Ok(written.await?.into_iter().flatten().collect())
+    }
+
+    fn worker_groups(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.worker_groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a machine asks for.
@@ -211,6 +251,12 @@ impl Grants {
         timeout(TIMEOUT, look)
             .await
             .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
+    }
+
+    /// Has each file read anew, as after its TTL.
+    #[cfg(test)]
+    pub(super) fn forget_files(&self) {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The last look at a URL. Those that no request needs any more are forgotten.

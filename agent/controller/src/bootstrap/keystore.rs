@@ -14,17 +14,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use anyhow::{Context, Result, anyhow};
 use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::desired::NODE_AUTHORITIES;
-use kops_agent_spec::KopsControllerServerOptions;
+use kops_agent_spec::{KopsControllerServerOptions, yaml};
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
+use kops_agent_net::tls::chains;
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
@@ -163,7 +164,7 @@ impl Files {
 
     fn read(&self) -> Result<Keys> {
         let ids = self.folder.join(KEYPAIR_IDS);
-        let keypair_ids: BTreeMap<String, String> = serde_yaml::from_str(&text(&ids)?)
+        let keypair_ids: BTreeMap<String, String> = yaml::from_str(&text(&ids)?)
             .map_err(|_| anyhow!("{} is no mapping of names to ids", ids.display()))?;
         let mut authorities = BTreeMap::new();
         for name in &self.signing_cas {
@@ -218,7 +219,7 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Takes the certificates of clients that an authority (PEM) has signed, or one of others.
+/// Accepts the certificates of clients that an authority (PEM) has signed itself, or one of others.
 fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());
@@ -231,6 +232,5 @@ fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>
             log::warn!("a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot vouch for clients: {error}");
         });
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
+    Ok(chains::client_verifier(roots)?)
 }

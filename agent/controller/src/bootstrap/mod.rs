@@ -22,17 +22,21 @@ mod server;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod threads;
 
+use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::kubernetes;
 use super::metrics::Metrics;
 use super::node_api::Nodes;
 use answer::Bootstrap;
@@ -51,14 +55,18 @@ use renewal::{NODE_WITHIN, Renewal};
 use replay::Taken;
 use server::Server;
 use slots::Slots;
+use threads::Threads;
 
 /// How often it is tried to serve, where that is not possible yet.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
-/// A server that runs, or tries to.
+/// A server that runs, or tries to, on threads of its own.
 pub struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
+    /// They end with this.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what counts is when it is dropped"))]
+    threads: Threads,
 }
 
 /// What it takes to serve.
@@ -69,8 +77,9 @@ pub struct Setup {
     pub cloud: Arc<dyn ControlPlane>,
     /// The machines that were enrolled.
     pub hosts: Arc<Enrolled>,
-    /// The Nodes that are there already.
-    pub nodes: Nodes,
+    /// How the API server is reached that has the Nodes: as a pod if there is no kubeconfig. The server has a client of its own, whose
+    /// connections no other part of this process uses.
+    pub kubeconfig: Option<PathBuf>,
     /// Where configurations are.
     pub store: Arc<Store>,
     /// What is counted.
@@ -81,24 +90,29 @@ impl Setup {
     /// Serves from now on, if the configuration has a server. Where that is not possible yet, it is tried again: kOps'
     /// own kops-controller may still have the port, the keys may not be there before the first node run, or the API server
     /// may not answer yet, or give no rights. Returns once it listens, or has tried to.
-    pub async fn start(self) -> Option<Serving> {
-        self.options.server.as_ref()?;
+    ///
+    /// # Errors
+    /// If there are no threads to be had.
+    pub async fn start(self) -> Result<Option<Serving>> {
+        if self.options.server.is_none() {
+            return Ok(None);
+        }
         self.metrics.bootstrap.down.set(1);
-        let (stop, stopped) = watch::channel(false);
-        let first = self.listen().await;
-        Some(Serving { stop, task: tokio::spawn(self.keep_trying(first, stopped)) })
+        let (tried, first_try) = oneshot::channel();
+        let serving = Serving::on_own_threads(|stopped| self.keep_trying(tried, stopped))?;
+        // It is an error at any rate, because nothing is sent.
+        let _ = first_try.await;
+        Ok(Some(serving))
     }
 
-    async fn keep_trying(
-        self,
-        mut listening: Result<(Server, Arc<Keystore>)>,
-        mut stopped: watch::Receiver<bool>,
-    ) {
-        let mut said = String::new();
+    /// Drops `first_try` once the server listens, or has tried to.
+    async fn keep_trying(self, first_try: oneshot::Sender<Infallible>, mut stopped: watch::Receiver<bool>) {
+        let (mut first_try, mut said) = (Some(first_try), String::new());
         loop {
-            match listening {
+            match self.listen().await {
                 Ok((server, keystore)) => {
                     let _up = Up::from_now(&self.metrics.bootstrap.down);
+                    drop(first_try);
                     return serve(server, &keystore, stopped).await;
                 }
                 Err(error) => {
@@ -111,10 +125,10 @@ impl Setup {
                     said = problem;
                 }
             }
+            drop(first_try.take());
             if timeout(TRIED_EVERY, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 return;
             }
-            listening = self.listen().await;
         }
     }
 
@@ -125,7 +139,8 @@ impl Setup {
         // Another may have the port for days, while one takes over from the other: nothing is made ready for that, and nothing is
         // asked. What is bound and does not listen refuses connections.
         let bound = server::bind(&server.listen).await?;
-        self.api_server_answers().await?;
+        let nodes = Nodes::of(kubernetes::client(self.kubeconfig.as_deref())?);
+        api_server_answers(&nodes).await?;
         let listener = bound.listen()?;
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
@@ -134,8 +149,8 @@ impl Setup {
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
             renewal: Renewal::default(),
-            slots: Slots::of(&self.nodes),
-            nodes: self.nodes.clone(),
+            slots: Slots::of(&nodes),
+            nodes,
             grants: Grants::of(
                 self.store.clone(),
                 &options.config_base,
@@ -152,16 +167,16 @@ impl Setup {
         log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
         Ok((server, keystore))
     }
+}
 
-    /// Every answer takes a look at the machine's Node. A refused connection is retried within seconds, at another control plane too;
-    /// an internal error has cost a proof of identity, and is retried with backoff.
-    async fn api_server_answers(&self) -> Result<()> {
-        timeout(NODE_WITHIN, self.nodes.can_be_read())
-            .await
-            .context("the API server takes too long")
-            .and_then(|answered| Ok(answered?))
-            .context("looking whether Nodes can be read, without which no machine is answered")
-    }
+/// Every answer takes a look at the machine's Node. A refused connection is retried within seconds, at another control plane too;
+/// an internal error has cost a proof of identity, and is retried with backoff.
+async fn api_server_answers(nodes: &Nodes) -> Result<()> {
+    timeout(NODE_WITHIN, nodes.can_be_read())
+        .await
+        .context("the API server takes too long")
+        .and_then(|answered| Ok(answered?))
+        .context("looking whether Nodes can be read, without which no machine is answered")
 }
 
 async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<bool>) {
@@ -210,6 +225,17 @@ impl Drop for Up<'_> {
 }
 
 impl Serving {
+    /// Has this task serve until it is told to stop.
+    fn on_own_threads<F: Future<Output = ()> + Send + 'static>(
+        task: impl FnOnce(watch::Receiver<bool>) -> F,
+    ) -> Result<Serving> {
+        let (stop, stopped) = watch::channel(false);
+        let threads = Threads::start()?;
+        let handle = threads.handle().context("the threads for machines that bootstrap have ended")?;
+        let task = handle.spawn(task(stopped));
+        Ok(Serving { stop, task, threads })
+    }
+
     /// Waits until the server has ended though it was not told to stop, and says why.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
@@ -219,9 +245,9 @@ impl Serving {
     }
 
     /// Accepts no connection any more, and lets those that are open finish.
-    pub async fn drain(self) {
+    pub async fn drain(mut self) {
         let _ = self.stop.send(true);
         // It ends by itself, in time.
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
     }
 }

@@ -18,12 +18,13 @@ use kops_agent_plan::pacing::message;
 use kops_agent_process::output::one_line;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
-use rustls::{Error as TlsError, ServerConfig};
+use rustls::{CertificateError, Error as TlsError, ServerConfig};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::answer::{Asked, Bootstrap, Endpoint};
 use super::audit::{Kind, Record};
@@ -33,6 +34,7 @@ use super::descriptors;
 use super::keystore::Keystore;
 use super::no_node_config::NO_NODE_CONFIG;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
+use super::threads::Handshakes;
 use kops_agent_cloud::verify::{Answer, Refusal};
 
 /// What a connection may cost.
@@ -82,6 +84,7 @@ pub struct Server {
     acceptor: TlsAcceptor,
     bootstrap: Arc<Bootstrap>,
     connections: Arc<Connections>,
+    handshakes: Arc<Handshakes>,
     limits: Limits,
 }
 
@@ -109,7 +112,8 @@ impl Server {
         let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
         let most = descriptors::connections(limits.connections);
         let connections = Connections::new(most, limits.connections_of_one, open, refused);
-        Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
+        let (acceptor, handshakes) = (TlsAcceptor::from(Arc::new(tls)), Arc::default());
+        Ok(Server { listener, acceptor, bootstrap, connections, handshakes, limits })
     }
 
     /// Where it listens.
@@ -149,9 +153,18 @@ impl Server {
         let Some((slot, ended)) = self.connections.open(origin, peers, Instant::now()) else { return };
         // What is sent is sent at once; that it fails does no harm.
         let _ = socket.set_nodelay(true);
-        let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
+        let (acceptor, handshakes) = (self.acceptor.clone(), self.handshakes.clone());
+        let (bootstrap, limits) = (self.bootstrap.clone(), self.limits);
         open.spawn(async move {
-            let connection = connection(socket, remote, &acceptor, &bootstrap, &limits, &slot);
+            let connection = async {
+                // A peer that speaks no TLS, or none in time, is hung up on.
+                let accepted = timeout(limits.timeout, handshakes.run(acceptor.accept(socket))).await;
+                match accepted {
+                    Ok(Ok(stream)) => connection(stream, remote, &bootstrap, &limits, &slot).await,
+                    Ok(Err(error)) => refused_certificate(&error, remote, &bootstrap),
+                    Err(_) => {}
+                }
+            };
             tokio::select! {
                 _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
                 // It gives way to another connection.
@@ -210,19 +223,12 @@ async fn bound_to(address: &str) -> Result<TcpSocket> {
 }
 
 async fn connection(
-    socket: TcpStream,
+    stream: TlsStream<TcpStream>,
     remote: SocketAddr,
-    acceptor: &TlsAcceptor,
     bootstrap: &Bootstrap,
     limits: &Limits,
     slot: &Slot,
 ) {
-    let stream = match timeout(limits.timeout, acceptor.accept(socket)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return refused_certificate(&error, remote, bootstrap),
-        // What speaks no TLS is hung up on.
-        Err(_) => return,
-    };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
     let shown = shown.as_deref();
     let service = service_fn(|request| async move {
@@ -244,6 +250,10 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
         error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())
     else {
         return;
+    };
+    let problem = match problem {
+        CertificateError::Other(problem) => problem.to_string(),
+        problem => problem.to_string(),
     };
     let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
     let _ = Record::of(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));

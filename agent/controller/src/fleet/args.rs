@@ -1,17 +1,16 @@
 //! The command line of `kops-agent fleet status`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use kops_agent_process::output::Output;
+
+use crate::kubernetes::KubeconfigArgs;
 
 /// Arguments of `fleet status`.
 #[derive(Args, Clone, Debug)]
 pub struct FleetStatusArgs {
-    /// How the API server is reached, as a user that may list Nodes. Without this it is the file that KUBECONFIG names, or else
-    /// ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    /// How the API server is reached, as a user that may list Nodes.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
     /// How the result is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,

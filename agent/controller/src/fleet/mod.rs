@@ -5,7 +5,6 @@
 mod args;
 mod drain;
 mod nodes;
-mod own_kubeconfig;
 mod slots;
 mod status;
 mod table;

@@ -1,6 +1,6 @@
 //! Nodes of the API server, with what is looked at of them here.
 
-use kops_agent_plan::fleet::{CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
+use kops_agent_plan::fleet::{AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
 use kops_agent_plan::labels::INSTANCE_GROUP;
 use kube::Client;
 use kube::api::ListParams;
@@ -48,6 +48,7 @@ pub(super) fn seen(node: NodeObject) -> SeenNode {
         ready: status.condition(READY).map(|ready| ready.status.clone()).unwrap_or_default(),
         configured: status.condition(CONDITION).map(condition),
         first_certificate: annotations.remove(FIRST_CERTIFICATE).unwrap_or_default(),
+        agent_version: annotations.remove(AGENT_VERSION).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -67,7 +68,7 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
         }))
@@ -86,6 +87,7 @@ mod tests {
                 last_heartbeat_time: "2026-11-26T00:00:02Z".into(),
             }),
             first_certificate: "t kubelet".into(),
+            agent_version: "0.1.0 (abc)".into(),
         };
         assert_eq!(seen(node), expected);
         let bare: NodeObject =

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::args::FleetStatusArgs;
 use super::table::{SHOWN_OF_PROBLEM, table};
-use super::{nodes, own_kubeconfig, slots, watching};
+use super::{nodes, slots, watching};
 use crate::api_error::ApiError;
 use crate::kubernetes;
 
@@ -18,9 +18,9 @@ use crate::kubernetes;
 /// # Errors
 /// There is no kubeconfig, or the API server refuses to list Nodes, or does not answer.
 pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
-    let kubeconfig = own_kubeconfig::find(args.kubeconfig.as_deref(), |name| std::env::var_os(name))?;
-    let client = kubernetes::client(Some(&kubeconfig))?;
-    let listing = || format!("listing Nodes by the kubeconfig {}", kubeconfig.display());
+    let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
+    let client = kubernetes::client_of(&chosen)?;
+    let listing = || format!("listing Nodes by {chosen}");
     if args.watch {
         return watching::watch(client, args.output).await.with_context(listing);
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use kops_agent_plan::fleet::{Row, SeenCertificate};
 use kops_agent_process::output::{self, one_line};
+use kops_agent_spec::terminal::cell;
 
 /// What people need of a hash to tell it from another.
 const SHOWN_OF_HASH: usize = 12;
@@ -25,19 +26,20 @@ pub(super) fn table(rows: &[Row]) -> String {
         "SUPERSEDED BY",
         "CERTIFICATES",
         "KUBELET",
+        "AGENT",
     ];
-    let lines: Vec<[String; 9]> =
+    let lines: Vec<[String; 10]> =
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
-        let (name, problem) = (one_line(&row.name, usize::MAX), one_line(&row.problem, SHOWN_OF_PROBLEM));
+        let (name, problem) = (cell(&row.name), one_line(&row.problem, SHOWN_OF_PROBLEM));
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name}: {problem}");
     }
     text
 }
 
-fn line(row: &Row) -> [String; 9] {
+fn line(row: &Row) -> [String; 10] {
     let told = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let short =
         |hash: Option<&str>| told(&hash.unwrap_or_default().chars().take(SHOWN_OF_HASH).collect::<String>());
@@ -51,6 +53,8 @@ fn line(row: &Row) -> [String; 9] {
         short(row.superseded_by.as_deref()),
         told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         told(&row.kubelet_version),
+        // The commit is for JSON.
+        told(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }
 
@@ -69,6 +73,23 @@ mod tests {
     use kops_agent_plan::fleet::Configuration;
 
     use super::*;
+
+    #[test]
+    fn no_kubelet_ends_the_table_by_what_it_writes_into_its_own_node() {
+        let told = "x".repeat(1 << 17);
+        let row = Row {
+            group: told.clone(),
+            name: told.clone(),
+            ready: told.clone(),
+            configured: told.clone(),
+            reason: told.clone(),
+            kubelet_version: told.clone(),
+            problem: told,
+            ..Row::default()
+        };
+        let table = table(&[row]);
+        assert!(table.lines().all(|line| line.chars().count() < 4000), "{} bytes", table.len());
+    }
 
     #[test]
     fn the_table_has_a_line_a_node_and_what_is_wrong_below() {
@@ -92,15 +113,16 @@ mod tests {
                     days_left: 28,
                 }),
                 kubelet_version: "v1.36.0".into(),
+                agent_version: "0.1.0 (abc)".into(),
                 ..row("i-1")
             },
             row("i-2"),
         ];
         assert_eq!(
             table(&rows),
-            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET\n\
-             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0\n\
-             nodes  i-2   True   -           -          -             -              -                         -\n\
+            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET  AGENT\n\
+             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0  0.1.0\n\
+             nodes  i-2   True   -           -          -             -              -                         -        -\n\
              i-1: the run of t failed: no [2J network\n"
         );
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();

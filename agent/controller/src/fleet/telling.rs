@@ -115,7 +115,7 @@ pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
             _ => Untold::Refused(problem),
         });
     }
-    let access = Kubeconfig::read(path).and_then(|kubeconfig| kubeconfig.access(path));
+    let access = Kubeconfig::read(path).and_then(|kubeconfig| kubeconfig.access(None));
     let access = access.map_err(|error| Untold::Refused(error_text(&error)))?;
     let der = access.identity.as_ref().and_then(|(chain, _)| first_der(chain));
     let name = der.and_then(|der| common_name_and_validity(&der, OffsetDateTime::UNIX_EPOCH));

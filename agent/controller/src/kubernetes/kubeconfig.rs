@@ -1,16 +1,26 @@
 //! What a kubeconfig says of the API server: its address, its authority, and a certificate or token for it.
 //!
-//! kOps' kubeconfigs, this program's own and an administrator's have a client's certificate; service accounts have a token. Whatever
-//! else a kubeconfig may ask for is refused by its name if the current context asks for it, and ignored in the other contexts.
+//! kOps' kubeconfigs and this program's own have a client's certificate; service accounts have a token, and administrators may have a
+//! program that logs them in. Whatever else a kubeconfig may ask for is refused by its name if the context that is used asks for it, and
+//! ignored in the other contexts.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::yaml;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use super::chosen::Chosen;
+use super::exec::{Exec, Plugin};
+
+/// The extension of a cluster that is passed on to a program that logs a user in.
+const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The parts of a kubeconfig that are read.
 #[derive(Default, Deserialize)]
@@ -20,6 +30,9 @@ pub struct Kubeconfig {
     contexts: Option<Vec<NamedContext>>,
     clusters: Option<Vec<NamedCluster>>,
     users: Option<Vec<NamedUser>>,
+    /// What messages call it.
+    #[serde(skip)]
+    shown: String,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +62,13 @@ struct Cluster {
     tls_server_name: Option<String>,
     insecure_skip_tls_verify: Option<bool>,
     proxy_url: Option<IgnoredAny>,
+    extensions: Option<Vec<Extension>>,
+}
+
+#[derive(Deserialize)]
+struct Extension {
+    name: String,
+    extension: Value,
 }
 
 #[derive(Deserialize)]
@@ -67,7 +87,7 @@ struct User {
     token: Option<String>,
     #[serde(rename = "tokenFile")]
     token_file: Option<PathBuf>,
-    exec: Option<IgnoredAny>,
+    exec: Option<Exec>,
     auth_provider: Option<IgnoredAny>,
     username: Option<IgnoredAny>,
     password: Option<IgnoredAny>,
@@ -101,6 +121,8 @@ pub enum Credentials {
     Token(String),
     /// The token in this file, which is replaced while it is in use.
     TokenFile(PathBuf),
+    /// What this program gives, a token or a certificate.
+    Exec(Box<Plugin>),
 }
 
 impl Kubeconfig {
@@ -109,66 +131,137 @@ impl Kubeconfig {
     /// # Errors
     /// If it cannot be read, or is no kubeconfig.
     pub fn read(path: &Path) -> Result<Kubeconfig> {
-        let text = std::fs::read_to_string(path).with_context(|| of_file(path))?;
-        serde_yaml::from_str(&text).with_context(|| of_file(path))
+        Kubeconfig::of(&Chosen::file(path))
     }
 
-    /// What the current context says, with the files that it names read. `path` is the kubeconfig's own: relative paths begin at its
-    /// folder.
+    /// Reads the files, and merges them: of each name the first file that has it wins, and the first current context.
     ///
     /// # Errors
-    /// If the current context is not there or not whole, a file or base64 in it cannot be read, or it asks for what this program does not do.
-    pub fn access(self, path: &Path) -> Result<Access> {
-        let current = self.current_context.filter(|name| !name.is_empty());
-        let current = current.with_context(|| format!("{}: current-context is not set", of_file(path)))?;
-        let context = named(self.contexts, |named| (named.name == current).then_some(named.context));
-        let context = context.with_context(|| missing(path, "context", &current))?;
+    /// If one cannot be read, or is no kubeconfig.
+    pub fn of(chosen: &Chosen) -> Result<Kubeconfig> {
+        let mut merged: Option<Kubeconfig> = None;
+        for path in &chosen.files {
+            let text = match std::fs::read_to_string(path) {
+                Err(error) if chosen.skips_missing && error.kind() == ErrorKind::NotFound => continue,
+                read => read.with_context(|| of_file(path))?,
+            };
+            let next = Kubeconfig::parse(&text, path)?;
+            merged = Some(match merged {
+                None => next,
+                Some(first) => first.and(next),
+            });
+        }
+        let merged = merged.with_context(|| format!("reading {chosen}: none of these files is there"))?;
+        Ok(Kubeconfig { shown: format!("reading {chosen}"), ..merged })
+    }
+
+    /// The text of a file; its relative paths begin at the file's folder.
+    fn parse(text: &str, path: &Path) -> Result<Kubeconfig> {
+        let mut parsed: Kubeconfig = yaml::from_str(text).with_context(|| of_file(path))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let settle = |file: &mut Option<PathBuf>| {
+            *file = file.take().filter(|file| !file.as_os_str().is_empty()).map(|file| folder.join(file));
+        };
+        for cluster in parsed.clusters.iter_mut().flatten().filter_map(|named| named.cluster.as_mut()) {
+            settle(&mut cluster.certificate_authority);
+        }
+        for user in parsed.users.iter_mut().flatten().filter_map(|named| named.user.as_mut()) {
+            let files = [&mut user.client_certificate, &mut user.client_key, &mut user.token_file];
+            files.into_iter().for_each(settle);
+            if let Some(exec) = &mut user.exec {
+                exec.settle(folder);
+            }
+        }
+        Ok(Kubeconfig { shown: of_file(path), ..parsed })
+    }
+
+    fn and(self, next: Kubeconfig) -> Kubeconfig {
+        fn both<T>(first: Option<Vec<T>>, next: Option<Vec<T>>) -> Option<Vec<T>> {
+            Some(first.into_iter().chain(next).flatten().collect())
+        }
+        Kubeconfig {
+            current_context: self.current_context.filter(|name| !name.is_empty()).or(next.current_context),
+            contexts: both(self.contexts, next.contexts),
+            clusters: both(self.clusters, next.clusters),
+            users: both(self.users, next.users),
+            shown: self.shown,
+        }
+    }
+
+    /// What a context says, with the files that it names read; without a name, the current context.
+    ///
+    /// # Errors
+    /// If the context is not there or not whole, a file or base64 in it cannot be read, or it asks for what this program does not do.
+    pub fn access(self, context: Option<&str>) -> Result<Access> {
+        let shown = self.shown;
+        let missing = |kind: &str, name: &str| format!("{shown}: there is no {kind} {name:?} in it");
+        let wanted = context.map(str::to_owned).or(self.current_context.filter(|name| !name.is_empty()));
+        let wanted = wanted.with_context(|| format!("{shown}: current-context is not set"))?;
+        let context = named(self.contexts, |named| (named.name == wanted).then_some(named.context));
+        let context = context.with_context(|| missing("context", &wanted))?;
         let cluster = named(self.clusters, |named| (named.name == context.cluster).then_some(named.cluster));
-        let cluster = cluster.with_context(|| missing(path, "cluster", &context.cluster))?;
+        let cluster = cluster.with_context(|| missing("cluster", &context.cluster))?;
         let user_name = context.user.unwrap_or_default();
         // As kubectl takes it, a user that is not there is anonymous.
         let user =
             named(self.users, |named| (named.name == user_name).then_some(named.user)).unwrap_or_default();
-        cluster.refuse_unsupported(&context.cluster, path)?;
-        user.refuse_unsupported(&user_name, path)?;
+        cluster.refuse_unsupported(&format!("{shown}: the cluster {:?}", context.cluster))?;
+        let of_user = format!("{shown}: the user {user_name:?}");
+        user.refuse_unsupported(&of_user)?;
 
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let pem = |field, data, file| pem(field, data, file, folder).with_context(|| of_file(path));
+        let pem = |field, data, file| pem(field, data, file).with_context(|| shown.clone());
         let server = cluster.server.filter(|url| !url.is_empty());
+        let server =
+            server.with_context(|| format!("{shown}: the cluster {:?} has no server", context.cluster))?;
+        let authorities =
+            pem("certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)?;
+        let tls_server_name = cluster.tls_server_name.filter(|name| !name.is_empty());
+        let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
         let key = pem("client-key", user.client_key_data, user.client_key)?;
-        Ok(Access {
-            server: server.with_context(|| {
-                format!("{}: the cluster {:?} has no server", of_file(path), context.cluster)
-            })?,
-            tls_server_name: cluster.tls_server_name.filter(|name| !name.is_empty()),
-            authorities: pem(
-                "certificate-authority",
-                cluster.certificate_authority_data,
-                cluster.certificate_authority,
-            )?,
-            identity: match (certificate, key) {
-                (None, None) => None,
-                (Some(certificate), Some(key)) => Some((certificate, key)),
-                _ => {
-                    return Err(anyhow!(
-                        "{}: the user {user_name:?} has a client-certificate or a client-key, and needs both",
-                        of_file(path)
-                    ));
-                }
-            },
-            credentials: match (user.token, user.token_file) {
-                (Some(token), _) if !token.is_empty() => Credentials::Token(token),
-                (_, Some(file)) if !file.as_os_str().is_empty() => Credentials::TokenFile(folder.join(file)),
-                _ => Credentials::None,
-            },
-        })
+        let identity = match (certificate, key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => return Err(anyhow!("{of_user} has a client-certificate or a client-key, and needs both")),
+        };
+        // A token that is given wins over a program, as in client-go.
+        let credentials = match (user.token, user.token_file, user.exec) {
+            (Some(token), ..) if !token.is_empty() => Credentials::Token(token),
+            (_, Some(file), _) => Credentials::TokenFile(file),
+            (.., Some(exec)) => {
+                let told =
+                    || cluster_info(&server, tls_server_name.as_deref(), authorities.as_deref(), extension);
+                let cluster = exec.provide_cluster_info.then(told);
+                Credentials::Exec(Box::new(Plugin { exec, cluster, of: of_user }))
+            }
+            _ => Credentials::None,
+        };
+        Ok(Access { server, tls_server_name, authorities, identity, credentials })
     }
 }
 
+/// What a program that logs a user in is told of the cluster.
+fn cluster_info(
+    server: &str,
+    tls_server_name: Option<&str>,
+    authorities: Option<&str>,
+    extension: Option<Extension>,
+) -> Value {
+    let mut told = json!({"server": server});
+    if let Some(name) = tls_server_name {
+        told["tls-server-name"] = name.into();
+    }
+    if let Some(authorities) = authorities {
+        told["certificate-authority-data"] = STANDARD.encode(authorities).into();
+    }
+    if let Some(Extension { extension, .. }) = extension {
+        told["config"] = extension;
+    }
+    told
+}
+
 impl Cluster {
-    fn refuse_unsupported(&self, name: &str, path: &Path) -> Result<(), WrongConfiguration> {
-        let what = format!("the cluster {name:?} of the kubeconfig {}", path.display());
+    fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
         if self.proxy_url.is_some() {
             return Err(WrongConfiguration(format!(
                 "{what} has a proxy-url, and the API server is reached directly: take it out"
@@ -185,9 +278,8 @@ impl Cluster {
 }
 
 impl User {
-    fn refuse_unsupported(&self, name: &str, path: &Path) -> Result<(), WrongConfiguration> {
+    fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
         let unsupported = [
-            ("exec", &self.exec),
             ("auth-provider", &self.auth_provider),
             ("username", &self.username),
             ("password", &self.password),
@@ -199,9 +291,8 @@ impl User {
         match unsupported.into_iter().find(|(_, value)| value.is_some()) {
             None => Ok(()),
             Some((field, _)) => Err(WrongConfiguration(format!(
-                "the user {name:?} of the kubeconfig {} has the field {field}, which kops-agent does not support: give it a client \
-                 certificate and key, token or tokenFile (`kops export kubeconfig --admin` writes one with a certificate)",
-                path.display()
+                "{what} has the field {field}, which kops-agent does not support: give it a client certificate and key, token, \
+                 tokenFile or exec (`kops export kubeconfig --admin` writes one with a certificate)"
             ))),
         }
     }
@@ -212,21 +303,16 @@ fn named<T, V>(list: Option<Vec<T>>, value: impl Fn(T) -> Option<Option<V>>) -> 
 }
 
 /// The PEM that is in a kubeconfig as base64, or else in the file that it names.
-fn pem(field: &str, data: Option<String>, file: Option<PathBuf>, folder: &Path) -> Result<Option<String>> {
+fn pem(field: &str, data: Option<String>, file: Option<PathBuf>) -> Result<Option<String>> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
         // Line breaks are allowed inside, as in YAML's own folded text.
         let data: String = data.split_ascii_whitespace().collect();
         let bytes = STANDARD.decode(data).with_context(|| format!("{field}-data is not base64"))?;
         return Ok(Some(String::from_utf8(bytes).map_err(|_| anyhow!("{field}-data holds no PEM"))?));
     }
-    let Some(file) = file.filter(|file| !file.as_os_str().is_empty()) else { return Ok(None) };
-    let file = folder.join(file);
+    let Some(file) = file else { return Ok(None) };
     let text = std::fs::read_to_string(&file);
     Ok(Some(text.with_context(|| format!("reading {field}, {}", file.display()))?))
-}
-
-fn missing(path: &Path, kind: &str, name: &str) -> String {
-    format!("{}: there is no {kind} {name:?} in it", of_file(path))
 }
 
 fn of_file(path: &Path) -> String {
@@ -249,7 +335,11 @@ mod tests {
              {{name: c, cluster: {{{cluster}}}}}], \
              users: [{{name: cloud, user: {{exec: {{command: aws}}}}}}, {{name: u, user: {{{user}}}}}]}}"
         );
-        serde_yaml::from_str::<Kubeconfig>(&text).unwrap().access(Path::new(PATH))
+        parsed(&text).access(None)
+    }
+
+    fn parsed(text: &str) -> Kubeconfig {
+        Kubeconfig::parse(text, Path::new(PATH)).unwrap()
     }
 
     fn problem(outcome: Result<Access>) -> String {
@@ -282,7 +372,6 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_refused_by_name_in_the_current_context_only() {
         for field in [
-            "exec: {command: sesame}",
             "auth-provider: {name: sesame}",
             "username: sesame",
             "password: sesame",
@@ -320,8 +409,7 @@ mod tests {
             ("{current-context: x}", "there is no context \"x\" in it"),
             ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "no cluster \"y\""),
         ] {
-            let kubeconfig: Kubeconfig = serde_yaml::from_str(text).unwrap();
-            assert!(problem(kubeconfig.access(Path::new(PATH))).contains(told), "{told}");
+            assert!(problem(parsed(text).access(None)).contains(told), "{told}");
         }
     }
 
@@ -329,7 +417,66 @@ mod tests {
     fn a_user_that_is_not_there_is_anonymous() {
         let text = "{current-context: x, contexts: [{name: x, context: {cluster: y}}], \
                     clusters: [{name: y, cluster: {server: 'http://10.0.0.1:8080'}}]}";
-        let access = serde_yaml::from_str::<Kubeconfig>(text).unwrap().access(Path::new(PATH)).unwrap();
+        let access = parsed(text).access(None).unwrap();
         assert!(access.identity.is_none() && access.credentials == Credentials::None);
+    }
+
+    #[test]
+    fn a_program_is_told_of_the_cluster_if_it_is_to_know() {
+        let plugin = |more: &str| {
+            let user =
+                format!("exec: {{apiVersion: client.authentication.k8s.io/v1, command: ./bin/aws{more}}}");
+            let cluster = "server: 'https://10.0.0.1', certificate-authority-data: Q0E=, \
+                           extensions: [{name: client.authentication.k8s.io/exec, extension: {a: 1}}]";
+            match access(cluster, &user).unwrap().credentials {
+                Credentials::Exec(plugin) => *plugin,
+                _ => panic!("{user}"),
+            }
+        };
+        assert_eq!(plugin("").cluster, None);
+        assert!(format!("{:?}", plugin("").exec).contains("/etc/kubernetes/./bin/aws"));
+        let told =
+            json!({"server": "https://10.0.0.1", "certificate-authority-data": "Q0E=", "config": {"a": 1}});
+        assert_eq!(plugin(", provideClusterInfo: true").cluster, Some(told));
+        let both = access("server: 'https://10.0.0.1'", "token: t, exec: {command: aws}").unwrap();
+        assert!(both.credentials == Credentials::Token("t".into()));
+    }
+
+    #[test]
+    fn files_are_merged_and_a_context_is_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let first = file(
+            "a/one",
+            "{contexts: [{name: x, context: {cluster: c, user: u}}], users: [{name: u, user: {tokenFile: t}}]}",
+        );
+        let second = file(
+            "b/two",
+            "{current-context: y, contexts: [{name: x, context: {cluster: other}}, {name: y, context: {cluster: c}}], \
+             clusters: [{name: c, cluster: {server: 'https://c'}}], users: [{name: u, user: {token: second}}]}",
+        );
+        let files = vec![folder.path().join("absent"), first, second];
+        let chosen = Chosen { files, skips_missing: true, context: None };
+        let access = |context| Kubeconfig::of(&chosen).unwrap().access(context);
+        assert!(
+            access(None).unwrap().credentials == Credentials::None,
+            "the current context is the second file's"
+        );
+        let by_name = access(Some("x")).unwrap();
+        assert_eq!(by_name.server, "https://c");
+        assert!(
+            by_name.credentials == Credentials::TokenFile(folder.path().join("a/t")),
+            "the first file wins"
+        );
+        assert!(problem(access(Some("z"))).contains("there is no context \"z\""));
+        let none = Chosen { files: vec![folder.path().join("absent")], ..chosen };
+        assert!(
+            format!("{:#}", Kubeconfig::of(&none).err().unwrap()).contains("none of these files is there")
+        );
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Outcome {
     Refused(Refusal),
     /// Its labels are as they should be, and its pods have no addresses.
     NoPodRange(String),
+    /// Its other labels are as they should be, and some are not, for the API server refuses them.
+    LabelsLeftOut(Vec<String>),
     /// The cloud does not answer.
     Unanswered(String),
     Failed(String),
@@ -29,6 +31,14 @@ impl Outcome {
         use Outcome::{Conflict, Failed, NoPodRange, Unanswered};
         matches!(self, Conflict | NoPodRange(_) | Unanswered(_) | Failed(_))
     }
+}
+
+/// What an Event is called that tells of labels that a Node does not get.
+pub(super) const LABELS_LEFT_OUT: &str = "LabelsLeftOut";
+
+/// Labels that a Node does not get, in a sentence.
+pub(super) fn left_out(problems: &[String]) -> String {
+    format!("{} of its labels are left out: {}", problems.len(), problems.join("; "))
 }
 
 /// A patch, for the log and for Events.

@@ -1,6 +1,6 @@
 //! Writes what is to change about a Node, while this process leads.
 
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_plan::labels::{LabelPatch, ObservedNode};
 use kops_agent_plan::pod_ranges::NodePatch;
 use kube::Error;
 use tokio::sync::Semaphore;
@@ -12,9 +12,12 @@ use crate::lease::Leadership;
 
 /// The API server refuses what a patch would make of a Node.
 const INVALID: u16 = 422;
+/// How webhooks and policies of the API server refuse what a client has the right to do.
+const DENIED: [&str; 2] = ["denied the request", "denied request"];
 
 impl NodeLabels {
-    /// Patches a Node. Where the API server refuses the ranges of its pods, it gets its labels all the same.
+    /// Patches a Node. Where the API server refuses the ranges of its pods, it gets its labels all the same; where it refuses labels, all
+    /// others.
     pub(super) async fn patch(
         &self,
         node: &ObservedNode,
@@ -24,26 +27,50 @@ impl NodeLabels {
     ) -> Outcome {
         let Ok(_slot) = slots.acquire().await else { return Outcome::NotYet };
         let problem = match self.write(node, &patch, leadership).await {
-            Ok(()) => return Outcome::Patched,
+            Ok(_) => return Outcome::Patched,
             Err(Unwritten::Other(outcome)) => return outcome,
             Err(Unwritten::Invalid(problem)) => problem,
         };
+        let Some(labels) = patch.labels else { return no_ranges(&patch.pod_ranges, &problem) };
         if patch.pod_ranges.is_empty() {
-            return Outcome::Failed(format!("its labels cannot be patched: {problem}"));
+            return self.write_each(node, &labels, &problem, leadership).await;
         }
-        let refused = || {
-            let ranges = patch.pod_ranges.join(", ");
-            Outcome::NoPodRange(format!(
-                "its pods get no addresses: the API server refuses {ranges}: {problem}"
-            ))
-        };
-        let Some(labels) = NodePatch::of(patch.labels.clone(), Vec::new()) else { return refused() };
-        match self.write(node, &labels, leadership).await {
-            Ok(()) => refused(),
+        let only_labels = NodePatch { labels: Some(labels.clone()), pod_ranges: Vec::new() };
+        match self.write(node, &only_labels, leadership).await {
+            Ok(_) => no_ranges(&patch.pod_ranges, &problem),
             Err(Unwritten::Other(outcome)) => outcome,
-            Err(Unwritten::Invalid(problem)) => {
+            Err(Unwritten::Invalid(problem)) => self.write_each(node, &labels, &problem, leadership).await,
+        }
+    }
+
+    /// Writes each label by itself, after all together were refused.
+    async fn write_each(
+        &self,
+        node: &ObservedNode,
+        labels: &LabelPatch,
+        problem: &str,
+        leadership: &Leadership,
+    ) -> Outcome {
+        let each = labels.each();
+        let count = each.len();
+        if count == 1 {
+            return Outcome::LabelsLeftOut(vec![problem.to_owned()]);
+        }
+        let (mut node, mut left_out) = (node.clone(), Vec::new());
+        for label in each {
+            let patch = NodePatch { labels: Some(label), pod_ranges: Vec::new() };
+            match self.write(&node, &patch, leadership).await {
+                Ok(after) => node.resource_version = resource_version(&after),
+                Err(Unwritten::Other(outcome)) => return outcome,
+                Err(Unwritten::Invalid(problem)) => left_out.push(format!("{}: {problem}", in_words(&patch))),
+            }
+        }
+        match left_out.len() {
+            0 => Outcome::Patched,
+            refused if refused == count => {
                 Outcome::Failed(format!("its labels cannot be patched: {problem}"))
             }
+            _ => Outcome::LabelsLeftOut(left_out),
         }
     }
 
@@ -52,22 +79,24 @@ impl NodeLabels {
         node: &ObservedNode,
         patch: &NodePatch,
         leadership: &Leadership,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<String, Unwritten> {
         let failed = |problem: String| Err(Unwritten::Other(Outcome::Failed(problem)));
         if leadership.remaining().is_none() {
             return failed("this process does not lead any more".into());
         }
         // Thousands wait for their turn at the same time: what few do takes its memory when they do it.
         match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
-            Ok(Ok(())) => {
+            Ok(Ok(after)) => {
                 self.metrics.patches.inc();
                 log::info!("patched the Node {}: {}", node.name, in_words(patch));
-                Ok(())
+                Ok(after)
             }
             Ok(Err(Error::Api(status))) => Err(match status.code {
                 409 => Unwritten::Other(Outcome::Conflict),
                 404 => Unwritten::Other(Outcome::NotYet),
-                INVALID => Unwritten::Invalid(status.message),
+                code if code == INVALID || DENIED.iter().any(|words| status.message.contains(words)) => {
+                    Unwritten::Invalid(status.message)
+                }
                 _ => {
                     Unwritten::Other(Outcome::Failed(format!("it cannot be patched: {}", Error::Api(status))))
                 }
@@ -76,6 +105,20 @@ impl NodeLabels {
             Err(_) => failed("it cannot be patched: the API server does not answer".into()),
         }
     }
+}
+
+fn no_ranges(ranges: &[String], problem: &str) -> Outcome {
+    let ranges = ranges.join(", ");
+    Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges}: {problem}"))
+}
+
+/// The version of a Node that the API server has answered with; empty, which is any version, if it does not say.
+fn resource_version(node: &str) -> String {
+    let node: serde_json::Value = serde_json::from_str(node).unwrap_or_default();
+    node.pointer("/metadata/resourceVersion")
+        .and_then(serde_json::Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Why a patch was not written.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod impostors;
+mod left_out;
 mod outage;
 mod pod_ranges;
 
@@ -33,6 +34,8 @@ const NAME: &str = "i-00000000000000001";
 /// A range that the API server does not take.
 const REFUSED_RANGE: &str = "2001:db8:bad::/80";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
+/// A label that the API server refuses, though it is one.
+const REFUSED_LABEL: &str = "refused-by-policy";
 /// Longer than any wait of these tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -110,7 +113,13 @@ impl State {
             }
             node["spec"]["podCIDRs"] = ranges.clone();
         }
-        for (key, value) in patch["metadata"]["labels"].as_object().into_iter().flatten() {
+        let patched = patch["metadata"]["labels"].as_object().into_iter().flatten();
+        if patched.clone().any(|(key, value)| key == REFUSED_LABEL || value == "data platform") {
+            let message =
+                "ValidatingAdmissionPolicy 'labels' with binding 'labels' denied request: no such label";
+            return Ok(json_text(403, &status(403, "Forbidden", message)));
+        }
+        for (key, value) in patched {
             match value {
                 Value::Null => drop(labels.as_object_mut().unwrap().remove(key)),
                 value => labels[key] = value.clone(),

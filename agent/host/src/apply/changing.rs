@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kops_agent_plan::diff::{KUBELET, Plan};
+use kops_agent_plan::diff::{Action, KUBELET, Plan, Stage};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{DesiredState, ResourceId};
 
@@ -11,6 +11,7 @@ use super::scope::Scope;
 use crate::attempt::Attempt;
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::places::present_texts;
 use crate::record::Record;
 use crate::rollback::Journal;
 use crate::rolled_back::RolledBack;
@@ -21,6 +22,8 @@ pub(super) struct Changing {
     /// `None` where nothing is changed but what was changed by others before.
     journal: Mutex<Option<Journal>>,
     pub(super) waited: Mutex<BTreeSet<ResourceId>>,
+    /// The static pods that were not healthy before this run, by their manifests: the run does not wait for them.
+    pub(super) unhealthy: BTreeSet<ResourceId>,
 }
 
 impl Changing {
@@ -104,7 +107,37 @@ impl Host {
                 journal = None;
             }
         }
-        Ok(Some(Changing { journal: Mutex::new(journal), waited: Mutex::default() }))
+        Ok(Some(Changing {
+            journal: Mutex::new(journal),
+            waited: Mutex::default(),
+            unhealthy: BTreeSet::new(),
+        }))
+    }
+
+    /// The static pods that `plan` starts anew and that are not healthy now, by their manifests, and why. A pod that this
+    /// change has started anew already, in a run that was interrupted, is not among them. Nor is any where kubelet does not
+    /// run.
+    pub(super) async fn unhealthy_pods(
+        &self,
+        plan: &Plan,
+        changing: &Changing,
+    ) -> Result<BTreeMap<ResourceId, String>> {
+        let mut unhealthy = BTreeMap::new();
+        if !self.runs_kubelet()? {
+            return Ok(unhealthy);
+        }
+        let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
+        let started =
+            plan.stage(Stage::Pods).filter(|step| step.starts_pod() && step.action != Action::Create);
+        for step in started.filter(|step| !begun.contains(&step.resource)) {
+            let texts = present_texts(&self.root);
+            if let Some(component) = health::of_manifest(&step.resource.name, &texts)
+                && let Some(why) = self.why_unhealthy(&component).await?
+            {
+                unhealthy.insert(step.resource.clone(), why);
+            }
+        }
+        Ok(unhealthy)
     }
 }
 

@@ -40,6 +40,9 @@ impl Run<'_> {
     async fn wait_for(&self, component: &Component) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };
         let id = &component.resource;
+        if changing.unhealthy.contains(id) {
+            return Ok(());
+        }
         let before =
             changing.journal().as_ref().and_then(|journal| journal.pod_before(id).map(str::to_owned));
         self.progress.waiting(id);

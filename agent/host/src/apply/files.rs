@@ -80,7 +80,7 @@ impl Run<'_> {
     }
 
     fn begin(&self, file: &File) -> Result<Staged> {
-        let owner = self.host.users.owner_ids(&file.path, &file.owner, &file.group)?;
+        let owner = self.host.owner_ids(file)?;
         Staged::new(&self.host.root, &file.path, file.mode.0, owner)
     }
 
@@ -109,7 +109,7 @@ impl Run<'_> {
             let Content::Asset(asset) = &file.content else { continue };
             self.progress.applying(step);
             let ready = self.prepared.ready(&file.path)?;
-            let owner = self.host.users.owner_ids(&file.path, &file.owner, &file.group)?;
+            let owner = self.host.owner_ids(file)?;
             sealed.push(Sealed::adopt(
                 &self.host.root,
                 &file.path,
@@ -133,7 +133,7 @@ impl Run<'_> {
         let open = dir.open(&name)?;
         let failed = |doing| move |error| Error::path(doing, self.host.root.shown(&file.path), error);
         self.host.root.mend_label(&file.path, FileKind::File)?;
-        if let Some((uid, gid)) = self.host.users.owner_ids(&file.path, &file.owner, &file.group)? {
+        if let Some((uid, gid)) = self.host.owner_ids(file)? {
             set_owner(&open, uid, gid).map_err(failed("set the owner of"))?;
         }
         set_mode(&open, file.mode.0).map_err(failed("set the mode of"))

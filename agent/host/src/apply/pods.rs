@@ -3,7 +3,7 @@
 //! kubelet starts a pod anew whose file has changed. One that has merely read what has changed is started anew by ending
 //! its containers. Either is stamped with the digest of what it has mounted once it is well, as units are.
 
-use kops_agent_plan::diff::{Step, mounted, mounted_digest};
+use kops_agent_plan::diff::{Step, mounted, pod_reading};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{File, Resource};
 
@@ -29,21 +29,22 @@ impl Run<'_> {
     }
 
     async fn pod(&self, step: &Step, manifest: &File) -> Result<()> {
-        let digest = self.digest_of_mounted(manifest)?;
+        let reading = self.reading_of(manifest)?;
         if step.restarts() {
             let texts = |path: &str| health::desired_text(self.desired, path);
             end_containers_of(&*self.host.pods, &manifest.path, &texts)?;
         }
         self.wait_after(step).await?;
-        match digest {
-            Some(digest) => Stamp::Pod.write(&self.host.root, &manifest.path, &digest),
+        match reading {
+            Some(reading) => Stamp::Pod.write(&self.host.root, &manifest.path, &reading),
             None => Ok(()),
         }
     }
 
-    /// The digest of what a static pod finds mounted when it is started now.
-    fn digest_of_mounted(&self, manifest: &File) -> Result<Option<String>> {
+    /// What a static pod reads when it is started now, as it is noted.
+    fn reading_of(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
-        Ok(mounted_digest(manifest, self.desired, &self.found(mounted)?))
+        let found = self.found(mounted)?;
+        Ok(pod_reading(manifest, self.desired, &found).map(|reading| reading.to_string()))
     }
 }

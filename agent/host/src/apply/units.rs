@@ -5,7 +5,7 @@
 //! the run waits for). A unit that was started, and is healthy where the run waits for that, is stamped with the digest of what it
 //! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
 
-use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, restart_digest};
+use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, unit_reading};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, Resource, ResourceId, Unit};
 use kops_agent_plan::timeline::Work;
@@ -160,11 +160,11 @@ impl Run<'_> {
         })
     }
 
-    /// The digest of what a unit finds when it is started now.
+    /// What a unit reads when it is started now, as it is noted.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));
-        Ok(restart_digest(unit, &self.found(read)?))
+        Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
     /// Moves units that an earlier version of the agent has written where they win over upstream's. Last of all: until

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::BUFFER;
 use crate::error::{Error, explain};
 use kops_agent_net::http::innermost_cause;
-use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED};
+use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, Said};
 
 /// How an attempt ended that brought no download.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(super) async fn open(
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
         }
-        status => return Err(refusal(status)),
+        _ => return Err(refusal(response).await),
     };
     let validator = strong_validator(headers);
     Ok(Opened { begins_at, total, validator, body: Body::Http(response) })
@@ -172,7 +172,9 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-fn refusal(status: StatusCode) -> Trouble {
+/// What another answer means. 404 says all by itself; of other refusals the server's words tell the reason.
+async fn refusal(answer: Response) -> Trouble {
+    let status = answer.status();
     let said = format!("the server answered {status}");
     match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::TOO_EARLY => {
@@ -180,7 +182,11 @@ fn refusal(status: StatusCode) -> Trouble {
         }
         status if status.is_server_error() => Trouble::Passing(said),
         status if status.is_redirection() => Trouble::Lasting(format!("{said}, and {NOT_FOLLOWED}")),
-        _ => Trouble::Lasting(said),
+        StatusCode::NOT_FOUND => Trouble::Lasting(said),
+        _ => match Said::of(answer).await.in_words() {
+            words if words.is_empty() => Trouble::Lasting(said),
+            words => Trouble::Lasting(format!("{said}, and says \"{words}\"")),
+        },
     }
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Read};
 
 use bytes::Bytes;
+use kops_agent_net::http;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -321,8 +322,7 @@ fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), Un
 
 /// What bytes look like that are not what they should be.
 fn looks(beginning: &[u8]) -> &'static str {
-    let text = String::from_utf8_lossy(beginning).trim_start().to_ascii_lowercase();
-    if ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag)) {
+    if http::is_page(beginning) {
         " (a proxy or mirror answered with an HTML page)"
     } else if beginning.is_empty() {
         " (the answer was empty)"

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use kops_agent_pki::{PemPair, ders, first_der};
+use kops_agent_pki::{PemPair, ders, first_der, split};
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer};
 use rcgen::{KeyPair, PublicKeyData as _};
 use time::OffsetDateTime;
@@ -123,6 +124,36 @@ fn why_renew(
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
         .then(|| Reason::Renewal("less than a third of its life is left".into()))
+}
+
+/// What a certificate has in common with all that serve as well: its authority, its names and its uses; and when it is due to
+/// be renewed, in seconds since 1970. `signers` are in PEM.
+pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)> {
+    let der = first_der(certificate)?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let signers = ders(signers);
+    let der_of_signer = signers.iter().find(|der| signer_of(&certificate, der).is_some())?;
+    let signer = signer_of(&certificate, der_of_signer)?;
+    let (begins, ends) = life_of(&certificate);
+    let due = match ends < signer.validity().not_after.to_datetime() {
+        true => ends - (ends - begins) / RENEWED_BEFORE,
+        false => ends,
+    };
+    let about = (subject_of(&certificate)?, names_of(&certificate)?, type_of(&certificate)?);
+    let identity = format!("{} {about:?}", sha256_hex(der_of_signer));
+    Some((identity, u64::try_from(due.unix_timestamp()).ok()?))
+}
+
+/// Those of these authorities that are not younger than `signer`, all in PEM.
+pub(super) fn not_younger(authorities: &str, signer: &str) -> String {
+    // kOps makes serial numbers of the time (upup/pkg/fi/ca.go, `AddItem`).
+    let age = |pem: &str| {
+        let der = first_der(pem)?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        Some((life_of(&certificate).0, certificate.serial.clone()))
+    };
+    let Some(of_signer) = age(signer) else { return authorities.to_owned() };
+    split(authorities).filter(|one| age(one).is_none_or(|age| age <= of_signer)).collect()
 }
 
 fn life_of(certificate: &X509Certificate<'_>) -> (OffsetDateTime, OffsetDateTime) {

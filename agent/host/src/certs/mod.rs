@@ -6,6 +6,7 @@
 
 mod bootstrap;
 mod keep;
+mod serving;
 
 use std::collections::BTreeMap;
 

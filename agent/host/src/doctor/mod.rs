@@ -8,6 +8,7 @@ mod kernel;
 pub(crate) mod listeners;
 mod packages;
 pub(crate) mod processes;
+mod volumes;
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub use disks::disks;
 pub use kernel::{cgroups, missing_parameters, parameters_are_read_only};
 pub use listeners::listeners;
 pub use processes::{processes, swap};
+pub use volumes::volumes;
 
 /// How long `timedatectl` may take.
 const TIMEDATED: Duration = Duration::from_secs(10);

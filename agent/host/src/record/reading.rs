@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Record;
 use super::claim::{Claim, Unknown};
 use crate::error::{Error, Result};
+use crate::first_failure;
 use crate::root::Root;
 use crate::staged::write_file;
 
@@ -62,7 +63,8 @@ impl Record {
         }
         let mut bytes = serde_json::to_vec(&value).map_err(failed)?;
         bytes.push(b'\n');
-        write_file(root, Record::PATH, 0o600, None, &bytes)
+        write_file(root, Record::PATH, 0o600, None, &bytes)?;
+        first_failure::forget(root)
     }
 
     /// The resources that another version of the agent left and this one does not know.

@@ -206,8 +206,9 @@ fn left(
     known: Option<&Left>,
     written: &BTreeMap<String, String>,
 ) -> Result<Option<Left>> {
-    if id.kind == Kind::HostsEntry {
-        return Ok(Some(Left::HostsEntry));
+    // Of a host without addresses there is no line.
+    if let Resource::HostsEntry(entry) = resource {
+        return Ok((!entry.addresses.is_empty()).then_some(Left::HostsEntry));
     }
     if id.kind.is_mount() {
         return Ok(Some(Left::Mount));

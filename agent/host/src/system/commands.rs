@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use super::sysctls;
+use super::{starting, sysctls};
 use crate::assets::Progress;
 use crate::error::{Error, Result, explain};
 use crate::root::Root;
@@ -41,6 +41,12 @@ pub trait Commands: Send + Sync {
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
+    /// Why this program, which is given this flag, does not start on this machine; `None` where it starts, or that is not known.
+    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
+        let _ = (program, flag);
+        None
+    }
+
     /// Whether what these commands of a file did was undone.
     ///
     /// # Errors
@@ -66,6 +72,10 @@ impl Commands for Machine {
     fn run(&self, command: &[String]) -> Result<()> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         run(&words).map(drop)
+    }
+
+    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
+        starting::why_it_does_not_start(program, flag)
     }
 
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {

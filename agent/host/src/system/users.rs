@@ -101,6 +101,8 @@ impl Machine {
         let records = self.records(path)?;
         let id =
             records.iter().find(|record| record[0] == name).and_then(|record| record.get(2)?.parse().ok());
+        // One without a name is called by its number.
+        let id = id.or_else(|| name.parse().ok());
         id.ok_or_else(|| Error::Path {
             doing: "find",
             path: format!("the {kind} {name}"),

@@ -120,7 +120,7 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
             "packages: install chrony socat",
             "users: user etcd (uid 10002, home none, shell /sbin/nologin)",
             "kernel: load br_netfilter",
-            "owner: /var/etcd/config belongs to etcd:etcd",
+            "owner: /var/etcd/config belongs to etcd:root",
             "run: sysctl --system",
             "systemd: enable containerd.service",
             "systemd: enable chrony.service",

@@ -110,7 +110,9 @@ async fn what_means_the_same_stays_and_nothing_is_restarted() {
     for path in [KUBELET_CONFIG, LIB, FLAGS] {
         write(&machine, path, format!("# by hand\n{}", machine.read(path)));
     }
+    let asked = requests(&machine).len();
     machine.converge(&node("2")).await.unwrap();
+    assert_eq!(requests(&machine)[asked..], ["systemd: daemon-reload"], "it means the same");
     assert_eq!(machine.read(LIB), UNIT);
     assert!(!machine.read(FLAGS).contains("by hand") && !machine.read(KUBELET_CONFIG).contains("by hand"));
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use kops_agent_process::output::Output;
 
-use super::spec::{SpecArgs, StoreArgs};
+use super::spec::{SpecArgs, StoreArgs, default_conf};
 use crate::source::{ConfigFrom, OnHashMismatch};
 
 /// What can be done with a configuration.
@@ -50,8 +50,8 @@ pub struct DumpArgs {
 /// Arguments of `config check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The boot config of a machine, which is then checked as a whole.
-    #[arg(long, value_name = "FILE", required_unless_present = "instance_group")]
+    /// The boot config of a machine, which is then checked as a whole; without --instance-group it is that of this machine.
+    #[arg(long, value_name = "FILE")]
     pub conf: Option<PathBuf>,
     /// The instance group, if it is to be checked without a machine.
     #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]
@@ -76,8 +76,13 @@ pub struct CheckArgs {
 impl CheckArgs {
     /// What decides the machine, where there is one.
     pub fn spec(&self) -> Option<SpecArgs> {
+        let conf = match (&self.conf, &self.instance_group) {
+            (Some(conf), _) => conf.clone(),
+            (None, None) => default_conf(),
+            (None, Some(_)) => return None,
+        };
         Some(SpecArgs {
-            conf: self.conf.clone()?,
+            conf,
             config_from: self.config_from,
             config_base: self.config_base.clone(),
             store: self.store.clone(),

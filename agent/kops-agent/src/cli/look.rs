@@ -7,13 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_process::output::Output;
 
+use super::spec::default_conf;
 use crate::node::options::NodeOptions;
 use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
-/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
-const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
-/// The same where `/opt` is read-only, as on Container-Optimized OS.
-const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 /// The default of `--store-timeout`, in seconds: these commands are run at a terminal, and not at boot.
 const STORE_TIMEOUT: u64 = 10;
 
@@ -41,12 +38,6 @@ pub struct LookArgs {
     /// The machine's root.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-}
-
-/// The one that this machine has.
-fn default_conf() -> PathBuf {
-    let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
-    if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
 }
 
 /// Arguments of `doctor`.

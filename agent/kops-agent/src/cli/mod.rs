@@ -14,9 +14,11 @@ use std::path::PathBuf;
 pub use kops_agent_controller::addons::AddonsCommand;
 pub use kops_agent_controller::{ControllerArgs, ControllerCommand};
 pub use kops_agent_process::output::Output;
+pub use kops_agent_process::version::VERSION;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use kops_agent_process::exit;
 
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
@@ -24,37 +26,44 @@ pub use fleet::{FleetCommand, FleetTellArgs};
 pub use look::{DoctorArgs, LookArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
-pub use spec::{STORE_TIMEOUT, SpecArgs, StoreArgs};
+pub use spec::{STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};
 
-/// The version with the commit it was built from.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
-
-const AFTER_HELP: &str = "\
+const EXAMPLES: &str = "\
 Examples:
-  kops-agent plan     --conf /opt/kops/conf/kube_env.yaml            what would change on this machine
-  kops-agent converge --conf /opt/kops/conf/kube_env.yaml            make this machine the node it must be
+  kops-agent plan                                                    what would change on this machine
+  kops-agent converge                                                make this machine the node it must be
   kops-agent converge --conf kube_env.yaml --root /tmp/node          the same, into a scratch root
   kops-agent render   --conf kube_env.yaml --facts facts.yaml -o json
 
 Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
+";
 
-Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
-4 plan --exit-code or verify found a difference, doctor something that stops this machine, or fleet status a node
-that is not as it should be.";
+/// What stands below the options.
+fn after_help() -> String {
+    let codes = exit::MEANINGS.iter().map(|(code, meaning)| format!("\n  {code}  {meaning}"));
+    format!("{EXAMPLES}\nExit codes, the same for every command:{}", codes.collect::<String>())
+}
 
 /// The node side of kOps: makes this machine the node that its cluster's state store describes.
 #[derive(Debug, Parser)]
-#[command(name = "kops-agent", version = VERSION, after_help = AFTER_HELP, max_term_width = 110)]
+#[command(name = "kops-agent", version = VERSION, after_help = after_help(), max_term_width = 110, disable_help_flag = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
     /// Say more: -v 2 tells each step, -v 10 also what libraries say.
-    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1)]
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1, help_heading = GLOBAL)]
     pub verbosity: u8,
+
+    /// Print help; -h prints a summary.
+    #[arg(id = "help", short = 'h', long = "help", global = true, action = ArgAction::Help, help_heading = GLOBAL)]
+    _help: Option<bool>,
 }
+
+/// What every command takes is listed apart from what it takes alone.
+const GLOBAL: &str = "Global options";
 
 /// What the agent can be asked to do.
 #[derive(Debug, Subcommand)]
@@ -110,6 +119,12 @@ pub enum Command {
         /// Write the pages of this program and of each verb into a folder instead, as kops-agent.1, kops-agent-plan.1, …
         #[arg(long, value_name = "DIR")]
         all: Option<PathBuf>,
+    },
+    /// Print the version, and the commit of which this program was built.
+    Version {
+        /// How it is printed.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
     },
     /// Do what nodeup does with the same flags.
     #[command(hide = true)]
@@ -287,7 +302,8 @@ pub struct ExplainArgs {
 /// Arguments of `facts`.
 #[derive(Args, Clone, Debug)]
 pub struct FactsArgs {
-    /// The boot config, which names the cloud to ask; without one only the machine itself is observed.
+    /// The boot config, which names the cloud to ask. Without this it is that of this machine; where there is none, only the machine
+    /// itself is observed.
     #[arg(long, value_name = "FILE")]
     pub conf: Option<PathBuf>,
     /// The root whose os-release is read.

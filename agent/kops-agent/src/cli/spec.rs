@@ -13,11 +13,22 @@ use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 /// is wrong while an operator looks.
 pub const STORE_TIMEOUT: u64 = 60;
 
+/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
+const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+/// The same where `/opt` is read-only, as on Container-Optimized OS.
+const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
+
+/// The boot config of this machine.
+pub fn default_conf() -> PathBuf {
+    let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
+    if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
+}
+
 /// What decides a node: the same for every command that decides one.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", default_value_os_t = default_conf())]
     pub conf: PathBuf,
 
     /// Where the configuration comes from.

@@ -4,20 +4,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files};
-use kops_agent_plan::resolve::Problems;
+use kops_agent_plan::derive::finding_of_prefix_delegation;
+use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
-use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, SpecError};
+use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
-use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs, SpecArgs};
 use crate::exit;
 use crate::node::{decide, spec};
 use crate::output::{self, Finding, Findings};
-use crate::source::{asset_hashes_file, boot_config};
+use crate::source::{self, Origin, asset_hashes_file, boot_config};
 
 /// Carries out one of them.
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
@@ -50,45 +51,59 @@ async fn dump(args: &DumpArgs) -> Result<u8> {
 
 async fn check(args: &CheckArgs) -> Result<u8> {
     let findings = match args.spec() {
-        Some(args) => {
-            let options = args.for_machine(Path::new("/"));
-            let boot = boot_config(&options.source.conf)?;
-            let base = options.source.config_base(&boot)?;
-            let store = options.store.open()?;
-            let mut findings = files(&store, &base, &boot.instance_group_name).await?;
-            // A file that cannot be read has been told; what hangs on it cannot be.
-            if findings.errors.is_empty() {
-                let node = async {
-                    let spec = spec::read_to_show(&store, &options).await?;
-                    decide::desired(&decide::resolve(spec)?).context("")
-                };
-                findings.errors.extend(errors_of(node.await.err())?);
-            }
-            findings
-        }
+        Some(args) => of_machine(&args).await?,
         None => of_group(args).await?,
     };
     output::print_findings(&findings, args.output)?;
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
 }
 
+/// What can be told of a machine.
+async fn of_machine(args: &SpecArgs) -> Result<Findings> {
+    let options = args.for_machine(Path::new("/"));
+    let boot = boot_config(&options.source.conf)?;
+    let base = options.source.config_base(&boot)?;
+    let store = options.store.open()?;
+    let mut findings = files(&store, &base, &boot.instance_group_name).await?;
+    // A file that cannot be read has been told; what hangs on it cannot be.
+    if !findings.errors.is_empty() {
+        return Ok(findings);
+    }
+    let spec = match spec::read_to_show(&store, &options).await {
+        Ok(spec) => spec,
+        Err(error) => {
+            add_error(error, &mut findings)?;
+            return Ok(findings);
+        }
+    };
+    if let Origin::NodeupConfig(file) = &spec.origin {
+        add_warnings(file, NodeupConfig::warnings(&file.text, &file.url), &mut findings)?;
+    }
+    match decide::resolve(spec) {
+        Ok(node) => {
+            findings.warnings.extend(node.warnings.iter().map(of_problem));
+            if let Err(problems) = decide::desired(&node) {
+                add_problems(&problems, &mut findings);
+            }
+        }
+        Err(error) => add_error(error, &mut findings)?,
+    }
+    Ok(findings)
+}
+
 /// What can be told of a group without a machine.
 async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
-        return Err(WrongConfiguration("give --conf, or --config-base and --instance-group".into()).into());
+        return Err(WrongConfiguration("give --config-base with --instance-group".into()).into());
     };
     let base = base.trim_end_matches('/');
     let store = args.store.options().open()?;
     let mut findings = files(&store, base, group).await?;
     if findings.errors.is_empty() {
-        let files = cluster_files::read(&store, base, group).await;
-        let problems = files.map(|files| Derivation::of_group(files).derive().problems);
-        let error = match problems {
-            Ok(problems) if problems.is_empty() => None,
-            Ok(problems) => Some(anyhow::Error::new(problems)),
-            Err(error) => Some(error),
-        };
-        findings.errors.extend(errors_of(error)?);
+        match source::read_of_group(&store, base, group).await.and_then(decide::check_on_any_machine) {
+            Ok(problems) => add_problems(&problems, &mut findings),
+            Err(error) => add_error(error, &mut findings)?,
+        }
     }
     Ok(findings)
 }
@@ -98,6 +113,13 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     let cluster = cluster_files::cluster_file(store, base).await;
     let group = cluster_files::group_file(store, base, group).await;
+    if let (Ok(cluster), Ok(group)) = (&cluster, &group)
+        && let Ok(parsed) = Cluster::parse(&cluster.text, &cluster.url)
+        && let Ok(of_group) = InstanceGroup::parse(&group.text, &group.url)
+        && let Some(FieldWarning { field, problem }) = finding_of_prefix_delegation(&parsed, &of_group)
+    {
+        findings.warnings.push(Finding { file: group.url.clone(), field, problem });
+    }
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
         // What kOps completed is not the user's; what the user wrote is, where it can be read.
@@ -145,19 +167,30 @@ fn add_warnings(
     Ok(())
 }
 
-/// An error as what is wrong with the configuration; any other error stays one.
+/// An error as what is wrong with the configuration, warnings included; any other error stays one.
+fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
+    let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
+    match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
+        Some(problems) => add_problems(&problems, findings),
+        None => findings.errors.extend(errors_of(Some(error))?),
+    }
+    Ok(())
+}
+
+fn add_problems(problems: &Problems, findings: &mut Findings) {
+    findings.errors.extend(problems.iter().map(of_problem));
+    findings.warnings.extend(problems.warnings().iter().map(of_problem));
+}
+
+fn of_problem(problem: &Problem) -> Finding {
+    Finding { file: String::new(), field: problem.field.clone(), problem: problem.problem.clone() }
+}
+
+/// What is wrong with a file; any other error stays one.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
     if exit::code_of(&error) != exit::CONFIGURATION {
         return Err(error);
-    }
-    if let Some(problems) = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()) {
-        let finding = |problem: &kops_agent_plan::resolve::Problem| Finding {
-            file: String::new(),
-            field: problem.field.clone(),
-            problem: problem.problem.clone(),
-        };
-        return Ok(problems.iter().map(finding).collect());
     }
     if let Some(spec) = error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {
         let SpecError { source_file, field, problem } = spec.clone();

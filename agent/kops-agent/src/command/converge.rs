@@ -34,7 +34,9 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let run = Run {
         args,
         options: args.spec.for_machine(&args.root.root),
-        on: args.root.options(args.retries != 0, args.change.pacing()?),
+        on: args
+            .root
+            .options(args.retries != 0, noted(&args.root.root, args.change.pacing().map_err(Into::into))?),
     };
     let root = &run.on.root;
     let tell = async |_: &Result<u8>| condition::have_told(root).await;

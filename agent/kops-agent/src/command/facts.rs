@@ -3,14 +3,15 @@
 use anyhow::Result;
 use kops_agent_cloud as cloud;
 
-use crate::cli::FactsArgs;
+use crate::cli::{FactsArgs, default_conf};
 use crate::node::{facts, remembered};
 use crate::output;
 use crate::source::boot_config;
 
 /// Prints it.
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
-    let provider = args.conf.as_deref().map(boot_config).transpose()?.map(|boot| boot.cloud_provider);
+    let conf = args.conf.clone().or_else(|| Some(default_conf()).filter(|conf| conf.exists()));
+    let provider = conf.as_deref().map(boot_config).transpose()?.map(|boot| boot.cloud_provider);
     let mut facts = facts::observe(&args.root, provider).await?;
     if let Some(provider) = provider {
         cloud::of(provider).complete_for_show(&mut facts, &remembered::read(&args.root)).await;

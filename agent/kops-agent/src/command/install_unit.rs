@@ -19,7 +19,7 @@ use kops_agent_process::program;
 use super::run::RETRIES;
 use crate::node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use crate::node::materials::Materials;
-use crate::node::{machine, own_services};
+use crate::node::{machine, own_services, upkeep};
 use crate::output;
 use crate::progress::Watch;
 
@@ -38,6 +38,7 @@ const VARIABLES: &[&[&str]] = &[
     // The agent's own.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
+    &[upkeep::VARIABLE],
 ];
 
 /// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
@@ -240,6 +241,7 @@ mod tests {
                 "SCW_SECRET_KEY",
                 own_services::CONTROLLER.variable,
                 own_services::ADDONS.variable,
+                upkeep::VARIABLE,
             ]
             .contains(&name))
             .then(|| format!("{name}-value"))
@@ -265,7 +267,7 @@ mod tests {
         {
             assert!(of_stores.contains(&name), "{of_stores:?}");
         }
-        let own = ["OSS_REGION", "KOPS_AGENT_CONTROLLER", "KOPS_AGENT_ADDONS"];
+        let own = ["OSS_REGION", "KOPS_AGENT_CONTROLLER", "KOPS_AGENT_ADDONS", "KOPS_AGENT_TIMERS"];
         assert_eq!(names, [&of_stores, own.as_slice(), &of_clouds].concat());
     }
 

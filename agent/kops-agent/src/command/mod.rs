@@ -19,6 +19,7 @@ mod run;
 mod status;
 mod support_bundle;
 mod verify;
+mod version;
 
 use anyhow::Result;
 
@@ -48,5 +49,6 @@ pub async fn run(command: Command) -> Result<u8> {
         Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => completions::run(shell),
         Command::Man { all } => man::run(all.as_deref()),
+        Command::Version { output } => version::run(output),
     }
 }

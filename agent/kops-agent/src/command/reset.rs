@@ -86,6 +86,11 @@ fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
         reset.folders.iter().map(|folder| with_what_it_leads_to(folder, root)).collect(),
     );
     list(
+        "The spec has kubelet or containerd keep their data in these folders, which stay: other programs may have files there. Remove what \
+         pods left, tokens among it, before this machine becomes an image",
+        reset.shared.iter().cloned().collect(),
+    );
+    list(
         "These are mounted there by others: they are emptied and stay mounted; what they hide is not removed, unless you unmount them first",
         reset.emptied.iter().cloned().collect(),
     );

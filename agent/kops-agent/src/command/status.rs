@@ -4,9 +4,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
 use kops_agent_plan::timeline::{self, Timelines};
+use kops_agent_process::exit::WrongUsage;
+use kops_agent_process::version::{Version, of_this_program};
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::node::last_applied::superseded as meaning_of_superseded;
@@ -16,7 +18,7 @@ use crate::{exit, output};
 /// Certificates that expire sooner are pointed out, in days.
 const SOON: i64 = 30;
 
-/// Prints the status; the exit code says whether the node is converged.
+/// Prints the status; the exit code says whether the node is converged and its last run succeeded.
 pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     machine::must_exist(&args.root)?;
     let host: Host = machine::open(&args.root)?;
@@ -24,7 +26,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         return print_timeline(&host.timelines()?, args.output);
     }
     if args.write.is_some() && args.output != StatusOutput::Prometheus {
-        bail!("--write is for metrics: give --output prometheus as well");
+        return Err(WrongUsage("--write is for metrics: give --output prometheus as well".into()).into());
     }
     let status = host.status()?;
     match args.output {
@@ -41,7 +43,8 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
             }
         }
     };
-    Ok(if status.converged { exit::CONVERGED } else { exit::DIFFERENT })
+    let is_well = status.converged && status.failure.is_none() && status.rolled_back.is_none();
+    Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 /// Prints what the last runs took their time for.
@@ -52,9 +55,10 @@ fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
             output::print_text("no run has come to its end yet\n")
         }
         StatusOutput::Text => output::print_text(&timeline::table(timelines)),
-        StatusOutput::Prometheus => {
-            bail!("a timeline has no form for Prometheus; ask for it with --output text or json")
-        }
+        StatusOutput::Prometheus => Err(WrongUsage(
+            "a timeline has no form for Prometheus; ask for it with --output text or json".into(),
+        )
+        .into()),
     }
 }
 
@@ -69,6 +73,7 @@ fn text(status: &Status) -> String {
 fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     let Status {
         converged,
+        never_converged,
         config_hash,
         converged_since,
         failure,
@@ -79,10 +84,12 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         units,
         certificates,
     } = status;
-    match (converged, converged_since) {
-        (true, Some(since)) => writeln!(text, "converged    since {since}")?,
-        (false, Some(since)) => writeln!(text, "DIFFERS      from what it converged to at {since}")?,
-        (_, None) => writeln!(text, "NOT CONVERGED: no run has succeeded yet")?,
+    match converged_since {
+        _ if *never_converged => {
+            writeln!(text, "NEVER CONVERGED: no run has come to its end on this machine")?
+        }
+        Some(since) => writeln!(text, "converged    since {since}")?,
+        None => writeln!(text, "applied      all but what failed")?,
     }
     if !config_hash.is_empty() {
         writeln!(text, "config hash  {config_hash}")?;
@@ -90,13 +97,11 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     let is_rollback = |failure: &&Failure| {
         rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.problem))
     };
-    if let Some(failure) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
-        writeln!(
-            text,
-            "last run     FAILED at {}: {}",
-            failure.at,
-            failure.problem.replace('\n', "\n             ")
-        )?;
+    if let Some(Failure { at, problem }) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
+        writeln!(text, "last run     FAILED at {at}: {}", indented(problem))?;
+        if *converged {
+            writeln!(text, "             nothing on this node has changed, and its units run")?;
+        }
     }
     if *unfinished {
         writeln!(
@@ -111,31 +116,37 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "superseded   since {}: {}", superseded.since, meaning_of_superseded(&superseded.by))?;
     }
     let stopped: Vec<&UnitStatus> = units.iter().filter(|unit| !unit.running).collect();
-    writeln!(text, "units        {} of {} running", units.len() - stopped.len(), units.len())?;
+    let down = if stopped.is_empty() { "" } else { ", DOWN:" };
+    writeln!(text, "units        {} of {} running{down}", units.len() - stopped.len(), units.len())?;
     for unit in stopped {
         writeln!(text, "             {} does not run; `journalctl -u {}` says why", unit.name, unit.name)?;
     }
-    writeln!(
-        text,
-        "changed      {} since",
-        if changed.is_empty() { "nothing".into() } else { changed.len().to_string() }
-    )?;
+    match changed.len() {
+        0 => writeln!(text, "changed      nothing since")?,
+        number => writeln!(text, "DRIFT        {number} changed since the last run")?,
+    }
     for drift in changed {
         writeln!(text, "             {}: {}", drift.resource, drift.how.join(", "))?;
     }
     write_certificates(text, certificates)?;
-    if !changed.is_empty() || *unfinished || (failure.is_some() && rolled_back.is_none()) {
+    if !changed.is_empty() {
         writeln!(
             text,
-            "to do        `kops-agent converge` puts right what differs; `kops-agent verify` shows it"
+            "to do        `kops-agent verify` shows what has drifted; `kops-agent converge` puts it right"
         )?;
+    } else if *unfinished || (failure.is_some() && rolled_back.is_none()) {
+        writeln!(text, "to do        mend what the failure names, then run `kops-agent converge`")?;
     }
     Ok(())
 }
 
+/// Further lines of a text begin below its first.
+fn indented(lines: &str) -> String {
+    lines.replace('\n', "\n             ")
+}
+
 fn write_rollback(text: &mut String, rolled_back: &RolledBack) -> std::fmt::Result {
     let RolledBack { at, config_hash, back_to, problem, still_wrong, .. } = rolled_back;
-    let indented = |lines: &str| lines.replace('\n', "\n             ");
     writeln!(text, "ROLLED BACK  at {at} from {config_hash} to {back_to}")?;
     writeln!(text, "             because {}", indented(problem))?;
     for wrong in still_wrong {
@@ -183,8 +194,13 @@ fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timeline
     let label = |name: &str, value: &str| format!("{{{}}}", pair(name, value));
     metric(
         "kops_agent_converged",
-        "Whether the node is as the agent left it and its units run.",
+        "Whether the node is as the agent left it and its units run. A run that failed and changed nothing leaves it 1.",
         vec![(label("config_hash", &status.config_hash), i64::from(status.converged))],
+    );
+    metric(
+        "kops_agent_never_converged",
+        "Whether no run of the agent has come to its end on this machine yet.",
+        vec![(String::new(), i64::from(status.never_converged))],
     );
     metric(
         "kops_agent_last_run_failed",
@@ -217,12 +233,18 @@ fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timeline
         expiries.collect(),
     );
     let of_group = group.map(|[cluster, group]| {
-        (format!("{{{},{}}}", pair("cluster", cluster), pair("instance_group", group)), 1)
+        (format!("{{{},{}}}", pair("kops_cluster", cluster), pair("instance_group", group)), 1)
     });
     metric(
         "kops_agent_node_info",
         "Of which cluster and instance group the node is, by the configuration that was last applied.",
         of_group.into_iter().collect(),
+    );
+    let Version { version, commit } = of_this_program();
+    metric(
+        "kops_agent_build_info",
+        "The version of the agent that has written this, and the commit of which it was built.",
+        vec![(format!("{{{},{}}}", pair("version", version), pair("commit", commit)), 1)],
     );
     let _ = writeln!(
         text,
@@ -249,6 +271,7 @@ mod tests {
     fn status() -> Status {
         Status {
             converged: false,
+            never_converged: false,
             config_hash: "abc=".into(),
             converged_since: Some("2026-01-02T03:04:05Z".into()),
             failure: Some(Failure {
@@ -278,14 +301,14 @@ mod tests {
     fn the_screen_says_what_is_wrong_and_what_to_do() {
         let text = text(&status());
         for part in [
-            "DIFFERS      from what it converged to at 2026-01-02T03:04:05Z",
+            "converged    since 2026-01-02T03:04:05Z",
             "FAILED at 2026-02-03T04:05:06Z: no network; plug it in",
             "unfinished   a change was begun",
-            "1 of 2 running",
+            "1 of 2 running, DOWN:",
             "kubelet.service does not run; `journalctl -u kubelet.service`",
-            "file /etc/x: content, mode",
+            "DRIFT        1 changed since the last run\n             file /etc/x: content, mode",
             "expires in 7 days",
-            "`kops-agent converge`",
+            " converge` puts it right",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
@@ -322,11 +345,11 @@ mod tests {
             "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",
             "             because unit kubelet.service did not come back: connection refused\n",
             "             and since then: unit x.service did not come back\n",
-            "`kops-agent converge --retry-failed`",
+            " converge --retry-failed`",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
-        assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
+        assert!(!text.contains("last run") && !text.contains(" verify`"), "{text}");
         assert!(metrics(&status).contains("\nkops_agent_rolled_back 1\n"));
     }
 
@@ -348,6 +371,56 @@ mod tests {
         assert!(!text.contains("to do"), "{text}");
         assert!(metrics(&converged).contains("\nkops_agent_superseded 1\n"));
         assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
+    }
+
+    /// As in an outage of the store.
+    #[test]
+    fn a_failed_run_a_unit_that_is_down_drift_and_no_run_yet_are_told_apart() {
+        let well = Status {
+            converged: true,
+            failure: None,
+            unfinished: false,
+            changed: vec![],
+            units: vec![UnitStatus { name: "kubelet.service".into(), running: true }],
+            ..status()
+        };
+        let failure = status().failure;
+        let failed = Status { failure: failure.clone(), ..well.clone() };
+        let down = Status { converged: false, units: status().units, ..well.clone() };
+        let drift = Status { converged: false, changed: status().changed, ..well.clone() };
+        let never = Status {
+            converged: false,
+            never_converged: true,
+            converged_since: None,
+            config_hash: String::new(),
+            failure,
+            units: vec![],
+            ..well.clone()
+        };
+        let marks = ["FAILED", "DOWN", "DRIFT", "NEVER CONVERGED"];
+        let names = [
+            "converged{config_hash=\"abc=\"} 1",
+            "last_run_failed 1",
+            "changed_resources 1",
+            "never_converged 1",
+        ];
+        for (status, told, counted) in [
+            (well, &[][..], &[names[0]][..]),
+            (failed, &["FAILED"], &[names[0], names[1]]),
+            (down, &["DOWN"], &[]),
+            (drift, &["DRIFT"], &[names[2]]),
+            (never, &["FAILED", "NEVER CONVERGED"], &[names[1], names[3]]),
+        ] {
+            let text = text(&status);
+            assert_eq!(marks.iter().filter(|mark| text.contains(**mark)).count(), told.len(), "{text}");
+            assert!(told.iter().all(|mark| text.contains(mark)), "{text}");
+            let metrics = metrics(&status);
+            for name in names {
+                let has = metrics.contains(&format!("\nkops_agent_{name}\n"));
+                assert_eq!(has, counted.contains(&name), "{name} in {metrics}");
+            }
+            assert!(!told.contains(&"FAILED") || text.contains("no network; plug it in"), "{text}");
+        }
     }
 
     fn metrics(status: &Status) -> String {
@@ -372,7 +445,11 @@ mod tests {
             "kops_agent_last_run_failed 1",
             "kops_agent_unit_running{unit=\"containerd.service\"} 1",
             "kops_agent_certificate_expires_seconds{path=\"/srv/a \\\"b\\\".crt\"} 100",
-            "kops_agent_node_info{cluster=\"c.example.com\",instance_group=\"nodes\"} 1",
+            "kops_agent_node_info{kops_cluster=\"c.example.com\",instance_group=\"nodes\"} 1",
+            &format!(
+                "kops_agent_build_info{{version=\"{}\",commit=\"development\"}} 1",
+                env!("CARGO_PKG_VERSION")
+            ),
             "kops_agent_run_duration_seconds{run=\"last\"} 0.075",
             "kops_agent_run_duration_seconds{run=\"last_with_changes\"} 4.634",
         ] {

@@ -183,7 +183,9 @@ async fn repair(
     // A repair that succeeds with nothing to do ends the tale of one that failed.
     let is_well_again = host.record()?.failure.is_some();
     let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
-    if plan.is_empty() && !is_well_again && !is_unmended {
+    // What another program has issued anew is recorded as it is.
+    let is_reissued = !is_unchanged && plan.kept.iter().any(|kept| kept.keeping == Keeping::Loaded);
+    if plan.is_empty() && !is_well_again && !is_unmended && !is_reissued {
         return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
     }
     match Box::pin(convergence::converge(&run.on, host, decision)).await {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_host::doctor as host;
-use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen};
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen, Volumes};
 
 use super::deadline::{LOOK, looked};
 use super::node::Wanted;
@@ -23,7 +23,7 @@ pub(super) struct Seeing {
 /// Looks at it.
 pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
     let (root, all) = (args.root.clone(), wanted.clone());
-    let allows_swap = wanted.allows_swap;
+    let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());
     let seeing = looked(LOOK, move || {
         let host = open(&root).map_err(|error| error.to_string());
         let module = |name: &String| match &host {
@@ -39,6 +39,7 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
                 parameters_are_read_only: host::parameters_are_read_only(&root),
             },
             machine: Machine {
+                unfit,
                 runs_systemd: host::runs_systemd(&root),
                 swap: host::swap(&root),
                 allows_swap,
@@ -47,6 +48,12 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
         }
     });
     seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
+}
+
+/// The block devices of the volumes that are to be mounted.
+pub(super) async fn volumes(args: &LookArgs, wanted: &Wanted) -> Seen<Volumes> {
+    let (root, desired) = (args.root.clone(), wanted.desired.clone().unwrap_or_default());
+    looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
 /// The package manager. Its repositories are asked only where something is to come from them.
@@ -74,6 +81,7 @@ fn unseen(why: &str, wanted: &Wanted) -> Seeing {
             parameters_are_read_only: Err(why.to_owned()),
         },
         machine: Machine {
+            unfit: wanted.unfit.clone(),
             runs_systemd: Err(why.to_owned()),
             swap: Err(why.to_owned()),
             allows_swap: wanted.allows_swap,

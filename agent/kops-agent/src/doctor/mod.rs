@@ -45,16 +45,18 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     );
     let (of_cloud, facts) = of_cloud;
     services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));
-    let (wanted, decided) = node::wanted(&store, &options, boot.as_ref(), base.is_some(), facts, args).await;
+    let wanted = Box::pin(node::wanted(&store, &options, boot.as_ref(), base.is_some(), facts, args));
+    let (wanted, decided) = wanted.await;
     services.extend(decided);
 
     let names = names(&store, boot.as_ref(), base.as_deref(), &wanted).await;
-    let (names, asked, of_store, seen, packages, is_synchronized) = join!(
+    let (names, asked, of_store, seen, packages, volumes, is_synchronized) = join!(
         names::lookup(names),
         downloads::ask(&store, &wanted.downloads),
         clock::of_store(&store, base.as_deref()),
         machine::look(args, &wanted),
         machine::packages(args, &wanted),
+        machine::volumes(args, &wanted),
         machine::is_clock_synchronized(args),
     );
     let (downloads, clock, sizes) = together(asked, of_store);
@@ -67,6 +69,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
         downloads,
         clock: Clock { servers: clock, is_synchronized },
         disks,
+        volumes,
         listeners: seen.listeners,
         kernel: seen.kernel,
         packages,

@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
-use kops_agent_plan::resolve::KubernetesVersion;
+use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 use kops_agent_process::output::error_text;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
 
 use super::deadline::{LOOK, QUESTION, asked, looked};
@@ -53,6 +53,8 @@ pub(super) struct Wanted {
     pub(super) parameters: Vec<String>,
     /// What it is to be as a whole, for what the package manager is asked; `None` where that is not known.
     pub(super) desired: Option<DesiredState>,
+    /// What is known of a program that will be downloaded and will not start on this distribution, with what to do.
+    pub(super) unfit: Option<(String, String)>,
     /// Whether kubelet is to start where there is swap; `None` where its configuration is not known.
     pub(super) allows_swap: Option<bool>,
 }
@@ -86,9 +88,11 @@ pub(super) async fn wanted(
     let outcome = match (reads_store, facts) {
         (true, Ok(facts)) => {
             let within = Duration::from_secs(args.store_timeout) + 2 * QUESTION;
-            match asked(within, decided(store, options, boot, facts, args)).await {
-                Ok(Ok((kubernetes, desired))) => {
-                    wanted.kubernetes = Some(kubernetes);
+            match asked(within, Box::pin(decided(store, options, boot, facts, args))).await {
+                Ok(Ok((node, desired))) => {
+                    let unfit = node.container_runtime.unfit_for(node.distribution);
+                    wanted.unfit = unfit.map(|(what, advice)| (what, advice.to_owned()));
+                    wanted.kubernetes = Some(node.kubernetes_version);
                     wanted.add(&desired, &undelivered(args, &desired).await);
                     Outcome::Answers
                 }
@@ -122,13 +126,13 @@ async fn decided(
     boot: &BootConfig,
     facts: Facts,
     args: &LookArgs,
-) -> Result<(KubernetesVersion, DesiredState)> {
+) -> Result<(NodeConfig, DesiredState)> {
     let before = machine::before(&args.root)?;
     let hashes = HashSource::known_and(machine::remembered_hashes(&args.root)?);
     let spec = spec::read_of(store, options, boot.clone(), facts, hashes, &before).await?;
     let node = decide::resolve(spec)?;
     let desired = decide::desired(&node)?;
-    Ok((node.kubernetes_version, desired))
+    Ok((node, desired))
 }
 
 /// What a converge would download, and files and images that it would make of that. Where that cannot be told it is all.
@@ -176,7 +180,7 @@ impl Wanted {
         match &file.content {
             Content::Text(text) if file.path.starts_with(SYSCTLS) => self.parameters.push(text.clone()),
             Content::Text(text) if file.path == KUBELET => {
-                let configuration: Option<serde_json::Value> = serde_yaml::from_str(text).ok();
+                let configuration: Option<serde_json::Value> = yaml::from_str(text).ok();
                 self.allows_swap =
                     configuration.map(|fields| fields["failSwapOn"] == serde_json::Value::Bool(false));
             }

@@ -15,6 +15,8 @@ use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_process::output::error_text;
+use kops_agent_process::program::with_path_in_commands;
+use kops_agent_process::version::VERSION;
 
 use super::{machine, pacing};
 
@@ -105,8 +107,14 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let certificates = host.certificates().context("reading when this node's certificates expire")?;
     // Those that expire first come first; one that cannot be read differs from what a run has left.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
-    let report = NodeReport { first_certificate: dated.next(), ..report(record, compared) };
-    let told = fleet::tell(&machine::kubeconfig(root), &report.statement()).await;
+    let report = NodeReport {
+        first_certificate: dated.next(),
+        agent_version: VERSION.to_owned(),
+        ..report(record, compared)
+    };
+    let mut statement = report.statement();
+    statement.message = with_path_in_commands(&statement.message).into_owned();
+    let told = fleet::tell(&machine::kubeconfig(root), &statement).await;
     if let Ok(Told { is_left_cordoned: true, .. }) = &told {
         pacing::uncordon_left(root).await;
     }

@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Sources;
 use kops_agent_plan::desired::Services;
-use kops_agent_plan::resolve::{self, NodeConfig, Problems};
+use kops_agent_plan::kops_release::WrittenBy;
+use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
-use kops_agent_plan::{desired, lifecycle_action};
+use kops_agent_plan::{desired, lifecycle_action, supposed};
 use kops_agent_process::service_manager;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
 use super::environment::Environment;
+use super::machine::is_left_by_another;
 use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, OwnService};
-use super::{addons_service, controller_service, remembered, spec};
+use super::{addons_service, controller_service, remembered, spec, upkeep};
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
 /// A node, decided.
@@ -72,9 +74,16 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
     let node = resolve(spec)?;
-    let warnings = [node.written_by.warning(), node.kubernetes_version.newer_than_known()];
-    for warning in warnings.into_iter().flatten() {
+    for warning in &node.warnings {
         log::warn!("{warning}");
+    }
+    if node.container_runtime.uses_driver_of_image(node.distribution) {
+        log::info!(
+            "pods use the GPU by the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime: neither is installed here"
+        );
+    }
+    if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
+        log::warn!("{unfit}; {advice}");
     }
     // An instance that a file tells of may be another one, for which this machine has nothing to say.
     let remembered = options
@@ -92,11 +101,15 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         true => Some(addons_service::read(&node)?),
         false => None,
     };
-    let services = Services { controller: controller.as_ref(), addons: addons.as_ref() };
+    let upkeep = upkeep::of_machine(node_root, &options.source.conf, &environment)?;
+    let services =
+        Services { controller: controller.as_ref(), addons: addons.as_ref(), upkeep: upkeep.as_ref() };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;
-    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout).for_node_at(node_root);
+    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)
+        .for_node_at(node_root)
+        .with_files_of_another(is_left_by_another(node_root, &facts));
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),
@@ -126,24 +139,66 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
 /// # Errors
 /// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let denied = needed_but_denied(&spec);
     let mut problems = spec.problems;
-    let Denied { keysets, secrets, files: _ } = spec.denied;
+    match resolve::resolve(spec.inputs) {
+        Ok(mut node) if problems.is_empty() => {
+            problems.add_warnings(&node.warnings);
+            node.warnings = problems.warnings().to_vec();
+            return Ok(node);
+        }
+        Ok(node) => problems.add_warnings(&node.warnings),
+        Err(more) => problems.extend(more),
+    }
+    Err(refused(problems, &denied))
+}
+
+/// What is wrong with the nodes of a group, whatever machines they will be.
+///
+/// # Errors
+/// Where what they are decided by may not be read, and something is wrong without it.
+pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
+    let denied = needed_but_denied(&spec);
+    let NodeSpec { inputs, mut problems, .. } = spec;
+    let check = |facts: Facts| {
+        let mut found = Problems::default();
+        match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
+            Ok(node) => {
+                found.add_warnings(&node.warnings);
+                found.extend(desired(&node).err().unwrap_or_default());
+            }
+            Err(problems) => found = problems,
+        }
+        (facts, found)
+    };
+    let written_by = WrittenBy::find(inputs.kops_version.as_deref(), &inputs.config);
+    if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", written_by) {
+        let machines = supposed::machines(inputs.boot.cloud_provider, release);
+        problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
+    }
+    match problems.is_empty() || denied.is_empty() {
+        true => Ok(problems),
+        false => Err(refused(problems, &denied)),
+    }
+}
+
+/// Files that decide the node, and that may not be read now: why not.
+fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
+    let Denied { keysets, secrets, files: _ } = &spec.denied;
     // A worker may not read keysets, and needs none but to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
-    let denied: Vec<String> = match needs_keysets {
-        true => keysets.into_values().chain(secrets.into_values()).collect(),
+    match needs_keysets {
+        true => keysets.values().chain(secrets.values()).cloned().collect(),
         false => Vec::new(),
-    };
-    match resolve::resolve(spec.inputs) {
-        Ok(node) if problems.is_empty() => return Ok(node),
-        Ok(_) => {}
-        Err(more) => problems.extend(more),
     }
+}
+
+fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
     if denied.is_empty() {
-        return Err(wrong(problems));
+        return wrong(problems);
     }
-    bail!(
+    anyhow::anyhow!(
         "this node cannot be decided without files of the state store that this machine may not read now:\n  {}\n\
          Without them: {problems}",
         denied.join("\n  ")

@@ -12,6 +12,7 @@ use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 use kops_agent_process::service_manager;
+use kops_agent_spec::facts::Facts;
 
 use super::remote;
 use crate::source::Before;
@@ -29,20 +30,23 @@ pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     outcome
 }
 
-/// Has `status` tell of a failure. Nothing is noted on a machine where no run has left anything yet: a
-/// configuration that is wrong leaves it untouched.
+/// Has `status` tell of a failure. A root that is not there is not made for it.
 pub fn note_failure(root: &Path, error: &anyhow::Error) {
+    let is_first = !has_record(root);
+    if is_first && !root.is_dir() {
+        return;
+    }
     let note = || -> Result<()> {
-        if has_record(root) {
-            open(root)?.note_failure(&error_text(error))?;
-        }
-        Ok(())
+        let (host, problem) = (open(root)?, error_text(error));
+        Ok(if is_first { host.note_first_failure(&problem) } else { host.note_failure(&problem) }?)
     };
     let Err(error) = note() else { return };
     let text = format!("the failure could not be noted for `kops-agent status`: {}", error_text(&error));
     match error.downcast_ref() {
         // The run that is at work notes its own end.
         Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
+        // A user who may not change the machine has only tried.
+        _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),
     }
 }
@@ -50,6 +54,13 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
 /// Whether an earlier run has left anything on this machine.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// Whether what an earlier run has left here is another machine's: an image may be made of a node's disk.
+pub fn is_left_by_another(root: &Path, facts: &Facts) -> bool {
+    let applied = || open(root)?.applied().map_err(anyhow::Error::from);
+    let applied = if has_record(root) { applied().ok().flatten() } else { None };
+    applied.is_some_and(|applied| applied.machine != facts.machine())
 }
 
 /// Kubelet's kubeconfig.

@@ -31,3 +31,4 @@ pub mod remembered;
 mod remote;
 pub mod renewal;
 pub mod spec;
+pub mod upkeep;

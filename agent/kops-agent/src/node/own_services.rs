@@ -50,7 +50,7 @@ impl OwnService {
             return Ok(true);
         }
         let OwnService { flag, variable, unit, .. } = self;
-        if let Some(is_wanted) = self.is_true(environment.get(variable).as_deref())? {
+        if let Some(is_wanted) = yes_or_no(variable, self.runs, environment.get(variable).as_deref())? {
             return Ok(is_wanted);
         }
         let is_there = machine::has_record(root) && machine::open(root)?.has_left_unit(unit)?;
@@ -59,17 +59,24 @@ impl OwnService {
         }
         Ok(is_there)
     }
+}
 
-    fn is_true(&self, value: Option<&str>) -> Result<Option<bool>, WrongConfiguration> {
-        let OwnService { variable, runs, .. } = self;
-        match value {
-            Some("true") => Ok(Some(true)),
-            Some("false") => Ok(Some(false)),
-            Some("") | None => Ok(None),
-            Some(value) => Err(WrongConfiguration(format!(
-                "{variable} is {value:?}: set it to true to run {runs} as a service of this machine, or to false"
-            ))),
-        }
+/// What a variable says about running `what` as a service: yes, no, or nothing.
+///
+/// # Errors
+/// It is neither `true` nor `false`: what means yes is not to be taken for no.
+pub fn yes_or_no(
+    variable: &str,
+    what: &str,
+    value: Option<&str>,
+) -> Result<Option<bool>, WrongConfiguration> {
+    match value {
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some("") | None => Ok(None),
+        Some(value) => Err(WrongConfiguration(format!(
+            "{variable} is {value:?}: set it to true to run {what} as a service of this machine, or to false"
+        ))),
     }
 }
 
@@ -81,11 +88,11 @@ mod tests {
     #[test]
     fn the_variable_says_yes_or_no() {
         for service in [CONTROLLER, ADDONS] {
-            assert_eq!(service.is_true(Some("true")).unwrap(), Some(true));
-            assert_eq!(service.is_true(Some("false")).unwrap(), Some(false));
-            assert_eq!([service.is_true(Some("")).unwrap(), service.is_true(None).unwrap()], [None, None]);
-            // What means yes is not to be taken for no.
-            let refused = service.is_true(Some("1")).unwrap_err().0;
+            let said = |value| yes_or_no(service.variable, service.runs, value);
+            assert_eq!(said(Some("true")).unwrap(), Some(true));
+            assert_eq!(said(Some("false")).unwrap(), Some(false));
+            assert_eq!([said(Some("")).unwrap(), said(None).unwrap()], [None, None]);
+            let refused = said(Some("1")).unwrap_err().0;
             assert!(refused.contains(&format!("{} is \"1\"", service.variable)), "{refused}");
         }
     }

@@ -52,7 +52,7 @@ impl Configuration {
         Configuration::of_derived(derivation.proven(), derived)
     }
 
-    fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
+    pub(super) fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
         Configuration {
             config: derived.config,
             problems: derived.problems,

@@ -21,8 +21,9 @@ use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::nodeup_config::{self, Pinned};
-use kops_agent_derivation::{StoreFiles, cluster_files, each};
+use kops_agent_derivation::{Derivation, StoreFiles, cluster_files, each};
 use kops_agent_host::Sources;
+use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
@@ -32,6 +33,8 @@ use node_spec::manifest;
 use tokio::join;
 
 use configuration::{Configuration, derived, pinned_and_proven};
+
+use crate::node::machine::is_left_by_another;
 
 pub use before::Before;
 pub(crate) use configuration::SpecDiffers;
@@ -67,7 +70,7 @@ pub async fn read(
     let base = options.config_base(&boot)?;
     if options.config_from == ConfigFrom::NodeupConfig {
         let pinned = nodeup_config::read(store, &base, &boot).await?;
-        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before).await;
+        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before, None).await;
     }
     let pinned = nodeup_config::pinned(store, &base, &boot).await?;
     let mut configuration = match (options.config_from, pinned) {
@@ -90,9 +93,33 @@ pub async fn read(
             _ => return Err(why.into()),
         }
     }
-    let mut spec = complete(store, &base, boot, facts, configuration, before).await?;
+    let mut spec = complete(store, &base, boot, facts, configuration, before, None).await?;
     spec.denied.files = without;
     Ok(spec)
+}
+
+/// Stands in for a manifest that kOps has not written yet.
+const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
+
+/// Reads everything that decides the nodes of a group, whatever machines they will be: their boot config is the one that
+/// kOps would write. No facts are in it.
+///
+/// # Errors
+/// The store's, and whatever is wrong with the files in it.
+pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
+    let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
+    let derived = derivation.derive();
+    let boot = match derive::boot_config(&derivation.inputs(), "") {
+        Ok(boot) => boot,
+        Err(problems) => {
+            let mut all = derived.problems;
+            all.extend(problems);
+            return Err(all.into());
+        }
+    };
+    let configuration = Configuration::of_derived(derivation, derived);
+    let before = Before::default();
+    complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
 }
 
 /// The configuration of the group where none is pinned and the store has nothing to derive one from, as what `kops toolbox enroll`
@@ -116,8 +143,9 @@ async fn only_written(
 
 /// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
 async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
-    let kops_controller =
-        KopsController::of(&boot, None, &facts, store.retries().deadline).for_node_at(&options.node_root);
+    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
+        .for_node_at(&options.node_root)
+        .with_files_of_another(is_left_by_another(&options.node_root, &facts));
     let config_server::Served { pinned, secrets } = config_server::read(&kops_controller, &boot).await?;
     let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
     for name in spec.inputs.wanted_secrets() {
@@ -145,7 +173,12 @@ fn is_whole(manifest: &str) -> bool {
     manifest.contains("://") || manifest.starts_with('/')
 }
 
-/// Reads what the configuration refers to: keysets, secrets and manifests.
+fn is_not_found(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::NotFound { .. })))
+}
+
+/// Reads what the configuration refers to: keysets, secrets and manifests. `unwritten` stands in for a manifest that is
+/// not there.
 async fn complete(
     store: &Store,
     base: &str,
@@ -153,6 +186,7 @@ async fn complete(
     facts: Facts,
     configuration: Configuration,
     before: &Before,
+    unwritten: Option<&str>,
 ) -> Result<NodeSpec> {
     let mut spec = NodeSpec::of(boot, facts, configuration);
     let (keypairs, secrets) = match &spec.inputs.config.config_store {
@@ -181,7 +215,10 @@ async fn complete(
     };
     let of_store = async |path: String| {
         let url = if is_whole(&path) { path.clone() } else { format!("{base}/{path}") };
-        manifest(store, path, url).await
+        match (manifest(store, path.clone(), url).await, unwritten) {
+            (Err(error), Some(unwritten)) if is_not_found(&error) => Ok((path, unwritten.to_owned())),
+            (read, _) => read,
+        }
     };
     let (keysets, secrets, manifests, version) = join!(
         each(spec.inputs.wanted_keysets(), keyset),

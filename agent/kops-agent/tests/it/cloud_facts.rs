@@ -99,9 +99,14 @@ fn metadata(instance_type: &str) -> LoopbackServer {
 
 /// Has the agent observe a machine of Ubuntu, whichever the tests run on.
 fn on_ubuntu(act: impl FnOnce() + Send) {
+    on("ID=ubuntu\nVERSION_ID=\"24.04\"\n", act);
+}
+
+/// The same with the `os-release` of a distribution.
+fn on(distribution: &str, act: impl FnOnce() + Send) {
     let folder = tempfile::tempdir().unwrap();
     let os_release = folder.path().join("os-release");
-    fs::write(&os_release, "ID=ubuntu\nVERSION_ID=\"24.04\"\n").unwrap();
+    fs::write(&os_release, distribution).unwrap();
     apart("", || {
         mount(Some(&os_release), "/etc/os-release", None::<&Path>, MsFlags::MS_BIND, None::<&Path>).unwrap();
         act();
@@ -153,6 +158,17 @@ fn a_gpu_gets_its_driver() {
             rendered.with(0, &[]);
             assert_eq!(rendered.stdout.contains("nvidia-container-toolkit"), has_driver, "{instance_type}");
         }
+    });
+}
+
+#[test]
+fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
+    on("ID=rocky\nVERSION_ID=\"9.4\"\n", || {
+        let worker = Worker::with_nvidia();
+        worker.run("render", "m5.large").with(0, &[]);
+        let refused = worker.run("converge", "g5.xlarge");
+        refused.with(3, &["nothing installs NVIDIA's driver on this distribution", "an image of Ubuntu"]);
+        assert_eq!(worker.machine.files(), [""; 0]);
     });
 }
 

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "converge",
     "plan",
     "verify",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 14] = [
     "explain",
     "completions",
     "man",
+    "version",
 ];
 
 fn agent(arguments: &[&str]) -> Ended {
@@ -55,8 +56,11 @@ fn help_names_every_command_and_exit_code() {
         let of_command = agent(&[command, "--help"]);
         of_command.with(0, &[]);
         assert!(of_command.stdout.contains("Usage:"), "{of_command:#?}");
+        let (_, global) = of_command.stdout.split_once("\nGlobal options:\n").unwrap();
+        assert_eq!(global.matches("\n  -").count() + usize::from(global.starts_with("  -")), 2, "{global}");
+        assert!(global.contains("-v, --v <LEVEL>") && global.contains("-h, --help"), "{global}");
     }
-    assert!(help.stdout.contains("Exit codes:"), "{help:#?}");
+    assert!(help.stdout.contains("Exit codes, the same for every command:"), "{help:#?}");
 }
 
 #[test]
@@ -69,6 +73,9 @@ fn the_version_names_the_commit() {
     // What is built for tests alone is not built anew for each commit.
     let is_commit = commit.len() == 12 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
     assert!(is_commit || commit == "development", "{version:#?}");
+    assert_eq!(agent(&["version"]).stdout, version.stdout);
+    let json: serde_json::Value = serde_json::from_str(&agent(&["version", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json, serde_json::json!({"version": number, "commit": commit}));
 }
 
 #[test]
@@ -122,12 +129,33 @@ fn wrong_usage_ends_with_2() {
     for (arguments, said) in [
         (&[][..], "Usage:"),
         (&["destroy"], "destroy"),
-        (&["plan"], "--conf"),
         (&["converge", "--conf", "x", "--wrong"], "--wrong"),
         (&["plan", "--conf", "x", "--config-from", "hearsay"], "hearsay"),
         (&["--conf=x", "--target=terraform"], "terraform"),
     ] {
         agent(arguments).with(2, &[said]);
+    }
+}
+
+/// Each verb looks for the boot config where a boot script has written it. A root of its own keeps what this machine has from the test.
+#[test]
+fn a_machine_has_one_boot_config() {
+    const SCRIPT: &str = "mount -t tmpfs none /opt && exec \"$@\"";
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    for verb in [
+        &["plan"][..],
+        &["verify"],
+        &["render"],
+        &["explain", "kubelet.service"],
+        &["config", "dump"],
+        &["config", "check"],
+    ] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--", "sh", "-c", SCRIPT, "sh"]).arg(example::agent()).args(verb);
+        Ended::of(&mut command)
+            .with(1, &["reading the boot config /opt/kops/conf/kube_env.yaml: No such file"]);
     }
 }
 
@@ -151,7 +179,7 @@ fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
         [("RUST_BACKTRACE", "1"), ("RUST_BACKTRACE", "full"), ("RUST_LIB_BACKTRACE", "1"), ("X", "")]
     {
         let mut agent = Command::new(example::agent());
-        agent.env_clear().env(variable, value).args(["converge", "--conf", "/nonexistent"]);
+        agent.env_clear().env(variable, value).args(["plan", "--conf", "/nonexistent"]);
         let ended = Ended::of(&mut agent);
         ended.with(1, &["error: reading the boot config /nonexistent: No such file"]);
         assert!(!ended.stderr.to_lowercase().contains("backtrace"), "{ended:#?}");

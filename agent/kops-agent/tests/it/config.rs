@@ -185,12 +185,93 @@ fn a_group_is_checked_without_a_machine() {
         Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
     };
     check(NODES).with(0, &[]);
+    machine
+        .cluster
+        .edit(
+            "cluster-completed.spec",
+            "    cni: {}\n",
+            "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n",
+        )
+        .unwrap();
+    let of_prefixes = check(NODES);
+    of_prefixes.with(0, &[]);
+    assert!(of_prefixes.stdout.contains("spec.kubelet.maxPods: is not set"), "{of_prefixes:#?}");
     let missing = check("none");
     missing.with(CONFIGURATION, &[]);
     assert!(
         missing.stdout.contains("the cluster has no instance group none; it has: control-plane"),
         "{missing:#?}"
     );
+}
+
+/// The check of a group without a machine.
+fn check_group(machine: &Machine, group: &str) -> Ended {
+    let mut agent = std::process::Command::new(example::agent());
+    agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
+    Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
+}
+
+#[test]
+fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
+    for group in [CONTROL_PLANE, NODES] {
+        let clean = check_group(&Machine::of(group), group);
+        clean.with(0, &[]);
+        assert_eq!(clean.stdout, "0 errors, 0 warnings\n");
+    }
+    for (edit, problem) in [
+        ("kubelet: {evictionHard: memory.available=100Mi}", "KubeletConfig.evictionHard: "),
+        ("kubelet: {maxPods: -5}", "KubeletConfig.maxPods: -5 is refused by kubelet"),
+        ("kubelet: {kubeReserved: {cpu: lots}}", "KubeletConfig.kubeReserved.cpu: \"lots\" is no quantity"),
+        ("taints: ['a=b c:NoSchedule']", "KubeletConfig.taints[0]: \"b c\" is no value"),
+        ("nodeLabels: {'a b': c}", "KubeletConfig.nodeLabels: \"a b\" is no key"),
+        ("hooks: [{name: x}]", "Hooks[0][0]"),
+        ("volumeMounts: [{device: /dev/sdb, path: /x, filesystem: zfs}]", "VolumeMounts[0]"),
+        (
+            "fileAssets: [{name: x, path: /etc/containerd/config.toml, content: x}]",
+            "/etc/containerd/config.toml",
+        ),
+    ] {
+        let machine = Machine::of(NODES);
+        let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+        edit_role(&file, edit);
+        let ended = check_group(&machine, NODES);
+        ended.with(CONFIGURATION, &[]);
+        assert!(ended.stdout.contains(problem), "{problem:?} is not in {ended:#?}");
+        assert_eq!(ended.stdout.matches("error: ").count(), 1, "{ended:#?}");
+        // The same is told of a machine, and by what would change it.
+        let ended = machine.run("plan", &[]);
+        ended.with(CONFIGURATION, &[problem]);
+    }
+}
+
+fn edit_role(file: &std::path::Path, more: &str) {
+    edit(file, "  role: Node\n", &format!("  role: Node\n  {more}\n")).unwrap();
+}
+
+#[test]
+fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() {
+    let machine = Machine::of(NODES);
+    let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    edit_role(&file, "fileAssets: [{name: mine, roles: [Master], content: x}]");
+    let warning = "spec.fileAssets[0].roles: \"Master\" in the instance group is the role of no machine";
+    let ended = check_group(&machine, NODES);
+    ended.with(0, &[]);
+    assert!(ended.stdout.contains(&format!("warning: {warning}")), "{ended:#?}");
+    machine.run("plan", &[]).with(0, &[warning]);
+}
+
+#[test]
+fn fields_of_a_nodeupconfig_that_nothing_reads_are_told() {
+    let machine = Machine::of(NODES);
+    let pinned = format!("{}Mispelled: 1\n", derived(&machine, NODES));
+    pin(&machine, NODES, &pinned);
+    let file = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, &pinned).unwrap();
+    let mut check = machine.agent_without_root("config check");
+    let ended = Ended::of(check.args(["--config-from", "nodeup-config"]));
+    ended.with(0, &[]);
+    assert!(ended.stdout.contains("nodeupconfig.yaml: Mispelled: is not read"), "{ended:#?}");
 }
 
 #[test]

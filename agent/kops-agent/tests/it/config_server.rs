@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -98,6 +98,31 @@ fn each_server_is_as_good_as_the_others() {
     assert_eq!(good.asked(), honest(&CERTIFICATES));
 }
 
+/// Of a name with several servers, each may be the one that serves: another may be silent, or have no answer yet.
+#[test]
+fn each_address_of_a_name_is_asked_until_one_serves() {
+    apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
+        let worker = Worker::new();
+        let at = |last: u8, port: u16| SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), port));
+        // The kernel accepts its connections, and nothing answers.
+        let silent = TcpListener::bind(at(2, 0)).unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let start = |last| KopsController::start_renewing_at(at(last, port), worker.served.clone()).unwrap();
+        let (refusing, failing, healthy) = (start(3), start(4), start(5));
+        refusing.answer_next(&[const { Mood::Refusing(403, "failed to verify token\n") }; 4]);
+        failing.answer_next(&[const { Mood::Refusing(500, "internal error\n") }; 4]);
+        let name = server_name();
+        let hosts = worker.machine.folder().join("hosts");
+        let lines: String = (2..=5).map(|last| format!("127.0.0.{last} {name}\n")).collect();
+        fs::write(&hosts, format!("127.0.0.1 localhost\n{lines}")).unwrap();
+        let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().unwrap();
+        assert!(mounted.success());
+        let url = format!("https://{name}:{port}/");
+        once(&mut worker.agent("converge", &[url], &worker.served.authority)).with(0, &[]);
+        assert_eq!(healthy.asked(), honest(&CERTIFICATES));
+    });
+}
+
 #[test]
 fn impostors_are_told_nothing() {
     let worker = Worker::new();
@@ -114,22 +139,29 @@ fn impostors_are_told_nothing() {
     worker.is_untouched();
 }
 
+/// What upstream's nodeup has made a node has no record of ours.
+fn made_a_node(root: &Path) {
+    fs::create_dir_all(root.join("var/lib/kubelet")).unwrap();
+    fs::write(root.join("var/lib/kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
+}
+
 #[test]
 fn a_machine_that_is_a_node_already_is_left_alone() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let registered = Mood::Refusing(409, "");
+    made_a_node(worker.machine.root());
+    let files = worker.machine.files();
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("converge", &server).with(0, &["registered and ready"]);
-    worker.is_untouched();
     server.answer_next(&[Mood::Honest, registered.clone()]);
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet, kubelet-server"]);
-    worker.is_untouched();
     // What would change cannot be told, and no difference is not it.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
+    assert_eq!(worker.machine.files(), files);
 
     server.answer_next(&[]);
     worker.run("converge", &server).with(0, &[]);
@@ -173,6 +205,8 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let (var_lib, imds) = (worker.machine.folder().join("var-lib"), metadata_of_node());
         let state = var_lib.join("kops-agent");
         fs::create_dir_all(&state).unwrap();
+        fs::create_dir_all(var_lib.join("kubelet")).unwrap();
+        fs::write(var_lib.join("kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
         let action = format!(
             r#"{{"region": "eu-west-1", "group": "{}", "instanceID": "{NODE}"}}"#,
             autoscaling.group()
@@ -217,6 +251,10 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
     worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
     let (server, imds) = (worker.kops_controller(), metadata_of_node());
     let registered = Mood::Refusing(409, "");
+    server.answer_next(&vec![registered.clone(); 9]);
+    worker.run_on(&imds, "converge", &server).with(1, &["This machine was never a node"]);
+    assert_eq!(lifecycle_actions(&worker), 0, "another machine is ready");
+    made_a_node(worker.machine.root());
     server.answer_next(&[Mood::Honest, registered.clone()]);
     worker.run_on(&imds, "converge", &server).with(0, &["registered and ready"]);
     assert_eq!(lifecycle_actions(&worker), 1);

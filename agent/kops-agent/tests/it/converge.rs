@@ -312,3 +312,34 @@ fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decid
     let kubelet = read(&node, "usr/local/bin/kubelet");
     assert!(kubelet.contains("1.37.0"), "{kubelet}");
 }
+
+/// Every folder and file below one that other users may write to.
+fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+        if !metadata.is_symlink() && metadata.mode() & 0o022 != 0 {
+            found.push(format!("{} {:o}", path.display(), metadata.mode()));
+        }
+        if metadata.is_dir() {
+            writable_by_others(&path, found);
+        }
+    }
+}
+
+#[test]
+fn no_umask_lets_other_users_write_to_what_a_run_makes() {
+    let machine = Machine::of(NODES);
+    // A root that is still to be made, too.
+    let root = machine.folder().join("made/root");
+    let mut machine = machine;
+    machine.set_root(root);
+    let agent = machine.agent("converge");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 000; exec \"$0\" \"$@\""]).arg(agent.get_program()).args(agent.get_args());
+    shell.env_clear().envs(agent.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Ended::of(&mut shell).with(0, &[]);
+    let (cache, mut found) = (machine.root().join("var/cache/nodeup"), Vec::new());
+    assert!(cache.is_dir());
+    writable_by_others(&machine.folder().join("made"), &mut found);
+    assert_eq!(found, [""; 0]);
+}

@@ -44,10 +44,26 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Every `stores/<fixture>/<bucket>/<cluster>/igconfig/<role>/<group>/nodeupconfig.yaml`.
-fn every_pinned(corpus: &Path) -> Vec<Pinned> {
+/// The stores, copied to `folder`. Upstream's tests have the version of an older kOps than the one that wrote them.
+fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
+    let copy = folder.join("stores");
+    let copied =
+        Command::new("cp").args(["-r", "--no-preserve=mode"]).arg(corpus.join("stores")).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let written = Command::new("find")
+        .arg(&copy)
+        .args(["-name", "kops-version.txt", "-exec", "cp", "--remove-destination"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/example/store/kops-version.txt"))
+        .args(["{}", ";"])
+        .status();
+    assert!(written.unwrap().success());
+    copy
+}
+
+/// Every `<fixture>/<bucket>/<cluster>/igconfig/<role>/<group>/nodeupconfig.yaml` of these stores.
+fn every_pinned(stores: &Path) -> Vec<Pinned> {
     let mut found = Vec::new();
-    for bucket in entries(&corpus.join("stores")).iter().flat_map(|fixture| entries(fixture)) {
+    for bucket in entries(stores).iter().flat_map(|fixture| entries(fixture)) {
         for cluster in entries(&bucket) {
             let text = fs::read_to_string(cluster.join("cluster-completed.spec")).unwrap_or_default();
             let Some(base) = text.lines().find_map(|line| line.trim().strip_prefix("configBase: ")) else {
@@ -116,7 +132,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     let file = folder.path().join("hashes");
     let mut compared = 0;
     let mut problems = Vec::new();
-    for pinned in every_pinned(&corpus) {
+    for pinned in every_pinned(&stores_of_their_release(&corpus, folder.path())) {
         let lines: String =
             hashes(&pinned.text).iter().map(|(url, hash)| format!("{hash}  {url}\n")).collect();
         fs::write(&file, lines).unwrap();
@@ -134,7 +150,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
 fn the_bytes_are_kops_own_with_hashes_from_the_publishers() {
     let Some(corpus) = corpus() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let every_pinned = every_pinned(&corpus);
+    let every_pinned = every_pinned(&stores_of_their_release(&corpus, folder.path()));
     let told = every_pinned.iter().flat_map(|pinned| hashes(&pinned.text)).collect();
     let publishers = Publishers::start(&told, folder.path()).unwrap();
     let problems: Vec<String> = every_pinned
@@ -150,7 +166,7 @@ fn the_bytes_are_kops_own_with_hashes_from_the_publishers() {
 fn a_hash_that_no_publisher_tells_is_named_and_nothing_printed() {
     let Some(corpus) = corpus() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let pinned = every_pinned(&corpus).swap_remove(0);
+    let pinned = every_pinned(&corpus.join("stores")).swap_remove(0);
     let mut told = hashes(&pinned.text);
     let (untold, _) = told.pop_first().unwrap();
     let publishers = Publishers::start(&told, folder.path()).unwrap();

@@ -10,12 +10,11 @@ use crate::example::{Ended, Machine};
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{NODES, releases};
-use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::openstack::TOKEN;
 use kops_agent_tests::openstack::swift::Swift;
 use kops_agent_tests::proxy::Proxy;
 
-const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
+pub(crate) const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
 const CONTAINER: &str = "swift://assets";
 
@@ -27,14 +26,14 @@ pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
 }
 
 /// A node whose file repository is this one, and not the example's own.
-fn node_with_repository(url: &str) -> Machine {
+pub(crate) fn node_with_repository(url: &str) -> Machine {
     let node = Machine::of(NODES);
     let mirror = node.downloads().url();
     node.cluster.edit("cluster-completed.spec", &mirror, url).unwrap();
     node
 }
 
-fn installed(node: &Machine) -> Vec<u8> {
+pub(crate) fn installed(node: &Machine) -> Vec<u8> {
     fs::read(node.root().join("usr/local/bin/kubelet")).unwrap()
 }
 
@@ -208,64 +207,4 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         let diagnosis = quiet(node.run("doctor", &["-v", "8", "--config-from", "cluster-spec"]));
         assert!(diagnosis.stdout.contains(" downloads "), "{diagnosis:#?}");
     }
-}
-
-#[test]
-fn a_proxy_is_used_unless_it_is_not_to_be() {
-    let proxy = Proxy::start().unwrap();
-    let node = Machine::of(NODES);
-    let mut agent = node.agent("converge");
-    Ended::of(agent.env("http_proxy", proxy.url())).with(0, &[]);
-    let kubelet = format!("GET {}{KUBELET}", node.downloads().url());
-    assert!(proxy.asked().contains(&kubelet), "{:?}", proxy.asked());
-    assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
-
-    let before = proxy.asked().len();
-    for exception in ["127.0.0.1", "example.com,127.0.0.0/8", "*"] {
-        let node = Machine::of(NODES);
-        let mut agent = node.agent("converge");
-        Ended::of(agent.env("http_proxy", proxy.url()).env("no_proxy", exception)).with(0, &[]);
-        assert!(node.downloads().requests().contains(&format!("GET {KUBELET}")));
-        assert_eq!(proxy.asked().len(), before, "{exception}: {:?}", proxy.asked());
-    }
-}
-
-#[test]
-fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
-    let node = Machine::of(NODES);
-    let mut agent = node.agent("converge");
-    agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-timeout", "1"]);
-    Ended::of(&mut agent).with(1, &["refused", &node.downloads().url()]);
-    assert_eq!(node.files(), [""; 0]);
-}
-
-#[test]
-fn by_tls_it_is_http_2_through_a_proxy_too_and_no_redirect_leads_away_from_it() {
-    let (identity, proxy) = (Identity::new().unwrap(), Proxy::start().unwrap());
-    let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
-    let node = node_with_repository(&mirror.url());
-    let bundle = node.folder().join("bundle.pem");
-    fs::write(&bundle, &identity.certificate_pem).unwrap();
-
-    let agent = || {
-        let mut agent = node.agent("converge");
-        agent.env("SSL_CERT_FILE", &bundle).env("HTTPS_PROXY", proxy.url());
-        agent
-    };
-    let plain = node.downloads().url();
-    mirror.break_path(KUBELET, Fault::RedirectsTo(format!("{plain}{KUBELET}")));
-    let led_away = format!("it redirects from https to {plain}{KUBELET}");
-    Ended::of(&mut agent()).with(1, &[&led_away]);
-    assert_eq!(node.downloads().requests(), [""; 0]);
-
-    mirror.mend_path(KUBELET);
-    Ended::of(&mut agent()).with(0, &[]);
-    assert_eq!(installed(&node), stand_ins()[KUBELET]);
-    assert_eq!(mirror.http_2_requests(), mirror.requests().len());
-    let tunnel = format!("CONNECT {}", mirror.url().trim_start_matches("https://"));
-    assert!(
-        !proxy.asked().is_empty() && proxy.asked().iter().all(|asked| *asked == tunnel),
-        "{:?}",
-        proxy.asked()
-    );
 }

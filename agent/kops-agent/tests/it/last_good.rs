@@ -339,13 +339,21 @@ fn a_file_that_is_no_configuration_supersedes_nothing() {
     let (node, config, text) = pinned();
     let containerd = read(&node, CONTAINERD);
     let half = text[..text.len() / 2].to_owned() + "\n\t{";
-    for spoilt in ["<html>Bad Gateway</html>", "", "{}", &half] {
+    let page = "<html>Please log in</html>";
+    for spoilt in [page, "", "{}", &half] {
         fs::write(&config, spoilt).unwrap();
         write(&node, CONTAINERD, "");
         for verb in ["converge", "verify"] {
             let ended = node.run(verb, &[]);
-            ended.with(CONFIGURATION, &["nodeupconfig.yaml"]);
+            match spoilt == page {
+                true => ended.with(
+                    FAILED,
+                    &["nodeupconfig.yaml: a web page comes", "Please log in", "captive portal"],
+                ),
+                false => ended.with(CONFIGURATION, &["nodeupconfig.yaml"]),
+            }
             assert!(!ended.stdout.contains("Superseded"), "{ended:#?}");
+            assert!(!ended.stderr.contains("replace this instance"), "{ended:#?}");
         }
         assert_eq!(read(&node, CONTAINERD), containerd, "what was last applied is put right");
         assert!(!status(&node).stdout.contains("superseded"), "{spoilt:?}");

@@ -92,7 +92,8 @@ fn a_container_of_openstack_makes_a_node() {
     };
     run(Vec::new()).with(3, &["OS_AUTH_URL is not set: give this process a login to OpenStack"]);
     swift.set_mood(Mood::Forbidding);
-    run(swift.environment()).with(1, &["access denied (403)", "a role in the project of the container"]);
+    let told = "access denied (403): the store says \"Forbidden\"; ";
+    run(swift.environment()).with(1, &[told, "a role in the project of the container"]);
     assert_eq!(node.files(), [""; 0]);
 
     swift.set_mood(Mood::Revoking);
@@ -120,17 +121,22 @@ fn what_is_missing_to_reach_it_is_said() {
 /// The example's store, published by a web server with TLS.
 struct Published {
     server: Downloads,
+    host: &'static str,
     /// The authority that vouches for the server.
     bundle: PathBuf,
 }
 
 impl Published {
     fn of(node: &Machine) -> Published {
-        let identity = Identity::new().unwrap();
+        Published::at("127.0.0.1", node)
+    }
+
+    fn at(host: &'static str, node: &Machine) -> Published {
+        let identity = Identity::named(&[host]).unwrap();
         let server = Downloads::start_tls(BTreeMap::new(), &identity).unwrap();
         let bundle = node.folder().join("bundle.pem");
         fs::write(&bundle, &identity.certificate_pem).unwrap();
-        let published = Published { server, bundle };
+        let published = Published { server, host, bundle };
         published.publish(&node.cluster.store.cluster_folder(), "");
         published
     }
@@ -149,12 +155,12 @@ impl Published {
     }
 
     fn base(&self) -> String {
-        format!("{}/state", self.server.url())
+        format!("{}/state", self.server.url().replace("127.0.0.1", self.host))
     }
 
     fn agent(&self, node: &Machine) -> Command {
         let mut agent = node.agent_with_store("converge", &self.base());
-        agent.env("SSL_CERT_FILE", &self.bundle).env("NO_PROXY", "127.0.0.1").args(["--store-timeout", "1"]);
+        agent.env("SSL_CERT_FILE", &self.bundle).args(["--store-timeout", "1"]);
         agent
     }
 }
@@ -170,10 +176,10 @@ fn a_web_server_makes_a_node_and_is_asked_for_files_only() {
     assert!(asked.iter().any(|asked| asked.starts_with("GET /state/cluster-completed.spec")), "{asked:?}");
     assert!(asked.iter().all(|asked| !asked.ends_with('/')), "{asked:?}");
 
-    let proxy = Proxy::start().unwrap();
+    let (proxy, web) = (Proxy::start().unwrap(), Published::at("web.test", &node));
     let mut agent = web.agent(&node);
-    Ended::of(agent.env("HTTPS_PROXY", proxy.url()).env_remove("NO_PROXY")).with(0, &[]);
-    assert!(proxy.asked().iter().any(|asked| asked.starts_with("CONNECT 127.0.0.1:")), "{:?}", proxy.asked());
+    Ended::of(agent.env("HTTPS_PROXY", proxy.url())).with(0, &[]);
+    assert!(proxy.asked().iter().any(|asked| asked.starts_with("CONNECT web.test:")), "{:?}", proxy.asked());
 }
 
 #[test]
@@ -186,6 +192,11 @@ fn what_a_web_server_does_not_give_is_said() {
         .with(1, &["the store cannot be reached", "certificate"]);
     for (fault, code, told) in [
         (Fault::Status(403), 1, "read access without a login on the web server 127.0.0.1:"),
+        (
+            Fault::Status(403),
+            1,
+            "access denied (403): the store says \"403 Forbidden 403 Forbidden This mirror greets you.\"; ",
+        ),
         (Fault::Status(401), 1, "401 Unauthorized; it wants a login"),
         (Fault::Status(503), 1, "the store cannot be reached: it answers 503"),
         (Fault::Endless, 3, "is larger than 8 MiB"),

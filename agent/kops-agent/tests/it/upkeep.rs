@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::example::{Ended, Machine};
 use kops_agent_host::Host;
-use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 
 const DIFFERENT: i32 = 4;
 
@@ -160,7 +160,7 @@ fn the_status_is_one_screen_json_or_metrics() {
     ended.with(0, &[]);
     assert_eq!(ended.stdout, "");
     assert_eq!(fs::read_to_string(folder.join("kops-agent.prom")).unwrap(), metrics);
-    on_root(&control_plane, &["status", "--write", file]).with(1, &["give --output prometheus as well"]);
+    on_root(&control_plane, &["status", "--write", file]).with(2, &["give --output prometheus as well"]);
 
     // A run that fails is told of until one succeeds.
     control_plane.cluster.s3.forbid("demo.example.com/instancegroup/control-plane-eu-west-1a");
@@ -170,6 +170,10 @@ fn the_status_is_one_screen_json_or_metrics() {
     write(file).with(DIFFERENT, &[]);
     let metrics = fs::read_to_string(folder.join("kops-agent.prom")).unwrap();
     assert!(metrics.contains("\nkops_agent_last_run_failed 1\n"), "{metrics}");
+    // A store that is out of reach is no drift.
+    let converged = metrics.lines().find(|line| line.starts_with("kops_agent_converged{")).unwrap();
+    assert!(converged.ends_with(" 1") && metrics.contains("\nkops_agent_changed_resources 0\n"), "{metrics}");
+    assert!(!failed.stdout.contains("DRIFT"), "{}", failed.stdout);
     assert!(
         failed.stdout.contains("FAILED at") && failed.stdout.contains("access denied"),
         "{}",
@@ -218,7 +222,7 @@ fn what_a_run_took_its_time_for_is_told() {
     );
     assert!(boot["floorUs"].as_u64().unwrap() <= boot["tookUs"].as_u64().unwrap());
 
-    on_root(&node, &["status", "--timeline", "-o", "prometheus"]).with(1, &["has no form for Prometheus"]);
+    on_root(&node, &["status", "--timeline", "-o", "prometheus"]).with(2, &["has no form for Prometheus"]);
 }
 
 #[test]
@@ -226,8 +230,34 @@ fn a_machine_that_never_converged_says_so() {
     let node = Machine::of(NODES);
     let ended = on_root(&node, &["status"]);
     ended.with(DIFFERENT, &[]);
-    assert!(ended.stdout.starts_with("NOT CONVERGED"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("NEVER CONVERGED"), "{}", ended.stdout);
     assert_eq!(fs::read_dir(node.root()).unwrap().count(), 0, "a status wrote something");
+}
+
+#[test]
+fn a_first_run_that_failed_is_told_with_its_reason_until_one_succeeds() {
+    let node = Machine::of(NODES);
+    node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
+    node.run("converge", &[]).with(1, &["access denied"]);
+    let status = on_root(&node, &["status"]);
+    status.with(DIFFERENT, &[]);
+    for part in ["NEVER CONVERGED", "FAILED at ", "access denied"] {
+        assert!(status.stdout.contains(part), "{part:?} is not in {}", status.stdout);
+    }
+    let metrics = on_root(&node, &["status", "-o", "prometheus"]).stdout;
+    for line in [
+        "kops_agent_last_run_failed 1",
+        "kops_agent_never_converged 1",
+        "kops_agent_converged{config_hash=\"\"} 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line:?} is not in {metrics}");
+    }
+
+    node.cluster.s3.permit_all();
+    node.run("converge", &[]).with(0, &[]);
+    let status = on_root(&node, &["status"]);
+    status.with(0, &[]);
+    assert!(!status.stdout.contains("FAILED"), "{}", status.stdout);
 }
 
 #[test]
@@ -314,10 +344,114 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
 }
 
+/// As people do for years to spare the root disk.
+#[test]
+fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
+    let node = Machine::of(NODES);
+    let folders = "  kubelet: {rootDir: /mnt/kubelet/}\n  containerd: {root: /mnt/disk/../containerd, state: /mnt/linked}\n  role: Node\n";
+    node.cluster.edit("instancegroup/nodes", "  role: Node\n", folders).unwrap();
+    node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
+    put(
+        &node,
+        &[
+            "mnt/kubelet/pods/u/volumes/kubernetes.io~projected/token",
+            "mnt/containerd/x",
+            "var/lib/kubelet/pods/u/token",
+        ],
+    );
+    put(&node, &["mnt/disk/others", "srv/data/x", "etc/mine"]);
+    symlink("../etc", node.root().join("mnt/linked")).unwrap();
+    let asked = on_root(&node, &["reset", "--yes"]);
+    asked.with(0, &[]);
+    for gone in ["mnt/kubelet", "var/lib/kubelet"] {
+        assert!(!node.root().join(gone).exists(), "{gone} stays: {}", asked.stdout);
+    }
+    assert!(asked.stdout.contains("\n  /mnt/kubelet\n"), "{}", asked.stdout);
+    let (_, left) = asked.stdout.split_once("in these folders, which stay").unwrap();
+    // A path that goes up, and a link to a folder of the system.
+    for folder in ["/mnt/disk/../containerd", "/mnt/linked"] {
+        assert!(left.contains(&format!("\n  {folder}\n")), "{folder}: {}", asked.stdout);
+    }
+    for stays in ["mnt/containerd/x", "mnt/disk/others", "srv/data/x", "etc/mine"] {
+        assert!(node.root().join(stays).exists(), "{stays} has gone: {}", asked.stdout);
+    }
+}
+
+#[test]
+fn a_reset_never_empties_a_folder_of_the_system_whatever_the_spec_names() {
+    for folder in ["/", "/var", "/var/lib", "/etc/kubelet", "/mnt"] {
+        let node = Machine::of(NODES);
+        let folders = format!("  containerd: {{configOverride: 'root = \"{folder}\"'}}\n  role: Node\n");
+        node.cluster.edit("instancegroup/nodes", "  role: Node\n", &folders).unwrap();
+        node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
+        let others = ["var/lib/mine/x", "etc/kubelet/mine", "mnt/mine"];
+        put(&node, &others);
+        let asked = on_root(&node, &["reset", "--yes"]);
+        asked.with(0, &[]);
+        assert!(asked.stdout.contains(&format!("\n  {folder}\n")), "{}", asked.stdout);
+        for stays in others {
+            assert!(node.root().join(stays).exists(), "{folder}: {stays} has gone: {}", asked.stdout);
+        }
+    }
+}
+
 fn put(machine: &Machine, files: &[&str]) {
     for file in files {
         let path = machine.root().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
     }
+}
+
+/// A program that a boot script has put beside the boot config has no package that brings its timers.
+#[test]
+fn a_boot_scripts_program_brings_its_timers_and_its_name() {
+    let node = Machine::of(NODES);
+    let kops = node.folder().join("kops");
+    let (program, conf) = (kops.join("bin/nodeup"), kops.join("conf/kube_env.yaml"));
+    [&program, &conf].into_iter().for_each(|file| fs::create_dir_all(file.parent().unwrap()).unwrap());
+    example::copy_agent(&program);
+    fs::copy(node.cluster.store.kube_env(NODES), &conf).unwrap();
+    let converge = || {
+        let mut agent = Command::new(&program);
+        agent.env_clear().envs(node.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
+        agent.args(["converge", "--config-base", CONFIG_BASE, "--conf"]).arg(&conf);
+        agent.arg("--facts").arg(node.cluster.store.facts(NODES)).arg("--root").arg(node.root());
+        Ended::of(&mut agent).with(0, &[]);
+    };
+    let units = node.root().join("etc/systemd/system");
+    let name = node.root().join("usr/local/bin/kops-agent");
+    let is_there = || {
+        let files = ["verify.service", "verify.timer", "metrics.service", "metrics.timer"];
+        let files = files.map(|unit| units.join(format!("kops-agent-{unit}")).exists());
+        [&files[..], &[name.is_symlink()]].concat()
+    };
+
+    converge();
+    assert_eq!(is_there(), [true; 5]);
+    assert_eq!(fs::read_link(&name).unwrap(), program);
+    let verify = fs::read_to_string(units.join("kops-agent-verify.service")).unwrap();
+    let command = format!("\nExecStart={} verify --renew --conf {} ", program.display(), conf.display());
+    assert!(verify.contains(&command), "{verify}");
+    let status = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
+    status.with(0, &[]);
+
+    // What is advised is what works here.
+    fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
+    let drifted = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
+    assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);
+
+    let environment = node.root().join("etc/environment");
+    fs::write(&environment, "KOPS_AGENT_TIMERS=false\n").unwrap();
+    converge();
+    assert_eq!(is_there(), [false; 5]);
+
+    fs::write(&environment, "").unwrap();
+    converge();
+    assert_eq!(is_there(), [true; 5]);
+    let packaged = node.root().join("usr/bin/kops-agent");
+    fs::create_dir_all(packaged.parent().unwrap()).unwrap();
+    fs::write(packaged, "").unwrap();
+    converge();
+    assert_eq!(is_there(), [false; 5], "a package brings them");
 }

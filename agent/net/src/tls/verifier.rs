@@ -1,16 +1,18 @@
-//! Judges servers by a rule, where rustls' own verifier of fixed authorities does not do.
+//! Judges servers by a rule.
 
 use std::fmt;
 use std::sync::Arc;
 
 use kops_agent_pki::common_name_and_validity;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use time::OffsetDateTime;
+
+use super::chains;
 
 /// The authorities of now, or why every server is refused: rustls' own answer without authorities is "unknown issuer",
 /// which leads astray.
@@ -57,7 +59,7 @@ impl ServerCertVerifier for RuleVerifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.rule {
@@ -66,12 +68,9 @@ impl ServerCertVerifier for RuleVerifier {
                 Err(CertificateError::UnknownIssuer.into())
             }
             Rule::Only(_) => is_of_server(end_entity, server_name, now),
-            // It holds little but the authorities, so that one is made as soon as kept.
             Rule::VouchedForBy(authorities) => {
-                WebPkiServerVerifier::builder_with_provider(authorities()?, self.provider.clone())
-                    .build()
-                    .map_err(|error| Error::General(error.to_string()))?
-                    .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+                let trusted = (authorities()?, self.provider.clone());
+                chains::verify_server(trusted, end_entity, intermediates, server_name, now)
             }
         }
     }

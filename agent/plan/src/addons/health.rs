@@ -53,29 +53,47 @@ pub fn problem(object: &Value) -> Option<String> {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array)?;
     let problems: Vec<String> = conditions
         .iter()
-        .filter_map(|condition| {
-            let text = |name: &str| condition.get(name).and_then(Value::as_str).unwrap_or_default();
-            let tells = CONDITIONS.contains(&text("type")) || of_kind.contains(&text("type"));
-            let is_bad = tells && text("status") == "False";
-            is_bad.then(|| in_words(text("type"), text("reason"), text("message")))
+        .filter(|condition| {
+            let name = text_of(condition, "type");
+            CONDITIONS.contains(&name) || of_kind.contains(&name)
         })
+        .filter_map(falsehood)
         .collect();
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
+/// Why a definition can never be established as it is: another definition has one of its names.
+pub fn refused_names(definition: &Value) -> Option<String> {
+    condition(definition, "NamesAccepted").and_then(falsehood)
+}
+
 /// Whether a definition's kind is served, by its conditions.
 pub fn is_established(definition: &Value) -> bool {
-    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| {
-        condition.get("type").and_then(Value::as_str) == Some("Established")
-            && condition.get("status").and_then(Value::as_str) == Some("True")
+    has_condition(definition, "Established")
+}
+
+/// Whether an object has a condition whose status is `True`.
+pub(super) fn has_condition(object: &Value, wanted: &str) -> bool {
+    condition(object, wanted).is_some_and(|condition| text_of(condition, "status") == "True")
+}
+
+fn condition<'a>(object: &'a Value, wanted: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| text_of(condition, "type") == wanted)
+}
+
+/// A condition in words, if its status is `False`.
+fn falsehood(condition: &Value) -> Option<String> {
+    let text = |field| text_of(condition, field);
+    let why: Vec<&str> =
+        ["reason", "message"].map(text).into_iter().filter(|text| !text.is_empty()).collect();
+    let name = text("type");
+    (text("status") == "False").then(|| match why.is_empty() {
+        true => format!("{name} is False"),
+        false => format!("{name} is False ({})", why.join(": ")),
     })
 }
 
-fn in_words(condition: &str, reason: &str, message: &str) -> String {
-    let why: Vec<&str> = [reason, message].into_iter().filter(|text| !text.is_empty()).collect();
-    match why.is_empty() {
-        true => format!("{condition} is False"),
-        false => format!("{condition} is False ({})", why.join(": ")),
-    }
+fn text_of<'a>(condition: &'a Value, field: &str) -> &'a str {
+    condition.get(field).and_then(Value::as_str).unwrap_or_default()
 }

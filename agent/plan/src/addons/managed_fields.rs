@@ -2,9 +2,10 @@
 //! `kubectl edit`, or by an update under our own name. Those fields are made ours before we apply, else what a manifest
 //! no longer has would stay for ever.
 //!
-//! Source: upstream's `pkg/applylib/applyset/managedfields.go`; the format is structured-merge-diff's (`fieldsV1`).
+//! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails where entries of one manager are of different versions; the
+//! format is structured-merge-diff's (`fieldsV1`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -12,28 +13,60 @@ use super::FIELD_MANAGER;
 
 /// The managers whose fields become ours, whatever operation they wrote them by.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
+/// The manager to which the API server gives all fields of an object that was written before it kept managers. Where kubectl has noted
+/// what it applied, that decides instead.
+const BEFORE_MANAGERS: &str = "before-first-apply";
+/// Where `kubectl apply` of old notes the object that it has applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Says in `fieldsV1` that what has fields below it is owned itself, too.
 const ITSELF: &str = ".";
 
-/// The merge patch that makes fields of an object ours, for this version of it and no other; `None` where none are to be.
-///
-/// # Errors
-/// If fields of one manager are of different versions of the API: nothing merges those.
-pub fn migration(object: &Value) -> Result<Option<Value>, String> {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+/// What makes fields of an object ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Migration {
+    /// A merge patch, for this version of the object and no other.
+    pub patch: Value,
+    /// Whose fields they were, to be told.
+    pub taken_over: Vec<String>,
+}
+
+/// What makes fields of an object ours, to which an object of this `apiVersion` is then applied; `None` where none are to be.
+pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries: Vec<&Value> = entries.into_iter().flatten().collect();
-    let migrated: Vec<Value> = entries.iter().map(|entry| ours((*entry).clone())).collect();
-    if migrated.iter().zip(&entries).all(|(after, before)| after == *before) {
-        return Ok(None);
+    let mut taken_over = BTreeSet::new();
+    let mut migrated = Vec::new();
+    let noted = noted_by_kubectl(live);
+    for entry in &entries {
+        let manager = text(entry, "manager");
+        if TAKEN_OVER.contains(&manager) {
+            taken_over.insert(format!("all fields of {manager:?}"));
+        }
+        if noted.is_none() || manager != BEFORE_MANAGERS {
+            migrated.push(ours((*entry).clone()));
+        }
     }
-    let version = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
-    Ok(Some(json!({ "metadata": { "managedFields": merged(migrated)?, "resourceVersion": version } })))
+    if let Some(fields) = noted {
+        migrated.push(json!({"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": api_version,
+            "fieldsType": "FieldsV1", "fieldsV1": fields}));
+    }
+    let merged = merged(migrated, api_version);
+    if merged.len() == entries.len() && merged.iter().all(|entry| entries.contains(&entry)) {
+        return None;
+    }
+    if taken_over.is_empty()
+        && live.pointer("/metadata/annotations").and_then(|all| all.get(LAST_APPLIED)).is_some()
+    {
+        taken_over.insert("the fields that kubectl has noted as applied".to_owned());
+    }
+    let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+    let patch = json!({ "metadata": { "managedFields": merged, "resourceVersion": version } });
+    Some(Migration { patch, taken_over: taken_over.into_iter().collect() })
 }
 
 fn ours(mut entry: Value) -> Value {
-    let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
-    let is_taken_over = TAKEN_OVER.contains(&text("manager"));
-    let is_our_update = text("manager") == FIELD_MANAGER && text("operation") == "Update";
+    let is_taken_over = TAKEN_OVER.contains(&text(&entry, "manager"));
+    let is_our_update = text(&entry, "manager") == FIELD_MANAGER && text(&entry, "operation") == "Update";
     if is_taken_over || is_our_update {
         entry["manager"] = json!(FIELD_MANAGER);
         entry["operation"] = json!("Apply");
@@ -41,28 +74,74 @@ fn ours(mut entry: Value) -> Value {
     entry
 }
 
-/// One entry of each manager, subresource and operation: of several the API server would take one, and lose the others.
-fn merged(entries: Vec<Value>) -> Result<Vec<Value>, String> {
-    let text =
-        |entry: &Value, name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+/// One entry of each manager, subresource and operation: of several the API server would take one, and lose the others. Entries of
+/// different versions of the API become one of the version that is about to be applied: a field that this version does not have is not
+/// there to be removed, so that its path does no harm.
+fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
     let mut by_key: BTreeMap<[String; 3], Value> = BTreeMap::new();
     for entry in entries {
-        let key = ["manager", "subresource", "operation"].map(|name| text(&entry, name));
+        let key = ["manager", "subresource", "operation"].map(|name| text(&entry, name).to_owned());
         let Some(first) = by_key.get_mut(&key) else {
             by_key.insert(key, entry);
             continue;
         };
-        let (one, other) = (text(first, "apiVersion"), text(&entry, "apiVersion"));
-        if one != other {
-            return Err(format!(
-                "{:?} manages fields of {one} and of {other}, which cannot be merged",
-                key[0]
-            ));
+        if text(first, "apiVersion") != text(&entry, "apiVersion") {
+            first["apiVersion"] = json!(api_version);
         }
         let fields = |entry: &Value| entry.get("fieldsV1").cloned().unwrap_or_else(|| json!({}));
         first["fieldsV1"] = union(&fields(first), &fields(&entry));
     }
-    Ok(by_key.into_values().collect())
+    by_key.into_values().collect()
+}
+
+fn text<'a>(entry: &'a Value, name: &str) -> &'a str {
+    entry.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The fields that kubectl has noted as applied, with its note; `None` where it has noted nothing that can be read.
+fn noted_by_kubectl(live: &Value) -> Option<Value> {
+    let note = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
+    let applied: Value = serde_json::from_str(note).ok()?;
+    let mut fields: Map<String, Value> = Map::new();
+    for (key, value) in applied.as_object()? {
+        match key.as_str() {
+            "apiVersion" | "kind" | "status" | "metadata" => {}
+            key => drop(fields.insert(format!("f:{key}"), fields_of(value))),
+        }
+    }
+    let of_metadata = |name: &str| applied.get("metadata")?.get(name).filter(|value| value.is_object());
+    let mut annotations = of_metadata("annotations").cloned().unwrap_or_else(|| json!({}));
+    annotations[LAST_APPLIED] = json!("");
+    let mut metadata = json!({"f:annotations": fields_of(&annotations)});
+    if let Some(labels) = of_metadata("labels") {
+        metadata["f:labels"] = fields_of(labels);
+    }
+    fields.insert("f:metadata".to_owned(), metadata);
+    Some(Value::Object(fields))
+}
+
+/// The fields of a value, in the form of `fieldsV1`. Items of a list are told apart by their names; where they have none the list counts
+/// as one field.
+fn fields_of(value: &Value) -> Value {
+    let name_of = |item: &Value| item.get("name")?.as_str().map(str::to_owned);
+    match value {
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| (format!("f:{key}"), fields_of(value))).collect()
+        }
+        Value::Array(items) => {
+            let names: Option<BTreeSet<String>> = items.iter().map(name_of).collect();
+            if names.is_none_or(|names| names.len() != items.len()) {
+                return json!({});
+            }
+            let field = |item: &Value| {
+                let mut fields = fields_of(item);
+                fields[ITSELF] = json!({});
+                Some((format!("k:{}", json!({"name": name_of(item)?})), fields))
+            };
+            items.iter().filter_map(field).collect()
+        }
+        _ => json!({}),
+    }
 }
 
 /// All fields of two sets of them, in the form of `fieldsV1`.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::digest::sha256_hex;
 
 /// The group and kind of definitions of kinds.
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +63,18 @@ impl Object {
             _ => None,
         }
     }
+
+    /// The kinds that it has the API server serve, where it is a definition: each as `apiVersion` and kind.
+    pub fn serves(&self) -> Vec<(String, String)> {
+        let Some((group, kind)) = self.defines() else { return Vec::new() };
+        let versions = self.value.pointer("/spec/versions").and_then(Value::as_array);
+        let served = versions
+            .into_iter()
+            .flatten()
+            .filter(|version| version.get("served") == Some(&Value::Bool(true)));
+        let name = served.filter_map(|version| version.get("name")?.as_str());
+        name.map(|version| (format!("{group}/{version}"), kind.to_owned())).collect()
+    }
 }
 
 impl fmt::Display for Object {
@@ -100,11 +112,35 @@ impl ObjectKind {
 pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     let text = std::str::from_utf8(manifest)
         .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?;
-    let sections = documents(text);
-    let read = |(index, section): (usize, &String)| object(section, index, url);
-    let mut objects = sections.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut objects = Vec::new();
+    for (index, section) in documents(text).iter().enumerate() {
+        let field = format!("documents[{index}]");
+        let value = parse_document(section.as_bytes(), url)
+            .map_err(|error| SpecError::of_field(url, &field, error.problem))?;
+        expand(value, &field, url, &mut objects)?;
+    }
     objects.sort_by_key(Object::turn);
     Ok(objects)
+}
+
+/// Adds an object, or the items of a list: `kind: List`, or a list of one kind, whose items need not say their kind.
+fn expand(mut value: Value, field: &str, url: &str, objects: &mut Vec<Object>) -> Result<(), SpecError> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let items = kind.strip_suffix("List").zip(value.get_mut("items").and_then(Value::as_array_mut));
+    let Some((kind, items)) = items else {
+        objects.push(object(value, field, url)?);
+        return Ok(());
+    };
+    for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
+        if let Some(item) = item.as_object_mut().filter(|item| !kind.is_empty() && !item.contains_key("kind"))
+        {
+            item.insert("kind".to_owned(), Value::from(kind));
+            item.entry("apiVersion").or_insert_with(|| Value::from(api_version.as_str()));
+        }
+        expand(item, &format!("{field}.items[{index}]"), url, objects)?;
+    }
+    Ok(())
 }
 
 /// Whether a manifest has the definition of a kind.
@@ -112,13 +148,9 @@ pub fn defines(manifest: &[Object], group: &str, kind: &str) -> bool {
     manifest.iter().any(|object| object.defines() == Some((group, kind)))
 }
 
-fn object(section: &str, index: usize, url: &str) -> Result<Object, SpecError> {
-    let value = parse_document(section.as_bytes(), url)
-        .map_err(|error| SpecError::of_field(url, &format!("documents[{index}]"), error.problem))?;
+fn object(value: Value, field: &str, url: &str) -> Result<Object, SpecError> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let wrong = |field: &str, problem: &str| {
-        SpecError::of_field(url, &format!("documents[{index}].{field}"), problem)
-    };
+    let wrong = |name: &str, problem: &str| SpecError::of_field(url, &format!("{field}.{name}"), problem);
     let kind = text("/kind");
     if kind.is_empty() {
         return Err(wrong("kind", "it is not there, but every object has one"));
@@ -132,15 +164,32 @@ fn object(section: &str, index: usize, url: &str) -> Result<Object, SpecError> {
     }
 }
 
-/// The documents of a text that have content, split where kOps splits them (upstream: `SplitContentToSections` in
-/// `util/pkg/text`).
+/// The documents of a text that have content. kOps splits only at lines that are `---` (upstream: `SplitContentToSections` in
+/// `util/pkg/text`); in YAML spaces and a comment may follow.
 pub(super) fn documents(text: &str) -> Vec<String> {
-    let text = text.replace("\r\n", "\n");
-    text.split("\n---\n").filter(|section| has_content(section)).map(str::to_owned).collect()
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        match (is_separator(line), documents.last_mut()) {
+            (false, Some(document)) => {
+                document.push_str(line);
+                document.push('\n');
+            }
+            _ => documents.push(String::new()),
+        }
+    }
+    documents.retain(|document| has_content(document));
+    documents
 }
 
-fn has_content(section: &str) -> bool {
-    section.lines().map(str::trim).any(|line| !line.is_empty() && line != "---" && !line.starts_with('#'))
+fn is_separator(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|after| {
+        let comment = after.trim_start();
+        comment.is_empty() || comment.starts_with('#') && comment.len() < after.len()
+    })
+}
+
+fn has_content(document: &str) -> bool {
+    document.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// The SHA-256 of a text without the white space around it, in hexadecimal: what kOps has as the hash of a manifest.

@@ -3,7 +3,7 @@
 //! A channel ([`Channel`]) is a document of the state store that names add-ons and their manifests. Of each name one entry is
 //! chosen for the cluster's Kubernetes version ([`Channel::menu`]), held against the version that an annotation of its
 //! namespace records ([`ChannelVersion`]), and found due or not ([`due`]). What a manifest holds and in which order it goes is
-//! [`manifest`]'s, what may be deleted [`prune`]'s, whether an object is well [`health`]'s, whose fields they are
+//! [`manifest`]'s, what may be deleted and when [`prune`]'s and [`serving`]'s, whether an object is well [`health`]'s, whose fields they are
 //! [`managed_fields`]'. What a machine's pod would do besides, [`AddonSettings`] reads off its arguments.
 //!
 //! Annotations, selectors and rules are upstream's own, so that its channels pod can take over at any time, and back.
@@ -16,7 +16,9 @@ pub mod managed_fields;
 pub mod manifest;
 mod menu;
 pub mod object_diff;
+pub mod pause;
 pub mod prune;
+pub mod serving;
 mod settings;
 mod spec;
 mod update;

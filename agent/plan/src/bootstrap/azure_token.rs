@@ -2,9 +2,9 @@
 //! names the request.
 //!
 //! A machine asks its metadata service for a document with the [`nonce`] of the request's body, and puts that behind its resource
-//! id. On the other side all that can be refused without a question is refused here: another cluster's machine, a document of
-//! another request, an old one, one that its own certificate has not signed. Whether that certificate is Microsoft's says its
-//! chain, and whose machine it is Azure Resource Manager.
+//! id. On the other side all that can be refused without a question and without a signature is refused here: another cluster's machine, a
+//! document of another request, an old one. Whether the document is signed says [`Signer::has_signed`], whether the signer is Microsoft's
+//! its chain, and whose machine it is Azure Resource Manager.
 //!
 //! Machines of kOps 1.36 and before put their id there in the document's place, and only the call-back proves anything. kops-controller
 //! takes the one or the other, by its release. Ours takes the second only where it is told to.
@@ -12,7 +12,7 @@
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/authenticator.go` (1.36), `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside
 //! it; Azure, "Azure Instance Metadata Service", "Attested data".
 
-mod signed_data;
+mod signer;
 #[cfg(test)]
 mod tests;
 
@@ -22,12 +22,13 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
-use x509_parser::prelude::{GeneralName, ParsedExtension, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
+pub use self::signer::Signer;
 pub use super::signed_claim::TokenProblem;
 use crate::digest::sha256_hex;
 use crate::identity::azure::{AzureCluster, MachinePath};
-use signed_data::SignedData;
+use signer::Statement;
 
 /// What a token begins with.
 pub const PREFIX: &str = "x-azure-id ";
@@ -77,33 +78,24 @@ pub struct Expected<'a> {
     pub now: i64,
 }
 
-/// A token that says nothing wrong, of whose signer nothing is known yet.
+/// A token that says nothing wrong, of whose signer and signature nothing is known yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AzureToken {
     /// The machine that it says it is of.
     pub machine: MachinePath,
     /// The id of the machine that the document was signed for; or the one that it says it has.
     pub vm_id: String,
-    /// What was signed, if anything was.
+    /// What is said to be signed, if anything is.
     pub signed: Option<Signed>,
 }
 
-/// That a document was signed.
+/// That a document is said to be signed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signed {
     /// When it was made, in seconds since 1970.
     pub at: i64,
     /// By what.
     pub by: Signer,
-}
-
-/// The certificate of a document's signer (DER), and what came with it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Signer {
-    /// The certificate, which names Azure's metadata service.
-    pub certificate: Vec<u8>,
-    /// The other certificates of the document.
-    pub others: Vec<Vec<u8>>,
 }
 
 impl std::fmt::Debug for AzureToken {
@@ -162,20 +154,18 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureTok
         };
     }
     let der = STANDARD.decode(document).map_err(|_| TokenProblem::Malformed("its document is not base64"))?;
-    let signed = SignedData::parse(&der)
-        .map_err(|_| TokenProblem::Malformed("its document is no signed data (CMS) of one signer"))?;
-    if !signed.is_signed_by_its_certificate() {
-        return Err(TokenProblem::NotSigned(SIGNER));
-    }
-    if !is_of_metadata_service(&signed.certificate) {
+    let statement = Statement::parse(&der).map_err(|_| {
+        TokenProblem::Malformed(
+            "its document is no signed data (CMS) of one signer, of 8 KiB and 3 certificates at most",
+        )
+    })?;
+    if !is_of_metadata_service(&statement.by.certificate) {
         return Err(TokenProblem::NotSigned("Azure's metadata service: its certificate has another name"));
     }
-    let document: Document = serde_json::from_slice(signed.content)
+    let document: Document = serde_json::from_slice(&statement.content)
         .map_err(|_| TokenProblem::Malformed("what it signs is not the JSON of a document"))?;
     let at = check(&document, body, expected)?;
-    let others = signed.others.iter().map(|der| der.to_vec()).collect();
-    let by = Signer { certificate: signed.certificate.as_raw().to_vec(), others };
-    Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by }) })
+    Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by: statement.by }) })
 }
 
 /// Whether it is the id of a machine, which is no base64.
@@ -221,13 +211,15 @@ fn time_of(text: &str) -> Option<i64> {
     OffsetDateTime::parse(&format!("{date}20{rest}"), TIME).ok().map(OffsetDateTime::unix_timestamp)
 }
 
-fn is_of_metadata_service(certificate: &X509Certificate<'_>) -> bool {
+/// Whether a certificate (DER) has the name of Azure's metadata service.
+fn is_of_metadata_service(certificate: &[u8]) -> bool {
     let is_own = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => {
             *name == SIGNER_NAME || name.strip_suffix(SIGNER_NAME).is_some_and(|rest| rest.ends_with('.'))
         }
         _ => false,
     };
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     certificate.extensions().iter().any(|extension| match extension.parsed_extension() {
         ParsedExtension::SubjectAlternativeName(names) => names.general_names.iter().any(is_own),
         _ => false,

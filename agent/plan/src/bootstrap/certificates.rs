@@ -6,7 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ParsedPublicKey, VerificationAlgorithm,
+};
 use thiserror::Error;
+use x509_parser::der_parser::asn1_rs::Oid;
 use x509_parser::oid_registry::{OID_EC_P256, OID_NIST_EC_P384};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
@@ -24,6 +28,8 @@ const CILIUM_ETCD_CA: &str = "etcd-clients-ca-cilium";
 
 /// Certificates of nodes live up to a month longer than those of others, so that not all run out on one day.
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
+/// What an uncompressed point begins with (SEC 1, section 2.3.3).
+const UNCOMPRESSED: u8 = 4;
 const FEWEST_RSA_BITS: usize = 2048;
 const MOST_RSA_BITS: usize = 8192;
 
@@ -65,7 +71,7 @@ pub enum CertificateRefusal {
     NoKey,
     /// The key is too weak, or of a kind that nodes do not have.
     #[error(
-        "the public key is neither RSA of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor EC of P-256 or P-384"
+        "the public key is neither RSA of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor EC with a point of P-256 or P-384"
     )]
     UnfitKey,
     /// The machine trusts another authority than signs here.
@@ -168,17 +174,24 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
                 && exponent >= 3
                 && exponent % 2 == 1
         }
-        PublicKey::EC(point) => {
-            let is_uncompressed = |length: usize| point.data().len() == length && point.data()[0] == 4;
-            (curve() == Some(OID_EC_P256) && is_uncompressed(65))
-                || (curve() == Some(OID_NIST_EC_P384) && is_uncompressed(97))
-        }
+        PublicKey::EC(point) => is_on_curve(curve().as_ref(), point.data()),
         _ => false,
     };
     match is_fit {
         true => Ok(block.contents),
         false => Err(CertificateRefusal::UnfitKey),
     }
+}
+
+/// Whether an uncompressed point is one of P-256 or P-384: what reads a certificate with another takes it for damaged, or computes
+/// with a weaker curve.
+fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
+    let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
+        Some(curve) if *curve == OID_EC_P256 => (&ECDSA_P256_SHA256_ASN1, 65),
+        Some(curve) if *curve == OID_NIST_EC_P384 => (&ECDSA_P384_SHA384_ASN1, 97),
+        _ => return false,
+    };
+    point.len() == length && point[0] == UNCOMPRESSED && ParsedPublicKey::new(algorithm, point).is_ok()
 }
 
 /// How many bits a number has that is written with zeros before it, or not.

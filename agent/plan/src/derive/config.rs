@@ -263,6 +263,11 @@ fn update_policy(inputs: &Inputs<'_>) -> String {
 
 /// Roles of file assets are compared as they are written: `Master` names no role here.
 fn file_assets(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<FileAssetSpec> {
+    let cluster = &inputs.cluster.spec.file_assets;
+    for (whose, assets) in [("instance group", &inputs.instance_group.spec.file_assets), ("cluster", cluster)]
+    {
+        warn_of_unknown_roles(whose, assets, problems);
+    }
     let all = inputs.instance_group.spec.file_assets.iter().chain(&inputs.cluster.spec.file_assets);
     let of_role = all.filter(|asset| {
         asset.roles.is_empty() || asset.roles.iter().any(|role| role == inputs.role().name())
@@ -271,6 +276,24 @@ fn file_assets(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<FileAssetSpe
         of_role.map(|asset| FileAssetSpec { roles: Vec::new(), ..asset.clone() }).collect();
     assets.extend(scheduler_file::scheduler_file(inputs, problems));
     assets
+}
+
+fn warn_of_unknown_roles(whose: &str, assets: &[FileAssetSpec], problems: &mut Problems) {
+    for (index, asset) in assets.iter().enumerate() {
+        for role in &asset.roles {
+            let known = InstanceGroupRole::ALL.map(InstanceGroupRole::name);
+            if !known.contains(&role.as_str()) {
+                problems.warn(
+                    format!("spec.fileAssets[{index}].roles"),
+                    format!(
+                        "{role:?} in the {whose} is the role of no machine, so none gets the file {} by it; use {}",
+                        if asset.name.is_empty() { &asset.path } else { &asset.name },
+                        known.join(", ")
+                    ),
+                );
+            }
+        }
+    }
 }
 
 fn hooks(hooks: &[HookSpec], role: InstanceGroupRole) -> Vec<HookSpec> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::yaml;
 use serde::Deserialize;
 
 /// The folder of its manifests among the addons.
@@ -36,9 +37,8 @@ pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a Stri
 /// # Errors
 /// It is no YAML, or there is none in it; the message says which.
 pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
-    for document in serde_yaml::Deserializer::from_str(manifest) {
-        let object =
-            Option::<Object>::deserialize(document).map_err(|error| format!("it is no YAML: {error}"))?;
+    for document in yaml::documents::<Option<Object>>(manifest) {
+        let object = document.map_err(|error| format!("it is no YAML: {error}"))?;
         let Some(object) = object.filter(|object| object.kind == "ConfigMap" && object.metadata.name == NAME)
         else {
             continue;

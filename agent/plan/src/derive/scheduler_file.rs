@@ -1,13 +1,12 @@
 //! The configuration file of kube-scheduler: the user's, if the cluster's additional objects hold
 //! one, and what the cluster's spec says (upstream: `pkg/model/components/kubescheduler/model.go`).
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Inputs;
 use crate::resolve::Problems;
-use kops_agent_spec::go_yaml;
 use kops_agent_spec::{FileAssetSpec, KubeSchedulerConfig};
+use kops_agent_spec::{go_yaml, yaml};
 
 const PATH: &str = "/var/lib/kube-scheduler/config.yaml";
 const KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
@@ -50,8 +49,8 @@ fn kube_scheduler<'a>(inputs: &Inputs<'a>) -> Option<&'a KubeSchedulerConfig> {
 
 fn user_config(inputs: &Inputs<'_>) -> Result<Map<String, Value>, String> {
     let mut configs = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(inputs.cluster_addons.unwrap_or_default()) {
-        let object = Value::deserialize(document).map_err(|error| format!("it cannot be read: {error}"))?;
+    for document in yaml::documents::<Value>(inputs.cluster_addons.unwrap_or_default()) {
+        let object = document.map_err(|error| format!("it cannot be read: {error}"))?;
         if let Value::Object(object) = object
             && is_scheduler_config(&object)
         {

@@ -4,14 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::Inputs;
 use super::images::remap_image;
 use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
 use crate::resolve::Problems;
-use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec};
+use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
 /// Starts of the images that nodes need early and that can be pulled without credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
@@ -75,8 +74,7 @@ pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String
 
 /// The images that kOps itself runs in the cluster, as the cluster knows them.
 fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String> {
-    let kube_proxy = inputs.cluster.spec.kube_proxy.as_ref().map(|kube_proxy| kube_proxy.image.clone());
-    let mut images: BTreeSet<String> = kube_proxy.into_iter().collect();
+    let mut images: BTreeSet<String> = kube_proxy_image(inputs).into_iter().collect();
     for addon in addons(inputs, problems) {
         match inputs.addon_manifests.get(&addon.manifest) {
             Some(manifest) => images.extend(images_in(manifest, &addon.manifest, problems)),
@@ -84,6 +82,15 @@ fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String
         }
     }
     images
+}
+
+/// The image that kOps has recorded for kube-proxy: that of the cluster's version, whatever `kubeProxy.image` says (upstream:
+/// `Image` in `pkg/model/components/context.go`). A version that is a URL has none.
+fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
+    let spec = &inputs.cluster.spec;
+    let version = spec.kubernetes_version.trim_start_matches('v');
+    let image = format!("registry.k8s.io/kube-proxy:v{version}");
+    (!version.contains("://")).then(|| remap_image(spec.assets.as_ref(), &image))
 }
 
 /// An addon as the bootstrap channel lists it.
@@ -122,8 +129,8 @@ fn addons(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<Addon> {
 
 fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<String> {
     let mut images = BTreeSet::new();
-    for document in serde_yaml::Deserializer::from_str(manifest) {
-        match Value::deserialize(document) {
+    for document in yaml::documents::<Value>(manifest) {
+        match document {
             Ok(document) => collect_images(&document, &mut images),
             Err(error) => problems.add(format!("addons/{path}"), format!("it cannot be read: {error}")),
         }

@@ -1,19 +1,29 @@
 //! `kops-agent addons run` as a service of a control-plane machine, for clusters that have it in place of kOps' channels pod: the unit,
 //! and what it is told, which is what the pod would be. The pod's user and kubeconfig are the service's.
+//!
+//! `kops validate cluster`, and with it `kops rolling-update cluster`, look at the readiness of critical pods only (upstream:
+//! `collectPodFailures` in `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod has it.
 
 use crate::addons::AddonSettings;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Unit};
 
-use super::paths::KOPS_CHANNELS_KUBECONFIG;
+use super::paths::{KOPS_CHANNELS_KUBECONFIG, PACKAGED_PROGRAM};
+use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
 /// The unit.
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
-/// The program that the unit's text names.
-const PROGRAM: &str = "/usr/bin/kops-agent";
 /// What the unit's text has it read.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
+/// The pod that mirrors the service's readiness.
+pub(crate) const MIRROR: &str = "kops-agent-addons";
+/// The image of the pod, which does nothing, where the containerd configuration has no sandbox image (containerd's own default).
+const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
+/// The user that the pod's container runs as, which owns nothing: that of the image.
+const PAUSE_UID: i64 = 65535;
+/// Where the service answers probes (upstream: `KopsChannelsHealthCheck` in `pkg/wellknownports`).
+const HEALTH_PORT: i32 = 3986;
 
 /// What the service is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +41,33 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     }
     // It is root's: what it names is applied with all rights.
     state.add(File::text(SETTINGS, service.settings.to_text()));
-    let text = UNIT_TEXT.replace(PROGRAM, &service.program);
+    let text = UNIT_TEXT.replace(PACKAGED_PROGRAM, &service.program);
     let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
     state.add(Unit::new(UNIT, text).restarted_by_files(read));
+    state.add(mirror(node).manifest_file());
+}
+
+/// The pod that is ready while the service is, by the probe that kOps' own pod has.
+fn mirror(node: &NodeConfig) -> Pod {
+    let mut pod = Pod::new(node, MIRROR, Critical::Node);
+    pod.spec.containers.push(Container {
+        name: MIRROR.into(),
+        image: node.containerd().sandbox_image.clone().unwrap_or_else(|| PAUSE.into()),
+        readiness_probe: Some(Probe {
+            http_get: Some(HttpGet { host: "127.0.0.1", path: "/readyz", port: HEALTH_PORT, scheme: None }),
+            initial_delay_seconds: 30,
+            period_seconds: 10,
+            failure_threshold: 2,
+            ..Probe::default()
+        }),
+        security_context: Some(SecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(PAUSE_UID),
+            ..SecurityContext::default()
+        }),
+        ..Container::default()
+    });
+    pod
 }
 
 #[cfg(test)]
@@ -74,7 +108,7 @@ mod tests {
         {
             assert!(text.contains(named), "{named}: {text}");
         }
-        assert!(!text.contains(PROGRAM), "{text}");
+        assert!(!text.contains(PACKAGED_PROGRAM), "{text}");
         let settings = get(&after, Kind::File, SETTINGS).unwrap();
         let told = settings["content"]["text"].as_str().unwrap();
         assert_eq!(AddonSettings::parse(told.as_bytes(), SETTINGS).unwrap(), service.settings);
@@ -84,8 +118,41 @@ mod tests {
         let new: Vec<_> = after.iter().map(|(id, _)| id).filter(|id| !is_there(&before, id)).collect();
         let is_changed = |(id, one): &(&ResourceId, _)| after.get(id).is_some_and(|now| now != *one);
         assert_eq!(gone, [&ResourceId::new(Kind::File, POD)]);
-        assert_eq!(new, [&ResourceId::new(Kind::File, SETTINGS), &ResourceId::new(Kind::Unit, UNIT)]);
+        let mirror = "/etc/kubernetes/manifests/kops-agent-addons.manifest";
+        let expected = [(Kind::File, SETTINGS), (Kind::File, mirror), (Kind::Unit, UNIT)];
+        assert_eq!(new, expected.map(|(kind, name)| ResourceId::new(kind, name)).each_ref());
         assert_eq!(before.iter().filter(is_changed).count(), 0);
+    }
+
+    /// What `kops validate cluster` reads, and what kOps' own pod has (upstream: `pkg/model/components/channels/model.go`).
+    #[test]
+    fn a_critical_pod_mirrors_the_services_readiness() {
+        let node = control_plane(|inputs| {
+            inputs.config.containerd_config.as_mut().unwrap().sandbox_image =
+                Some("mirror.example.com/pause:1".into());
+        });
+        let pod = serde_json::to_value(mirror(&node)).unwrap();
+        let spec = &pod["spec"];
+        assert_eq!(
+            (&spec["priorityClassName"], &spec["hostNetwork"]),
+            (&json!("system-node-critical"), &json!(true))
+        );
+        let container = &spec["containers"][0];
+        assert_eq!(container["image"], "mirror.example.com/pause:1");
+        let probe = json!({"httpGet": {"host": "127.0.0.1", "path": "/readyz", "port": 3986},
+            "initialDelaySeconds": 30, "periodSeconds": 10, "failureThreshold": 2});
+        assert_eq!(container["readinessProbe"], probe);
+    }
+
+    #[test]
+    fn a_run_waits_for_the_service_and_not_for_its_add_ons() {
+        let (node, service) = (control_plane(|_| {}), service());
+        let desired =
+            desired_with(&node, Services { addons: Some(&service), ..Services::default() }).unwrap();
+        let path = crate::desired::paths::manifest(MIRROR);
+        let texts = |path: &str| crate::health::desired_text(&desired, path);
+        let checks = crate::health::of_manifest(&path, &texts).unwrap().checks;
+        assert!(matches!(checks[..], [crate::health::Check::Pod { .. }]), "{checks:?}");
     }
 
     #[test]

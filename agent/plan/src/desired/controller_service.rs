@@ -7,13 +7,12 @@
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 
+use super::paths::PACKAGED_PROGRAM;
 use super::{certificates, kops_controller};
 
 /// The unit.
 pub const UNIT: &str = "kops-agent-controller.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
-/// The program that the unit's text names.
-const PROGRAM: &str = "/usr/bin/kops-agent";
 
 /// The account with the rights that kOps installs for its kops-controller
 /// (upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template).
@@ -48,7 +47,7 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
             .owned_by(kops_controller::NAME),
     );
     state.add(Symlink { path: path("pki"), target: ".".into() });
-    let text = UNIT_TEXT.replace(PROGRAM, &service.program);
+    let text = UNIT_TEXT.replace(PACKAGED_PROGRAM, &service.program);
     state.add(Unit::new(UNIT, text).restarted_by_files([options, kubeconfig]));
 }
 
@@ -90,7 +89,7 @@ mod tests {
         assert_eq!(get(Kind::Symlink, "/etc/kubernetes/kops-controller/pki")["target"], ".");
         let unit = get(Kind::Unit, UNIT)["text"].as_str().unwrap().to_owned();
         assert!(unit.contains("ExecStart=/opt/agent controller --conf /etc/kubernetes/"), "{unit}");
-        assert!(!unit.contains(PROGRAM), "{unit}");
+        assert!(!unit.contains(PACKAGED_PROGRAM), "{unit}");
     }
 
     #[test]

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn every_setting_becomes_its_flag() {
         let node = node_with(
-            "{master: m, logFormat: json, logLevel: 3, featureGates: {B: 'true', A: 'false'}, kubeAPIQPS: 1500m, \
+            "{master: m, logFormat: json, logLevel: 3, featureGates: {AllBeta: 'true', AllAlpha: 'false'}, kubeAPIQPS: 1500m, \
              kubeAPIBurst: 5, authorizationAlwaysAllowPaths: [/a, /b], enableProfiling: false, \
              enableContentionProfiling: true, tlsCertFile: /c, tlsPrivateKeyFile: /k, \
              leaderElection: {leaderElect: true}}",
@@ -172,7 +172,7 @@ mod tests {
                 "--authorization-kubeconfig=/var/lib/kube-scheduler/kubeconfig",
                 "--config=/var/lib/kube-scheduler/config.yaml",
                 "--contention-profiling=true",
-                "--feature-gates=A=false,B=true",
+                "--feature-gates=AllAlpha=false,AllBeta=true",
                 "--kube-api-burst=5",
                 "--kube-api-qps=1.500",
                 "--leader-elect=true",

@@ -20,6 +20,6 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         let directory = Directory::new(format!("{}/.kube", user.home)).mode(Mode(0o700));
         let file = File::new(format!("{}/config", directory.path), kubeconfig).mode(Mode(0o400));
         state.add(Directory { owner: user.name.clone(), group: user.group.clone(), ..directory });
-        state.add(File { owner: user.name.clone(), group: user.group.clone(), ..file });
+        state.add(file.owned_by(&user.name).group(&user.group));
     }
 }

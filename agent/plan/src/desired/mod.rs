@@ -56,27 +56,32 @@ mod sysctls;
 mod testing;
 mod unit_file;
 mod update_service;
+mod upkeep;
 mod volumes;
 mod warm_pool;
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
+pub(crate) use addons_service::MIRROR as ADDONS_MIRROR;
 pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kops_channels::AppliedBy;
 pub use kops_controller::NODE_AUTHORITIES;
 use kube_apiserver::Published;
 pub use openstack_cloud_config::LOGIN_VARIABLE;
-pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG};
+pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG, PACKAGED_PROGRAM};
+pub use upkeep::Upkeep;
 
-/// Services of ours, each in the place of a pod of kOps'.
+/// Services of ours, beside what kOps has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Services<'a> {
     /// Control-plane mode.
     pub controller: Option<&'a ControllerService>,
     /// What applies add-ons.
     pub addons: Option<&'a AddonsService>,
+    /// The timers of a program that no package has brought, which every machine gets.
+    pub upkeep: Option<&'a Upkeep>,
 }
 
 /// Everything this node must have.
@@ -107,6 +112,9 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
     }
     if let Some(service) = services.addons {
         addons_service::add(node, service, &mut state);
+    }
+    if let Some(upkeep) = services.upkeep {
+        upkeep::add(node, upkeep, &mut state);
     }
     state.restart_by_drop_ins();
     state.checked()

@@ -46,7 +46,7 @@ fn the_administrator_is_the_first_login_user_that_exists() {
     let users = json!({ "loginUsers": [{ "name": "ubuntu", "group": "people", "home": "/home/ubuntu" }]});
     let desired = machine.clone().facts(users).desired(kubectl::add);
     let file = desired.file("/home/ubuntu/.kube/config");
-    assert_eq!((file.owner.as_str(), file.group.as_str()), ("ubuntu", "people"));
+    assert_eq!((file.owner.as_str(), file.group.as_deref()), ("ubuntu", Some("people")));
     assert!(!desired.has("file /root/.kube/config"));
     let without_user = machine.on("rocky", "9").desired(kubectl::add);
     assert!(

@@ -5,6 +5,8 @@ use kops_agent_spec::ContainerdConfig;
 
 use crate::resolve::distribution::Distribution;
 
+/// Where packages install this program: units that are written for other places name its path there.
+pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.
@@ -54,7 +56,7 @@ pub(super) fn kubelet(distribution: &Distribution) -> String {
 }
 
 /// The certificates of the authority of the whole cluster.
-pub(super) fn kubernetes_ca(distribution: &Distribution) -> String {
+pub(crate) fn kubernetes_ca(distribution: &Distribution) -> String {
     format!("{}/ca.crt", distribution.srv_kubernetes)
 }
 

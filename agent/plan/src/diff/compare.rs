@@ -121,8 +121,10 @@ fn file_changes(file: &File, present: &ObservedFile, is_reissued: &dyn Fn(&str) 
 }
 
 fn access_changes(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
-    let access = Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() };
-    changes_of_access(present.map(|present| &present.access), access)
+    let from = present.map(|present| &present.access);
+    let group = || from.map_or("root", |from| &from.group).to_owned();
+    let group = file.group.clone().unwrap_or_else(group);
+    changes_of_access(from, Access { mode: file.mode, owner: file.owner.clone(), group })
 }
 
 /// What gives a file the owner, group and mode `to`.

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
 use x509_parser::pem::Pem;
 
 use crate::static_pod::is_manifest;
 use crate::unit_files;
 use kops_agent_spec::go_yaml::is_plain_string;
+use kops_agent_spec::yaml;
 
 /// How a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
 /// The documents of a text, without what stands for nothing.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let mut document = Value::deserialize(document).ok()?;
+    for document in yaml::documents::<Value>(text) {
+        let mut document = document.ok()?;
         drop_nulls(&mut document);
         match &mut document {
             Value::Null => continue,
@@ -310,11 +310,33 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
     one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
 }
 
+/// Whether a kubeconfig serves as well as the one that is `wanted`: it is the same, but that it may trust fewer
+/// authorities, though not fewer than `least`.
+pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
+    let (Some(found), Some(wanted)) = (kubeconfig(found), kubeconfig(wanted)) else { return false };
+    found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
+}
+
+/// Whether authorities in PEM serve as well as those that are `wanted`: they are the same, or fewer, though not fewer than
+/// `least`.
+pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
+    let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
+    set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))
+}
+
+/// Blocks of PEM, in no order.
+type Blocks = BTreeSet<(String, Vec<u8>)>;
+
+fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
+    let least = blocks(least).unwrap_or_default();
+    found.is_subset(wanted) && least.iter().all(|block| found.contains(block))
+}
+
 /// A kubeconfig with what is in it in PEM apart.
-type Kubeconfig = (Value, BTreeSet<(String, Vec<u8>)>, Vec<(String, Vec<u8>)>);
+type Kubeconfig = (Value, Blocks, Vec<(String, Vec<u8>)>);
 
 fn kubeconfig(text: &str) -> Option<Kubeconfig> {
-    let mut whole: Value = serde_yaml::from_str(text).ok()?;
+    let mut whole: Value = yaml::from_str(text).ok()?;
     drop_nulls(&mut whole);
     let cluster = whole.get_mut("clusters")?.get_mut(0)?.get_mut("cluster")?;
     let authorities = take_pem(cluster, "certificate-authority-data")?;

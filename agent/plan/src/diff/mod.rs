@@ -14,6 +14,7 @@ mod order;
 mod overrides;
 mod plan;
 mod pods;
+mod reading;
 mod removals;
 mod renewal;
 mod renumbered;
@@ -32,15 +33,16 @@ pub use baseline::{FirstSight, Started, Times, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
-    ObservedUnit, Override,
+    ObservedUnit, Override, Serves,
 };
 pub use order::awaited_units;
 pub use plan::{Plan, Summary};
-pub use pods::{mounted, mounted_digest};
+pub use pods::{mounted, reading as pod_reading};
+pub use reading::Reading;
 pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
 pub use renewal::{Interrupted, renewal};
 pub use step::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
-pub use units::{PATH, restart_digest};
+pub use units::{PATH, reading as unit_reading};
 
 /// What must be done to a machine that is as `observed`, for it to be as `desired`.
 ///
@@ -64,6 +66,7 @@ fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState
         };
         push(&mut plan, order.stage(id), id, observed.contains_key(id), changes);
     }
+    plan.kept.extend(reading::kept(desired, observed, &plan));
     plan.steps.sort_by(|a, b| order.position(&a.resource).cmp(&order.position(&b.resource)));
     plan
 }

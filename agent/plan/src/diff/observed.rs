@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::reading::Reading;
 use crate::resource::{Mode, Resource, ResourceId};
 
 /// What was found of the desired resources. What is not in it is not there.
@@ -52,8 +53,20 @@ pub struct ObservedFile {
     /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`])
     /// last ran to their end.
     pub commands_ran_for: Option<String>,
-    /// What [`super::mounted_digest`] gave when the static pod of this file was last started.
-    pub pod_mounted: Option<String>,
+    /// How the content serves a program that reads it; `None` where no other bytes serve as well.
+    pub serves: Option<Serves>,
+    /// What [`super::pod_reading`] gave when the static pod of this file was last started.
+    pub pod_mounted: Option<Reading>,
+}
+
+/// How a file's content serves a program that reads it, where other bytes may serve as well. A content that has to be
+/// replaced, because its certificate does not serve, has none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serves {
+    /// What all contents have in common that serve as well as this one.
+    pub digest: String,
+    /// When the certificate in it is due to be renewed, in seconds since 1970.
+    pub due: Option<u64>,
 }
 
 /// What is known of a file's content besides its hash.
@@ -114,8 +127,8 @@ pub struct ObservedUnit {
     pub running: bool,
     /// Whether a process of it is at starting it, and has not come to its end.
     pub starting: bool,
-    /// What [`super::restart_digest`] gave when the agent last started it.
-    pub stamp: Option<String>,
+    /// What [`super::unit_reading`] gave when the agent last started it.
+    pub stamp: Option<Reading>,
     /// What an operator has put in its place.
     pub overridden: Option<Override>,
 }

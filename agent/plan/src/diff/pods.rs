@@ -2,13 +2,12 @@
 //! changed, for programs read their keys and configurations when they start.
 //!
 //! kubelet starts a pod anew when its manifest changes, and for nothing else. Whether a pod has seen the present content
-//! of what it mounts is told as it is for units: by the digest that is noted when it is started.
+//! of what it mounts is told as it is for units: by the [`Reading`] that is noted when it is started.
 
 use super::observed::{Observed, ObservedState};
 use super::plan::Plan;
-use super::step::{Change, Step};
-use super::units::fingerprint;
-use crate::digest::sha256_hex;
+use super::reading::{Reading, must_be_read};
+use super::step::Change;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
 use crate::static_pod::{is_manifest, mounted_paths};
 
@@ -31,15 +30,11 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
         .collect()
 }
 
-/// The digest of everything that a static pod has mounted, as it was observed; `None` where that is nothing of the
-/// agent's.
-pub fn mounted_digest(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<String> {
-    digest_of(&mounted(manifest, desired), observed)
-}
-
-fn digest_of(mounted: &[(&ResourceId, &Resource)], observed: &ObservedState) -> Option<String> {
-    let line = |(id, _): &(&ResourceId, &Resource)| format!("{id} {}\n", fingerprint(observed.get(id)));
-    (!mounted.is_empty()).then(|| sha256_hex(mounted.iter().map(line).collect::<String>().as_bytes()))
+/// What a static pod would read of what it has mounted if it was started now, as that was observed; `None` where that is
+/// nothing of the agent's.
+pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<Reading> {
+    let mounted = mounted(manifest, desired);
+    (!mounted.is_empty()).then(|| Reading::of(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
 /// The restart that a static pod needs, given that everything else in `plan` is done first.
@@ -51,12 +46,12 @@ pub(super) fn restart(
 ) -> Option<Change> {
     let id = Resource::from(manifest.clone()).id();
     let Some(Observed::File(present)) = observed.get(&id) else { return None };
+    let now = reading(manifest, desired, observed)?;
+    let is_changed = |id: &&ResourceId| must_be_read(id, observed, plan);
     let mounted = mounted(manifest, desired);
-    let digest = digest_of(&mounted, observed)?;
-    let is_changed = |id: &&ResourceId| plan.step(id).is_some_and(Step::changes_content);
     let because: Vec<ResourceId> =
         mounted.into_iter().map(|(id, _)| id).filter(is_changed).cloned().collect();
-    let is_stale = present.pod_mounted.as_ref() != Some(&digest);
+    let is_stale = !present.pod_mounted.as_ref().is_some_and(|noted| noted.serves_as(&now));
     (is_stale || !because.is_empty()).then_some(Change::Restart { because })
 }
 
@@ -70,6 +65,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Access, Action, ObservedContent, ObservedFile, diff};
     use super::*;
+    use crate::digest::sha256_hex;
 
     const MANIFEST: &str = "/etc/kubernetes/manifests/a.manifest";
 
@@ -88,12 +84,13 @@ mod tests {
         desired
     }
 
-    fn present(text: &str, pod_mounted: Option<String>) -> Observed {
+    fn present(text: &str, pod_mounted: Option<Reading>) -> Observed {
         Observed::File(ObservedFile {
             access: Access::of_roots(),
             sha256: sha256_hex(text.as_bytes()),
             content: ObservedContent::Text(text.into()),
             commands_ran_for: None,
+            serves: None,
             pod_mounted,
         })
     }
@@ -103,7 +100,7 @@ mod tests {
     }
 
     /// What is there: the manifest as desired, and the mounted key with this text.
-    fn observed(paths: &[&str], key: &str, noted: Option<String>) -> ObservedState {
+    fn observed(paths: &[&str], key: &str, noted: Option<Reading>) -> ObservedState {
         ObservedState::from([
             (file_id(MANIFEST), present(&pod(paths), noted)),
             (file_id("/srv/keys/a.key"), present(key, None)),
@@ -140,10 +137,10 @@ mod tests {
         let paths = ["/srv/keys"];
         let desired = desired(&paths);
         let manifest = manifest(&desired);
-        let right = mounted_digest(&manifest, &desired, &observed(&paths, "new", None));
+        let right = reading(&manifest, &desired, &observed(&paths, "new", None));
         assert!(diff(&desired, &observed(&paths, "new", right.clone())).is_empty());
 
-        let before = mounted_digest(&manifest, &desired, &observed(&paths, "old", None));
+        let before = reading(&manifest, &desired, &observed(&paths, "old", None));
         let plan = diff(&desired, &observed(&paths, "old", before.clone()));
         let step = plan.step(&file_id(MANIFEST)).unwrap();
         assert_eq!(step.action, Action::Restart);

@@ -29,8 +29,13 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
                 _ => (sha256_hex(&bytes), ObservedContent::Compared { as_desired: true }),
             };
             Observed::File(ObservedFile {
-                access: Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() },
+                access: Access {
+                    mode: file.mode,
+                    owner: file.owner.clone(),
+                    group: file.group.clone().unwrap_or_default(),
+                },
                 commands_ran_for: Some(sha256.clone()),
+                serves: None,
                 pod_mounted: None,
                 sha256,
                 content,
@@ -45,7 +50,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
             enablement: if unit.enabled { Enablement::Enabled } else { Enablement::Disabled },
             running: unit.running,
             starting: false,
-            stamp: restart_digest(unit, observed),
+            stamp: unit_reading(unit, observed),
             overridden: None,
         }),
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
@@ -331,6 +336,7 @@ fn secrets_and_private_files_are_never_shown() {
             sha256: sha256_hex(b"hunter2"),
             content,
             commands_ran_for: None,
+            serves: None,
             pod_mounted: None,
         })
     };

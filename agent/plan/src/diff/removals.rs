@@ -59,6 +59,8 @@ pub enum Keeping {
     Unmended,
     /// It is wanted, and an operator wants it otherwise.
     Left,
+    /// It is wanted and runs, with certificates that were issued anew since it has read them.
+    Loaded,
 }
 
 impl Keeping {

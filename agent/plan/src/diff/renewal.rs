@@ -99,7 +99,7 @@ fn restart(
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Access, Enablement, Observed, ObservedCertificate, ObservedState, ObservedUnit, diff, restart_digest,
+        Access, Enablement, Observed, ObservedCertificate, ObservedState, ObservedUnit, diff, unit_reading,
     };
     use super::*;
     use crate::resource::{Certificate, CertificateType, File, Issuer, Subject, Unit};
@@ -155,7 +155,7 @@ mod tests {
                 enablement: Enablement::Disabled,
                 running: true,
                 starting: false,
-                stamp: restart_digest(unit, &ObservedState::new()),
+                stamp: unit_reading(unit, &ObservedState::new()),
             };
             observed.insert(id.clone(), Observed::Unit(running));
         }

@@ -55,6 +55,7 @@ pub fn keeping(kept: &Kept) -> String {
         Keeping::Unknown => "stays as it is",
         Keeping::Unmended => "CANNOT BE PUT RIGHT",
         Keeping::Left => "is left as it is",
+        Keeping::Loaded => "is not restarted",
     };
     format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), printable(&kept.why))
 }
@@ -202,6 +203,7 @@ mod tests {
                 sha256: sha256_hex(b"one\n"),
                 content: ObservedContent::Text("one\n".into()),
                 commands_ran_for: None,
+                serves: None,
                 pod_mounted: None,
             }),
         )]);
@@ -221,7 +223,7 @@ files
       @@ -1 +1,2 @@
        one
       +two
-  + file /etc/b: owner b, group b
+  + file /etc/b: owner b
       --- /dev/null
       +++ /etc/b
       @@ -0,0 +1 @@

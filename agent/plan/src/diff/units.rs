@@ -1,7 +1,7 @@
 //! What a unit needs: its text, its place in the boot, and to be restarted when what it has read has changed.
 //!
-//! Whether a unit has seen the present content of what it reads is told by a digest: it is noted when
-//! the agent starts the unit, and compared with the digest of what is there now. So a restart that was
+//! Whether a unit has seen the present content of what it reads is told by a [`Reading`]: it is noted when
+//! the agent starts the unit, and compared with what is there now. So a restart that was
 //! due when a run was interrupted is found again, with nothing to remember but what has been done.
 
 use std::collections::BTreeSet;
@@ -10,25 +10,23 @@ use super::compare::{changes_of_access, set, written};
 use super::meaning::is_same_unit;
 use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit};
 use super::plan::Plan;
+use super::reading::{Reading, must_be_read};
 use super::step::{Action, Change, Step};
-use crate::digest::sha256_hex;
 use crate::resource::{Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
 /// The property of a unit that is moved to where upstream writes it.
 pub const PATH: &str = "path";
 
-/// The digest of everything whose change restarts `unit`, as it was observed; `None` for a unit that
-/// reads nothing the agent manages.
-pub fn restart_digest(unit: &Unit, observed: &ObservedState) -> Option<String> {
+/// What `unit` would read if it was started now, as it was observed; `None` for a unit that reads nothing the agent
+/// manages.
+pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     if unit.text.is_none() && unit.restarted_by.is_empty() {
         return None;
     }
-    let mut content = format!("text {}\n", sha256_hex(text_in_force(unit, observed).as_bytes()));
-    for id in unit.restarted_by.iter().collect::<BTreeSet<_>>() {
-        content.push_str(&format!("{id} {}\n", fingerprint(observed.get(id))));
-    }
-    Some(sha256_hex(content.as_bytes()))
+    let text = [text_in_force(unit, observed), unit.text.as_deref().unwrap_or_default()];
+    let read: BTreeSet<&ResourceId> = unit.restarted_by.iter().collect();
+    Some(Reading::of(Some(text), read.into_iter(), observed))
 }
 
 /// The text with which a unit is started once its file is right: the desired one, or one that means the same and so
@@ -56,19 +54,6 @@ fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     })
 }
 
-/// What of a resource a running program depends on. Owner and mode are none of it: they matter when
-/// it opens the file, which it has done.
-pub(super) fn fingerprint(observed: Option<&Observed>) -> String {
-    match observed {
-        None => "absent".into(),
-        Some(Observed::File(file)) => file.sha256.clone(),
-        Some(Observed::Certificate(certificate)) => certificate.fingerprint.clone(),
-        Some(Observed::Resource(Resource::Symlink(link))) => link.target.clone(),
-        Some(Observed::Resource(_) | Observed::Unit(_)) => "present".into(),
-        Some(Observed::Other(what)) => what.clone(),
-    }
-}
-
 /// What must change about `unit`, given that everything else in `plan` is done first.
 /// Where pods wait for it (`is_awaited`), so does a run, also for a start that an earlier one has begun.
 pub(super) fn changes(
@@ -90,6 +75,7 @@ pub(super) fn changes(
     let state = state_change(unit, present, observed, plan, text.is_some())
         // To ask for a start again joins the one that is under way; a restart would end it (systemctl(1)).
         .or(is_joined.then_some(Change::Start));
+    let (enablement, state) = if unit.text_only { (None, None) } else { (enablement, state) };
     let access = access_changes(unit, present);
     let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =
@@ -135,23 +121,21 @@ fn state_change(
         (false, true) => Some(Change::Stop),
         (false, false) => None,
         (true, true) => {
-            let mut because: Vec<ResourceId> = unit
-                .restarted_by
-                .iter()
-                .filter(|id| plan.step(id).is_some_and(Step::changes_content))
-                .cloned()
-                .collect();
+            let mut because: Vec<ResourceId> =
+                unit.restarted_by.iter().filter(|id| must_be_read(id, observed, plan)).cloned().collect();
             let removed = |step: &&Step| {
                 step.action == Action::Remove && drop_in_of(&step.resource) == Some(unit.name.as_str())
             };
             because.extend(plan.steps.iter().filter(removed).map(|step| step.resource.clone()));
-            if text_changes {
+            let present_text = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
+            if text_changes && !is_same_unit(present_text, unit.text.as_deref().unwrap_or_default()) {
                 because.push(Resource::from(unit.clone()).id());
             }
             because.sort();
             because.dedup();
-            let digest = restart_digest(unit, observed);
-            let is_stale = digest.is_some() && present.and_then(|present| present.stamp.clone()) != digest;
+            let noted = present.and_then(|present| present.stamp.as_ref());
+            let is_stale =
+                reading(unit, observed).is_some_and(|now| !noted.is_some_and(|noted| noted.serves_as(&now)));
             (is_stale || !because.is_empty()).then_some(Change::Restart { because })
         }
     }

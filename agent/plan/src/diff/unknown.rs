@@ -25,7 +25,7 @@ fn keep(id: &ResourceId, observed: &Observed) -> Option<Kept> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Access, Change, Enablement, ObservedFile, ObservedUnit, diff, restart_digest};
+    use super::super::{Access, Change, Enablement, ObservedFile, ObservedUnit, diff, unit_reading};
     use super::*;
     use crate::digest::sha256_hex;
     use crate::resource::{Content, File, Kind, Mode, SecretPiece, Unit};
@@ -43,7 +43,8 @@ mod tests {
         let access = Access { mode, ..Access::of_roots() };
         let content = ObservedContent::Unknown { why: "access denied (403)".into(), differs };
         let sha256 = sha256_hex(b"left");
-        let file = ObservedFile { access, sha256, content, commands_ran_for: None, pod_mounted: None };
+        let file =
+            ObservedFile { access, sha256, content, commands_ran_for: None, serves: None, pod_mounted: None };
         ObservedState::from([(ResourceId::new(Kind::File, PATH), Observed::File(file))])
     }
 
@@ -83,7 +84,7 @@ mod tests {
             enablement: Enablement::Enabled,
             running: true,
             starting: false,
-            stamp: restart_digest(&unit, &observed),
+            stamp: unit_reading(&unit, &observed),
             overridden: None,
         };
         observed.insert(ResourceId::new(Kind::Unit, "x.service"), Observed::Unit(running));

@@ -11,6 +11,7 @@ mod network;
 mod packages;
 mod ports;
 mod programs;
+mod volumes;
 
 use crate::resolve::KubernetesVersion;
 
@@ -22,6 +23,7 @@ pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, Servic
 pub use packages::{PackageLock, Packages, Repositories};
 pub use ports::Listener;
 pub use programs::{Machine, Process};
+pub use volumes::{Device, Volume, Volumes};
 
 /// All that was looked at.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct Observations {
     pub clock: Clock,
     /// The file systems that are written to.
     pub disks: Seen<Vec<Disk>>,
+    /// The block devices that the spec's volumes name.
+    pub volumes: Seen<Volumes>,
     /// The sockets that processes listen on.
     pub listeners: Seen<Vec<Listener>>,
     /// What the kernel has.
@@ -60,6 +64,7 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings.extend(network::of_downloads(&observed.downloads));
     findings.extend(clock::findings(&observed.clock));
     findings.extend(disks::findings(&observed.disks));
+    findings.extend(volumes::findings(&observed.volumes));
     findings.extend(kernel::findings(&observed.kernel, observed.kubernetes.as_ref()));
     findings.extend(ports::findings(&observed.listeners, is_control_plane));
     findings.extend(packages::findings(&observed.packages));

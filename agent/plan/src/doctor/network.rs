@@ -189,7 +189,7 @@ fn of_service(service: &Service) -> Finding {
             "see whether this is a machine of that cloud, and whether its metadata service is switched on for it",
         ),
         ServiceKind::Configuration => {
-            ("configuration", "the node", "`kops-agent config check --conf FILE` lists all that is wrong")
+            ("configuration", "the node", "`kops-agent config check` lists all that is wrong")
         }
     };
     match (outcome, kind) {

@@ -19,6 +19,8 @@ pub struct Machine {
     pub swap: Seen<Vec<String>>,
     /// Whether kubelet is to start all the same where there is swap; `None` where its configuration is not known.
     pub allows_swap: Option<bool>,
+    /// What is known of a program that will be downloaded and will not start here, with what to do.
+    pub unfit: Option<(String, String)>,
     /// The processes that may be in the way of a node, and those of the node itself.
     pub processes: Seen<Vec<Process>>,
 }
@@ -44,6 +46,9 @@ impl Process {
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     let mut findings = vec![of_systemd(&machine.runs_systemd), of_swap(&machine.swap, machine.allows_swap)];
     findings.extend(of_processes(&machine.processes));
+    findings.extend(
+        machine.unfit.as_ref().map(|(what, advice)| Finding::problem(PROGRAMS, what, advice.as_str())),
+    );
     findings
 }
 
@@ -115,7 +120,7 @@ fn of_process(process: &Process) -> Option<Finding> {
         "nodeup" => Some(Finding::warning(
             PROGRAMS,
             format!("nodeup is at work (process {number}): it and kops-agent would write the same files"),
-            "wait until it has finished; then `kops-agent plan --conf FILE` shows what taking the node over changes, and `kops-agent converge --conf FILE` does it",
+            "wait until it has finished; then `kops-agent plan` shows what taking the node over changes, and `kops-agent converge` does it",
         )),
         "dockerd" => Some(Finding::warning(
             PROGRAMS,

@@ -24,6 +24,7 @@ fn well() -> Observations {
         downloads: vec![download(false, &[("m", Outcome::Answers)])],
         clock: Clock { servers: vec![("m".into(), 0)], is_synchronized: Ok(true) },
         disks: Ok(vec![disk()]),
+        volumes: Ok(Volumes::default()),
         listeners: Ok(vec![]),
         kernel: Kernel {
             cgroups: Ok(Cgroups::V2(set(&["cpu", "cpuset", "memory", "pids", "io"]))),
@@ -33,6 +34,7 @@ fn well() -> Observations {
         },
         packages: Packages { lock: Ok(None), missing: Some(Ok(vec![])), repositories: None },
         machine: Machine {
+            unfit: None,
             runs_systemd: Ok(true),
             swap: Ok(vec![]),
             allows_swap: Some(false),
@@ -370,4 +372,38 @@ fn programs() {
     process("kubelet", Some("kubelet.service"))(&mut observed);
     (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), Some(true));
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
+}
+
+#[test]
+fn a_volumes_device_that_is_not_there_is_told_with_those_that_are() {
+    let volume = |is_there| Volume { device: "/dev/xvdd".into(), path: "/mnt/data".into(), is_there };
+    let ids = ["nvme-Amazon_Elastic_Block_Store_vol0abc".to_owned()];
+    let device = |links: &[String]| Device { path: "/dev/nvme1n1".into(), links: links.to_vec() };
+    let finding =
+        |devices| only(|observed| observed.volumes = Ok(Volumes { wanted: vec![volume(false)], devices }));
+    let missing = finding(vec![device(&ids)]);
+    assert_eq!((missing.check, missing.verdict), ("volumes", Verdict::Problem));
+    assert!(
+        missing.what.contains("/dev/xvdd, which /mnt/data is to be mounted from, is not there"),
+        "{missing:?}"
+    );
+    assert!(missing.what.contains("/dev/nvme1n1 (nvme-Amazon_Elastic_Block_Store_vol0abc)"), "{missing:?}");
+    assert!(missing.to_do.contains("/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol"), "{missing:?}");
+    assert!(finding(vec![]).what.ends_with("this machine has none"));
+    let unknown = only(|observed| observed.volumes = Err("no".into()));
+    assert_eq!(unknown.verdict, Verdict::Unknown);
+    let mut observed = well();
+    observed.volumes = Ok(Volumes { wanted: vec![volume(true)], devices: vec![] });
+    assert!(!stops(&findings(&observed)));
+}
+
+#[test]
+fn a_program_that_is_known_not_to_start_stops_a_machine() {
+    let finding = only(|observed| {
+        observed.machine.unfit = Some(("containerd would not start".into(), "set it".into()))
+    });
+    assert_eq!(
+        (finding.check, finding.verdict, finding.to_do.as_str()),
+        ("programs", Verdict::Problem, "set it")
+    );
 }

@@ -6,6 +6,8 @@ use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::message::{Configuration, Told};
 use crate::redaction::Redactor;
 
+/// The annotation of the version of the agent.
+pub const AGENT_VERSION: &str = "kops-agent/version";
 /// The type of the condition.
 pub const CONDITION: &str = "KopsConfigured";
 
@@ -20,6 +22,8 @@ pub struct NodeReport {
     pub trouble: Option<Trouble>,
     /// Which of its certificates expires first; `None` where it has none.
     pub first_certificate: Option<FirstCertificate>,
+    /// The version of the agent on it.
+    pub agent_version: String,
 }
 
 /// What is wrong with a node.
@@ -56,6 +60,8 @@ pub struct Statement {
     pub message: String,
     /// Which of its certificates expires first; `None` where it has none.
     pub first_certificate: Option<FirstCertificate>,
+    /// The version of the agent on it.
+    pub agent_version: String,
 }
 
 /// What the Node has of the condition already.
@@ -96,6 +102,7 @@ impl NodeReport {
             reason,
             message: told.message(),
             first_certificate: self.first_certificate.clone(),
+            agent_version: self.agent_version.clone(),
         }
     }
 
@@ -112,7 +119,7 @@ impl NodeReport {
 }
 
 impl Statement {
-    /// A strategic merge patch of a Node's status, which touches this condition and the annotation of the first certificate alone:
+    /// A strategic merge patch of a Node's status, which touches this condition and the annotations of the agent alone:
     /// the API server keeps the conditions of other types, and takes annotations with a status, as kubelet sends them (upstream:
     /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `now` is in RFC 3339.
     pub fn patch(&self, known: Option<&Known>, now: &str) -> Value {
@@ -121,7 +128,8 @@ impl Statement {
         let since = since.map_or(now, |known| known.last_transition_time.as_str());
         // A null takes away what an earlier run has told.
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
-        json!({"metadata": {"annotations": {FIRST_CERTIFICATE: certificate}}, "status": {"conditions": [{
+        let annotations = json!({FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version});
+        json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
             "lastHeartbeatTime": now, "lastTransitionTime": since,
         }]}})
@@ -206,17 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_has_this_condition_and_the_first_certificate_and_nothing_else() {
+    fn the_patch_has_this_condition_and_the_agents_annotations_and_nothing_else() {
         let certificate = FirstCertificate::of("/var/lib/kubelet/kubeconfig", 0);
-        let patch = NodeReport { first_certificate: certificate, ..runs() }.statement().patch(None, "now");
-        let annotations = json!({"annotations": {FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet"}});
+        let agent_version = "0.1.0 (abc)".to_owned();
+        let report = NodeReport { first_certificate: certificate, agent_version, ..runs() };
+        let patch = report.statement().patch(None, "now");
+        let annotations = json!({"annotations": {FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)"}});
         assert_eq!(patch["metadata"], annotations);
         let without = runs().statement().patch(None, "now");
-        assert_eq!(
-            without["metadata"],
-            json!({"annotations": {FIRST_CERTIFICATE: null}}),
-            "it is taken away"
-        );
+        assert_eq!(without["metadata"]["annotations"][FIRST_CERTIFICATE], Value::Null, "it is taken away");
         assert_eq!(patch.as_object().unwrap().len(), 2);
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);

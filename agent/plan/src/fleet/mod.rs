@@ -7,6 +7,6 @@ mod message;
 mod rows;
 
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
-pub use condition::{CONDITION, Known, NodeReport, Statement, Trouble};
+pub use condition::{AGENT_VERSION, CONDITION, Known, NodeReport, Statement, Trouble};
 pub use message::{Configuration, Told};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

@@ -16,6 +16,8 @@ use super::message::{Configuration, Told};
 
 /// The status of a condition that holds.
 const TRUE: &str = "True";
+/// Any kubelet may write what it likes into its own Node. In characters.
+const LONGEST_VERSION: usize = 100;
 /// How far the clock of a machine may be ahead of this one's.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
 
@@ -34,6 +36,8 @@ pub struct SeenNode {
     pub configured: Option<SeenCondition>,
     /// Its annotation of the certificate that expires first; empty where it has none.
     pub first_certificate: String,
+    /// Its annotation of the agent's version; empty where it has none.
+    pub agent_version: String,
 }
 
 /// A condition of a Node.
@@ -75,6 +79,8 @@ pub struct Row {
     pub first_certificate: Option<SeenCertificate>,
     /// The version of its kubelet.
     pub kubelet_version: String,
+    /// The version of the agent on it; empty where it has not told of one.
+    pub agent_version: String,
 }
 
 impl Row {
@@ -121,7 +127,8 @@ fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDat
 }
 
 fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: OffsetDateTime) -> Row {
-    let SeenNode { name, group, kubelet_version, ready, configured, first_certificate } = node.clone();
+    let SeenNode { name, group, kubelet_version, ready, configured, first_certificate, agent_version } =
+        node.clone();
     let SeenCondition { status, reason, last_heartbeat_time, .. } = configured.unwrap_or_default();
     let superseded_by = told.runs.as_ref().and_then(|runs| {
         let newer = told.superseded_by.as_ref().or(newest)?;
@@ -140,6 +147,7 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
         first_certificate: FirstCertificate::read(&first_certificate)
             .map(|certificate| certificate.seen(now)),
         kubelet_version,
+        agent_version: agent_version.chars().take(LONGEST_VERSION).collect(),
     }
 }
 
@@ -268,7 +276,8 @@ mod tests {
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let first_certificate = "1970-01-29T01:00:00Z kubelet".into();
-        let seen = SeenNode { kubelet_version: "v1.36.0".into(), first_certificate, ..seen };
+        let agent_version = "0.1.0 (abc)".to_owned();
+        let seen = SeenNode { kubelet_version: "v1.36.0".into(), first_certificate, agent_version, ..seen };
         let row = rows(vec![seen]).remove(0);
         let expected = Row {
             name: "a".into(),
@@ -286,6 +295,7 @@ mod tests {
                 days_left: 28,
             }),
             kubelet_version: "v1.36.0".into(),
+            agent_version: "0.1.0 (abc)".into(),
         };
         assert_eq!(row, expected);
     }

@@ -4,9 +4,10 @@
 //! It follows from texts that the node has anyway: kubelet's configuration says where kubelet and its runtime answer,
 //! a static pod's manifest what runs in it and where it is asked how it is.
 
+use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 
-use crate::desired::paths;
+use crate::desired::{ADDONS_MIRROR, paths};
 use crate::diff::step::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
 use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
 use crate::static_pod::{self, API_SERVER};
@@ -106,7 +107,9 @@ pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
 pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     let manifest = static_pod::read(&texts(path)?)?;
     let mut checks = vec![Check::Pod { pod: manifest.pod, socket: runtime_socket(texts) }];
-    let mut urls = manifest.probes;
+    // A unit of its own is asked how the service is, and add-ons take as long as they take.
+    let is_mirror = path == paths::manifest(ADDONS_MIRROR);
+    let mut urls = if is_mirror { Vec::new() } else { manifest.probes };
     if rank(path) == Rank::Etcd {
         let api_server = texts(&paths::manifest(API_SERVER)).and_then(|text| static_pod::read(&text));
         urls.extend(api_server.into_iter().flat_map(|manifest| manifest.probes));
@@ -126,7 +129,7 @@ struct KubeletConfig {
 
 fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     let text = texts(paths::KUBELET_CONFIG).unwrap_or_default();
-    serde_yaml::from_str(&text).unwrap_or_default()
+    yaml::from_str(&text).unwrap_or_default()
 }
 
 /// Where the runtime listens: kubelet has to know it, too.

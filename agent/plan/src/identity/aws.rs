@@ -25,6 +25,8 @@ pub struct Ec2Instance {
     pub instance_id: String,
     /// `running`, `stopped`, …
     pub state: String,
+    /// When it was started last, in RFC 3339; empty if EC2 did not say.
+    pub launch_time: String,
     /// Why it costs less than others: `spot`, `scheduled`, `capacity-block`; empty where it does not.
     pub lifecycle: String,
     /// The account that it belongs to; empty if EC2 did not say.

@@ -87,6 +87,8 @@ pub struct GceInstance {
     pub name: String,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
+    /// When it was started last, in RFC 3339; empty if GCE did not say.
+    pub last_start: String,
     /// Its metadata, which it may write itself.
     pub metadata: BTreeMap<String, String>,
     /// Its network interfaces.

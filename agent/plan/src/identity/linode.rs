@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::machine::{CloudMachine, ProviderIds, is_label_text, role_label};
+use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal, tags};
+use crate::labels;
 use crate::machine_id::{IdForm, MachineId};
 
 /// The key of the tag with the name of the cluster.
@@ -94,16 +95,16 @@ impl CloudMachine for LinodeInstance {
         self.ipv4.iter().map(ToString::to_string).collect()
     }
 
-    /// The label of its role, and all tags that are a label of Kubernetes or kOps. Upstream's kops-controller labels no Node where
-    /// one of them is none that the API server takes, as a hash may be that ends in a dash; here the others are given.
+    /// The label of its role, and all tags that are a label of Kubernetes or kOps. A tag of kOps' own that the API server would refuse as
+    /// a label, as a hash may be that ends in a dash, is no fault and is not told.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let label = |tag: &String| {
             let (key, value) = tag.split_once(':')?;
             if key == INSTANCE_ROLE {
                 return role_label(value);
             }
-            let name = LABELS.iter().find_map(|prefix| key.strip_prefix(prefix))?;
-            let is_label = is_label_text(name) && (value.is_empty() || is_label_text(value));
+            let is_label =
+                LABELS.iter().any(|prefix| key.starts_with(prefix)) && labels::problem(key, value).is_none();
             is_label.then(|| (key.to_owned(), value.to_owned()))
         };
         self.tags.iter().filter_map(label).collect()

@@ -6,9 +6,6 @@ use std::net::IpAddr;
 use super::{Identity, Refusal};
 use crate::machine_id::MachineId;
 
-/// The most characters of a label's value, and of the name in its key (Kubernetes, "Labels and Selectors").
-const LONGEST_LABEL: usize = 63;
-
 /// A machine of such a cloud, as its API tells of it.
 pub trait CloudMachine {
     /// Its id, which no other ever gets.
@@ -110,14 +107,4 @@ pub(super) fn role_label(role: &str) -> Option<(String, String)> {
         _ => return None,
     };
     Some((format!("node-role.kubernetes.io/{role}"), String::new()))
-}
-
-/// Whether the API server takes this as the name in a label's key, or as its value.
-pub(super) fn is_label_text(text: &str) -> bool {
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_outer = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= LONGEST_LABEL
-        && text.chars().all(is_inner)
-        && text.starts_with(is_outer)
-        && text.ends_with(is_outer)
 }

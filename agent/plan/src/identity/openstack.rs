@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::machine::{CloudMachine, ProviderIds, is_label_text, role_label};
+use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
-use crate::bootstrap::node_config::is_dns_name;
 use crate::machine_id::{IdForm, MachineId};
 
 /// The key of the metadata with the name of the cluster. A bastion has none.
@@ -107,17 +106,11 @@ impl CloudMachine for OpenstackServer {
     }
 
     /// The label of its role, and the labels of its group. A label with a `_` in it was another one before kOps noted it down, and is
-    /// put as upstream's kops-controller puts it; what is no label then, for which that one labels the Node with none, is left out.
+    /// put as upstream's kops-controller puts it.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let role = self.meta(ROLE).and_then(role_label);
         let noted = self.metadata.iter().filter_map(|(key, value)| {
-            let label = key.strip_prefix(NODE_LABEL)?.replace('_', "/");
-            let (is_prefixed, name) = match label.split_once('/') {
-                Some((prefix, name)) => (is_dns_name(prefix), name),
-                None => (true, label.as_str()),
-            };
-            let is_label = is_prefixed && is_label_text(name) && (value.is_empty() || is_label_text(value));
-            is_label.then(|| (label.clone(), value.clone()))
+            Some((key.strip_prefix(NODE_LABEL)?.replace('_', "/"), value.clone()))
         });
         role.into_iter().chain(noted).collect()
     }
@@ -219,18 +212,23 @@ mod tests {
     fn labels_are_noted_down_as_upstream_reads_them() {
         let label = |key: &str| format!("{NODE_LABEL}{key}");
         let kops = label("kops.k8s.io_instancegroup");
-        let (many, bad, own, none) = (label("a_b_c"), label("bad"), label("tier"), label("_x"));
+        let (many, bad, own) = (label("a_b_c"), label("bad"), label("tier"));
         let server = with(&[
             (ROLE, "Node"),
             (&kops, "nodes"),
             (&many, "1"),
             (&bad, "no label"),
             (&own, ""),
-            (&none, ""),
             ("k8s.io_role_node", "1"),
         ]);
-        let expected =
-            [("kops.k8s.io/instancegroup", "nodes"), ("node-role.kubernetes.io/node", ""), ("tier", "")];
+        let expected = [
+            // What the API server refuses is left out where it is told.
+            ("a/b/c", "1"),
+            ("bad", "no label"),
+            ("kops.k8s.io/instancegroup", "nodes"),
+            ("node-role.kubernetes.io/node", ""),
+            ("tier", ""),
+        ];
         assert_eq!(
             server.noted_labels(),
             expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

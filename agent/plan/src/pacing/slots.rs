@@ -2,7 +2,8 @@
 //!
 //! A slot is a Lease with a number. It is free where it names no holder or was not renewed for as long as it says, so a holder
 //! that is killed at any instant keeps it for [`LEASE_SECONDS`] and no longer. A node has one slot at most, and cannot have it for
-//! ever: after [`LONGEST_HELD`] it has to let others have their turn.
+//! ever: after [`LONGEST_HELD`] it has to let others have their turn. A slot that was not let go counts until it expires, because
+//! until then no other node gets it. So a holder that never renews gains nothing.
 
 use super::message::SlotAction;
 
@@ -40,9 +41,13 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// For how long in a row its last holder has had a slot, as of `now`.
+    /// For how many seconds in a row its last holder has kept a slot from other nodes, as of `now`.
     fn held_until(&self, now: i64) -> i64 {
-        self.held_before.saturating_add(now.saturating_sub(self.acquired).max(0))
+        let end = match self.holder.is_empty() {
+            true => self.renewed,
+            false => now.min(self.renewed.saturating_add(LEASE_SECONDS)),
+        };
+        self.held_before.saturating_add(end.saturating_sub(self.acquired).max(0))
     }
 }
 
@@ -75,37 +80,28 @@ pub enum Decision {
 pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: i64) -> Decision {
     let mut slots: Vec<&Slot> = slots.iter().collect();
     slots.sort_by_key(|slot| slot.number);
-    let own = slots.iter().find(|slot| slot.holder == node);
-    match (action, own) {
-        (SlotAction::Release, Some(own)) => return Decision::Free(own.number),
-        (SlotAction::Release, None) => return Decision::HasNone,
-        // A run of this node that was killed: the time in which none was at work does not count.
-        (SlotAction::Acquire, Some(own)) if !own.has_expired && now - own.renewed > LEASE_SECONDS => {
-            let has_rested = own.renewed + REST_SECONDS <= now;
-            let held_before = if has_rested { 0 } else { own.held_until(own.renewed) };
-            return match held_before < LONGEST_HELD {
-                true => Decision::Hold { number: own.number, acquired: now, held_before },
-                false => Decision::Resting { until: own.renewed + REST_SECONDS },
-            };
-        }
-        (_, Some(own)) if !own.has_expired => {
-            return match own.held_until(now) < LONGEST_HELD {
-                true => Decision::Hold {
-                    number: own.number,
-                    acquired: own.acquired,
-                    held_before: own.held_before,
-                },
-                false => Decision::Resting { until: own.renewed + REST_SECONDS },
-            };
-        }
-        (SlotAction::Renew, _) => return Decision::HasNone,
-        (SlotAction::Acquire, _) => {}
+    let own = slots.iter().copied().find(|slot| slot.holder == node);
+    if action == SlotAction::Release {
+        return own.map_or(Decision::HasNone, |own| Decision::Free(own.number));
     }
-    let had = slots.iter().filter(|slot| slot.last_holder == node && slot.renewed + REST_SECONDS > now);
-    let last = had.max_by_key(|slot| slot.renewed);
-    let held_before = last.map_or(0, |slot| slot.held_until(slot.renewed));
-    if let Some(last) = last.filter(|_| held_before >= LONGEST_HELD) {
-        return Decision::Resting { until: last.renewed + REST_SECONDS };
+    let kept = own.filter(|own| !own.has_expired);
+    if action == SlotAction::Renew && kept.is_none() {
+        return Decision::HasNone;
+    }
+    let is_of_node = |slot: &&&Slot| slot.holder == node || slot.last_holder == node;
+    let had = slots.iter().filter(is_of_node).filter(|slot| slot.renewed + REST_SECONDS > now);
+    let longest = had.max_by_key(|slot| slot.held_until(now));
+    let held_before = longest.map_or(0, |slot| slot.held_until(now));
+    if let Some(longest) = longest.filter(|_| held_before >= LONGEST_HELD) {
+        return Decision::Resting { until: longest.renewed + REST_SECONDS };
+    }
+    if let Some(own) = kept {
+        // After a longer silence a run of this node was killed, or the API server was away: the rest of that time does not count.
+        let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
+            true => (now, held_before),
+            false => (own.acquired, own.held_before),
+        };
+        return Decision::Hold { number: own.number, acquired, held_before };
     }
     let held: Vec<&Slot> = slots.into_iter().filter(|slot| slot.is_held()).collect();
     if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
@@ -121,22 +117,92 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
 mod tests {
     use std::slice::from_ref;
 
+    use proptest::prelude::*;
+
     use super::SlotAction::{Acquire, Release, Renew};
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
 
     #[test]
-    fn what_a_killed_run_has_left_is_not_held_while_none_is_at_work() {
+    fn what_a_killed_run_has_left_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
-        let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 };
-        assert_eq!(decide(from_ref(&left), "a", Acquire, 1, NOW), again);
-        // Its own renewals go on, however long the API server was away.
-        let same = Decision::Hold { number: 0, acquired: NOW - 59 * 60, held_before: 0 };
-        assert_eq!(decide(from_ref(&left), "a", Renew, 1, NOW), same);
+        let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
+        // A renewal too goes on, however long the API server was away.
+        for action in [Acquire, Renew] {
+            assert_eq!(decide(from_ref(&left), "a", action, 1, NOW), again);
+        }
         let yesterday = Slot { renewed: NOW - 2 * REST_SECONDS, ..held(0, "a", NOW - 4 * LONGEST_HELD) };
         let anew = Decision::Hold { number: 0, acquired: NOW, held_before: 0 };
         assert_eq!(decide(from_ref(&yesterday), "a", Acquire, 1, NOW), anew);
+    }
+
+    #[test]
+    fn a_holder_that_never_renews_and_acquires_again_once_its_lease_has_ended_has_to_rest() {
+        let (mut slot, mut now) = (held(0, "a", NOW), NOW);
+        let had = loop {
+            now += LEASE_SECONDS + 1;
+            match decide(from_ref(&slot), "a", Acquire, 1, now) {
+                Decision::Hold { acquired, held_before, .. } => {
+                    slot = Slot { acquired, held_before, renewed: now, ..slot };
+                }
+                Decision::Resting { .. } => break now - NOW,
+                other => panic!("{other:?}"),
+            }
+            assert!(now - NOW < 2 * LONGEST_HELD, "it keeps the slot for ever");
+        };
+        assert!(had <= LONGEST_HELD + LEASE_SECONDS + 20, "{had}");
+    }
+
+    /// The spans in which the only slot is not free for others, if the node `a` waits so many seconds before each action.
+    fn taken(steps: &[(i64, SlotAction)]) -> Vec<(i64, i64)> {
+        let (mut now, mut slot) = (NOW, Slot::default());
+        let mut spans: Vec<(i64, i64)> = Vec::new();
+        for (wait, action) in steps {
+            now += wait;
+            slot.has_expired = now - slot.renewed > LEASE_SECONDS;
+            let decision = decide(from_ref(&slot), "a", *action, 1, now);
+            if matches!(decision, Decision::Hold { .. } | Decision::Free(_))
+                && let Some((_, end)) = spans.last_mut()
+            {
+                *end = now.min(*end);
+            }
+            match decision {
+                Decision::Hold { acquired, held_before, .. } => {
+                    slot = Slot { held_before, renewed: now, ..held(0, "a", acquired) };
+                    spans.push((now, now + LEASE_SECONDS));
+                }
+                Decision::Free(_) => slot = Slot { renewed: now, ..let_go(slot) },
+                _ => {}
+            }
+        }
+        spans
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_times_a_holder_chooses_others_have_the_slot_for_half_of_the_time(
+            steps in proptest::collection::vec((
+                prop_oneof![
+                    4 => LEASE_SECONDS - 1..=LEASE_SECONDS + 2,
+                    2 => 0..40_i64,
+                    1 => Just(REST_SECONDS - LEASE_SECONDS),
+                    1 => REST_SECONDS - 1..=REST_SECONDS + 1,
+                ],
+                prop_oneof![6 => Just(Acquire), 2 => Just(Renew), 1 => Just(Release)],
+            ), 1..100)
+        ) {
+            let spans = taken(&steps);
+            let within = |from: i64, to: i64| -> i64 {
+                spans.iter().map(|(start, end)| (to.min(*end) - from.max(*start)).max(0)).sum()
+            };
+            let window = LONGEST_HELD + REST_SECONDS;
+            for (start, end) in &spans {
+                for had in [within(*start, start + window), within(end - window, *end)] {
+                    prop_assert!(had <= LONGEST_HELD + LEASE_SECONDS, "{had} of {window} seconds");
+                }
+            }
+        }
     }
 
     fn held(number: u32, holder: &str, acquired: i64) -> Slot {

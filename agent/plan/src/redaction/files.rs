@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kops_agent_spec::yaml;
 use serde_json::Value;
 
 use super::named::{is_no_secret, is_secret_name};
@@ -81,7 +82,7 @@ pub(super) fn values(text: &str) -> Vec<Named> {
         return values;
     }
     // Any text is YAML of one string, which is no value that is told from others.
-    if let Ok(value @ (Value::Object(_) | Value::Array(_))) = serde_yaml::from_str::<Value>(text) {
+    if let Ok(value @ (Value::Object(_) | Value::Array(_))) = yaml::from_str::<Value>(text) {
         collect(&value, "", false, &mut values);
     }
     if let Ok(value) = toml::from_str::<Value>(text) {

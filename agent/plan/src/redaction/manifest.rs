@@ -4,14 +4,13 @@
 //! (pkg/model/components/channels/model.go, util/pkg/env/standard.go). The text is parsed, and what is shown is written anew from
 //! that: quotes, blocks, anchors and comments of YAML hide no value from it.
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::formats::is_login_program;
 use super::named::{is_of_name, is_secret_name, without_values};
 use super::urls;
 use crate::digest::sha256_hex;
-use kops_agent_spec::go_yaml;
+use kops_agent_spec::{go_yaml, yaml};
 
 /// A manifest of which nothing secret is shown.
 pub struct Manifest {
@@ -31,8 +30,8 @@ impl Manifest {
     /// Reads the text of a manifest, YAML or JSON; `None` where it is none, and where it cannot be told what is in it.
     pub fn read(text: &str) -> Option<Manifest> {
         let mut documents = Vec::new();
-        for document in serde_yaml::Deserializer::from_str(text) {
-            match Value::deserialize(document).ok()? {
+        for document in yaml::documents::<Value>(text) {
+            match document.ok()? {
                 Value::Null => {}
                 document @ Value::Object(_) => documents.push(document),
                 _ => return None,

@@ -11,7 +11,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, Nodeup
 use super::basis::Basis;
 use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
 use super::programs::Program;
-use super::{Problems, dotted_path};
+use super::{Distribution, Problems, Project, containerd_config, dotted_path};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -44,8 +44,36 @@ pub struct ContainerdRelease {
     pub runc: Content,
 }
 
+impl Containerd {
+    /// Whether pods use a GPU by a driver that the image brings: on this distribution none is installed.
+    pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
+        self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
+    }
+
+    /// What is known to keep the downloaded containerd from starting on this distribution, with what to set.
+    pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
+        let release = self.release.as_ref()?;
+        let glibc = distribution.old_glibc?;
+        let version = self.config.version.as_deref()?;
+        let Content::Asset(archive) = &release.programs.first()?.content else { return None };
+        let name = archive.url.rsplit('/').next().unwrap_or_default();
+        let is_unfit = ContainerdVersion::parse(version)?.needs_glibc_2_34() && !name.contains("static");
+        is_unfit.then(|| {
+            let what = format!(
+                "containerd {version} of {name} needs glibc 2.34, and this distribution has glibc {glibc}: containerd would not start"
+            );
+            (what, UNFIT_ADVICE)
+        })
+    }
+}
+
+const UNFIT_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
+                            spec.containerd.version to a release before 2.1, or use an image of a newer distribution";
+
 /// The driver for a cluster that names none (pkg/apis/kops/containerdconfig.go).
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
+/// What `--log-level` may be.
+const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
 /// gVisor's platform for a cluster that names none.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
@@ -55,11 +83,23 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     let is_installed = !config.skip_install && !basis.distribution.brings_containerd;
     let version =
         if is_installed { Some(problems.keep("containerdConfig.version", version(&config))?) } else { None };
-    let additions = if config.skip_install || config.config_override.is_some() {
-        Some(Vec::new())
-    } else {
-        problems.keep("containerdConfig.configAdditions", config_additions(&config))
+    let config_version = config_version(basis, &config, version);
+    let additions = match (&config.config_override, config.skip_install) {
+        (_, true) => Some(Vec::new()),
+        (Some(file), false) => {
+            containerd_config::check_file("containerdConfig.configOverride", file, config_version, problems);
+            Some(Vec::new())
+        }
+        (None, false) => problems.keep("containerdConfig.configAdditions", config_additions(&config)),
     };
+    for (path, _) in additions.iter().flatten() {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        containerd_config::check_path("containerdConfig.configAdditions", &path, config_version, problems);
+    }
+    check_log_level(config.log_level.as_deref().unwrap_or_default(), problems);
+    if let Some(warning) = version.and_then(|version| version.known_fault()) {
+        problems.warn("containerdConfig.version", warning);
+    }
     let release = match version {
         Some(version) => Some(problems.keep(&basis.assets_field(), release(basis, &config, version))?),
         None => None,
@@ -69,7 +109,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
     Some(Containerd {
-        config_version: config_version(basis, &config, version),
+        config_version,
         config_additions: additions?,
         release,
         nerdctl: wanted(config.install_nerd_ctl, "nerdctl"),
@@ -102,6 +142,16 @@ fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Optio
 fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
     let text = config.version.as_deref().unwrap_or_default();
     ContainerdVersion::parse(text).ok_or_else(|| format!("{text:?} is no version; write it as in 2.1.4"))
+}
+
+/// containerd ends at a level that it does not know (`ParseLevel` of github.com/sirupsen/logrus).
+fn check_log_level(level: &str, problems: &mut Problems) {
+    if !level.is_empty() && !LOG_LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
+        problems.add(
+            "containerdConfig.logLevel",
+            format!("{level:?} is refused by containerd; it accepts {}", LOG_LEVELS.join(", ")),
+        );
+    }
 }
 
 fn release(
@@ -156,6 +206,13 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
         _ => false,
     };
     let gpu = basis.config.nvidia_gpu.as_ref().filter(|gpu| has_gpu && is_enabled(Some(gpu)));
+    let is_installed = basis.distribution.project == Project::Ubuntu;
+    if gpu.is_some() && !is_installed && basis.facts.nvidia_runtime == Some(false) {
+        return Err("is enabled, and nothing installs NVIDIA's driver on this distribution: kOps does so on Ubuntu alone, and the image \
+                    brings none; use an image of Ubuntu, or one with the driver and /usr/bin/nvidia-container-runtime \
+                    (nvidiaRuntime of the facts), or set spec.containerd.nvidiaGPU.enabled: false in this group"
+            .into());
+    }
     Ok(gpu.map(|gpu| match gpu.package.as_str() {
         "" => DEFAULT_NVIDIA_DRIVER_PACKAGE.into(),
         package => package.to_owned(),
@@ -178,4 +235,96 @@ fn gvisor_platform(basis: &Basis<'_>) -> Option<String> {
         gvisor.enabled == Some(true) && basis.boot.instance_group_role == InstanceGroupRole::Node
     })?;
     Some(if gvisor.platform.is_empty() { DEFAULT_GVISOR_PLATFORM.into() } else { gvisor.platform.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_spec::facts::{AwsFacts, Distro};
+
+    use super::super::testing::{control_plane, resolved};
+    use super::super::{Inputs, NodeConfig};
+    use super::*;
+
+    fn on(id: &str, version: &str, inputs: &mut Inputs) {
+        inputs.facts.distro = Distro { id: id.into(), version_id: version.into() };
+    }
+
+    fn with_containerd(id: &str, distro: &str, version: &str, archive: &str) -> NodeConfig {
+        control_plane(|inputs| {
+            on(id, distro, inputs);
+            inputs.config.containerd_config.as_mut().unwrap().version = Some(version.into());
+            let assets = inputs.config.assets.get_mut("amd64").unwrap();
+            assets.retain(|asset| !asset.contains("/containerd-"));
+            assets.push(format!(
+                "https://github.com/containerd/containerd/releases/download/v{version}/{archive}"
+            ));
+        })
+    }
+
+    #[test]
+    fn a_containerd_for_a_newer_c_library_is_known_without_a_download() {
+        let unfit = |id, distro, version: &str, archive| {
+            let node = with_containerd(id, distro, version, archive);
+            node.container_runtime.unfit_for(node.distribution)
+        };
+        let dynamic = "containerd-2.3.4-linux-amd64.tar.gz";
+        for (id, distro, glibc) in
+            [("rocky", "8.10", "2.28"), ("rhel", "8.9", "2.28"), ("debian", "11", "2.31")]
+        {
+            let (what, advice) = unfit(id, distro, "2.3.4", dynamic).unwrap();
+            assert!(
+                what.contains(&format!("needs glibc 2.34, and this distribution has glibc {glibc}")),
+                "{what}"
+            );
+            assert!(advice.contains("spec.containerd.packages"), "{advice}");
+            assert_eq!(unfit(id, distro, "2.3.4", "containerd-static-2.3.4-linux-amd64.tar.gz"), None);
+            assert_eq!(unfit(id, distro, "2.0.7", "containerd-2.0.7-linux-amd64.tar.gz"), None);
+            assert_eq!(unfit(id, distro, "1.7.29", "containerd-1.7.29-linux-amd64.tar.gz"), None);
+        }
+        for (id, distro) in [
+            ("rocky", "9.4"),
+            ("debian", "12"),
+            ("ubuntu", "22.04"),
+            ("amzn", "2023"),
+            ("flatcar", "4230.2.0"),
+        ] {
+            assert_eq!(unfit(id, distro, "2.3.4", dynamic), None, "{id}");
+        }
+    }
+
+    /// A machine with a GPU in a group and a cluster that want it used.
+    fn with_gpu(id: &str, distro: &str, has_runtime: bool, inputs: &mut Inputs) {
+        on(id, distro, inputs);
+        inputs.boot.cloud_provider = CloudProvider::Aws;
+        inputs.facts.nvidia_runtime = Some(has_runtime);
+        inputs.facts.cloud.aws = Some(AwsFacts {
+            gpu: Some(true),
+            instance_id: "i-1".into(),
+            region: "eu-west-1".into(),
+            local_ipv4: "10.0.0.1".into(),
+            local_hostname: "ip-10-0-0-1.eu-west-1.compute.internal".into(),
+            ..AwsFacts::default()
+        });
+        let enabled = NvidiaGPUConfig { enabled: Some(true), ..NvidiaGPUConfig::default() };
+        inputs.config.containerd_config.as_mut().unwrap().nvidia_gpu = Some(enabled.clone());
+        inputs.config.nvidia_gpu = Some(enabled);
+    }
+
+    #[test]
+    fn a_gpu_whose_driver_nothing_installs_is_refused_unless_the_image_brings_it() {
+        let told = |id, distro, has_runtime| {
+            let node = resolved(|inputs| with_gpu(id, distro, has_runtime, inputs));
+            node.err().map(|problems| problems.to_string()).unwrap_or_default()
+        };
+        for (id, distro) in [("debian", "12"), ("rocky", "9.4"), ("amzn", "2023"), ("flatcar", "4230.2.0")] {
+            let refused = told(id, distro, false);
+            assert!(
+                refused.contains("NvidiaGPU: is enabled, and nothing installs NVIDIA's driver"),
+                "{refused}"
+            );
+            assert!(!told(id, distro, true).contains("NvidiaGPU"), "{id}");
+        }
+        assert!(!told("ubuntu", "24.04", false).contains("NvidiaGPU"));
+    }
 }

@@ -31,9 +31,15 @@ impl ContainerdVersion {
         self.major < 2
     }
 
+    /// Whether the usual archive of the release is built on Ubuntu 22.04, and so for glibc 2.34 and later ("Which file should I
+    /// download?" in the notes of releases 2.0 and 2.1).
+    pub(super) fn needs_glibc_2_34(&self) -> bool {
+        (self.major, self.minor) >= (2, 1)
+    }
+
     /// The version that containerd's configuration file declares (`containerdConfigVersion` in
     /// nodeup/pkg/model/containerd.go): from 2.3.0 on a drop-in such as NVIDIA's may declare 4, and is
-    /// refused beside a main file that declares less.
+    /// refused beside a main file that declares less. containerd 1, which kOps installed up to 1.36, reads 2 only.
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
@@ -42,6 +48,17 @@ impl ContainerdVersion {
             _ if is_2_3 => 4,
             _ => OLDEST_CONFIG_VERSION_OF_2,
         }
+    }
+
+    /// A fault for which kOps chooses another release itself (pkg/model/components/containerd.go).
+    pub fn known_fault(&self) -> Option<String> {
+        let is_faulty = (self.major, self.minor) == (2, 3) && self.patch < 4;
+        is_faulty.then(|| {
+            format!(
+                "containerd {}.{}.{} does not find a sandbox image that is pinned by its digest; use 2.3.4 or newer",
+                self.major, self.minor, self.patch
+            )
+        })
     }
 }
 
@@ -52,6 +69,7 @@ pub(super) const OLDEST_CONFIG_VERSION_OF_2: i64 = 3;
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn config_version(text: &str) -> Option<i64> {
@@ -73,6 +91,13 @@ mod tests {
             ("1.6", 2),
         ] {
             assert_eq!(config_version(text), Some(version), "{text}");
+        }
+    }
+
+    #[test]
+    fn kops_avoids_the_first_releases_of_2_3() {
+        for (text, is_faulty) in [("2.3.0", true), ("2.3.3", true), ("2.3.4", false), ("2.2.1", false)] {
+            assert_eq!(ContainerdVersion::parse(text).unwrap().known_fault().is_some(), is_faulty, "{text}");
         }
     }
 

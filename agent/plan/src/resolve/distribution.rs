@@ -76,6 +76,9 @@ pub struct Distribution {
     pub networkd_configures_new_interfaces: bool,
     /// Whether cloud-init configures the network anew when an interface is attached.
     pub has_cloud_init_hotplug: bool,
+    /// The version of its C library, glibc, where that is older than 2.34.
+    #[serde(skip)]
+    pub old_glibc: Option<&'static str>,
 }
 
 /// Below a read-only `/usr` only what is there can be mounted.
@@ -110,6 +113,7 @@ const USUAL: Distribution = Distribution {
     has_networkd: false,
     networkd_configures_new_interfaces: false,
     has_cloud_init_hotplug: false,
+    old_glibc: None,
 };
 
 /// An rpm distribution whose `iptables` still has a package of that name.
@@ -128,6 +132,7 @@ const fn debian(version: f32) -> Distribution {
         has_networkd: version >= 12.0,
         networkd_configures_new_interfaces: version >= 12.0,
         has_cloud_init_hotplug: version >= 12.0,
+        old_glibc: if version < 12.0 { Some("2.31") } else { None },
         ..USUAL
     }
 }
@@ -141,6 +146,7 @@ const fn ubuntu(version: f32) -> Distribution {
         firewall_packages: IPTABLES,
         has_networkd: version >= 22.04,
         has_cloud_init_hotplug: version >= 24.04,
+        old_glibc: if version < 22.04 { Some("2.31") } else { None },
         ..USUAL
     }
 }
@@ -152,6 +158,11 @@ const fn rpm(project: Project, version: f32, firewall_packages: &'static [&'stat
         package_format: PackageFormat::Rpm,
         firewall_packages,
         login_users: login_users(project),
+        old_glibc: match project {
+            Project::Rhel | Project::Rocky | Project::CentOS if version < 9.0 => Some("2.28"),
+            Project::AmazonLinux2 => Some("2.26"),
+            _ => None,
+        },
         ..USUAL
     }
 }
@@ -247,6 +258,15 @@ impl Distribution {
             .filter(|(_, _, releases, _)| release.is_in(*releases))
             .find(|(id, version, _, _)| *id == distro.id && version_matches(version, &distro.version_id))
             .map(|(_, _, _, distribution)| distribution)
+    }
+
+    /// A machine's own name for each distribution that this kOps release supports.
+    pub fn supported(release: KopsRelease) -> impl Iterator<Item = Distro> {
+        let supported = SUPPORTED.iter().filter(move |(_, _, releases, _)| release.is_in(*releases));
+        supported.map(|(id, version, _, _)| Distro {
+            id: (*id).to_owned(),
+            version_id: version.trim_end_matches('.').to_owned(),
+        })
     }
 
     /// Every distribution that this kOps release supports, for messages: `debian 12, debian 13, …`.

@@ -177,10 +177,18 @@ fn container(
     })
 }
 
-/// An image as containerd wants it named; without a registry it is Docker Hub's.
+/// An image with registry and tag, as containerd's client takes it. Without a registry it is Docker Hub's, by the rule of
+/// Docker's references (`splitDockerDomain` in github.com/distribution/reference); upstream completes names without a slash
+/// only, and containerd takes `org` in `org/image` for a host.
 fn full_image_name(image: &str) -> String {
-    let image = if image.contains('/') { image.to_owned() } else { format!("docker.io/library/{image}") };
-    if image.contains(':') { image } else { format!("{image}:latest") }
+    let is_registry = |first: &str| first.contains(['.', ':']) || first == "localhost";
+    let image = match image.split_once('/') {
+        Some((first, _)) if is_registry(first) => image.to_owned(),
+        Some(_) => format!("docker.io/{image}"),
+        None => format!("docker.io/library/{image}"),
+    };
+    let name = image.rsplit('/').next().unwrap_or_default();
+    if name.contains([':', '@']) { image } else { format!("{image}:latest") }
 }
 
 #[cfg(test)]
@@ -235,7 +243,17 @@ mod tests {
 
     #[test]
     fn images_get_registry_and_tag() {
-        assert_eq!(full_image_name("busybox"), "docker.io/library/busybox:latest");
-        assert_eq!(full_image_name("quay.io/a/b:1"), "quay.io/a/b:1");
+        for (image, full) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("busybox:1", "docker.io/library/busybox:1"),
+            ("busybox@sha256:ab", "docker.io/library/busybox@sha256:ab"),
+            ("org/tool", "docker.io/org/tool:latest"),
+            ("quay.io/a/b:1", "quay.io/a/b:1"),
+            ("localhost/a", "localhost/a:latest"),
+            ("localhost:5000/a", "localhost:5000/a:latest"),
+            ("registry.example.com:5000/a/b@sha256:ab", "registry.example.com:5000/a/b@sha256:ab"),
+        ] {
+            assert_eq!(full_image_name(image), full);
+        }
     }
 }

@@ -2,7 +2,12 @@
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
-use std::collections::BTreeMap;
+mod eviction;
+mod unsafe_sysctls;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use serde::Serialize;
 
@@ -10,7 +15,9 @@ use kops_agent_spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
 use super::authorities::KUBERNETES_CA;
 use super::basis::Basis;
-use super::{Asset, Problems, primary_interface};
+use super::feature_gates::{self, Gates};
+use super::{Asset, Problems, label_syntax, primary_interface};
+use eviction::Eviction;
 
 /// What kubelet is given on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +60,9 @@ pub struct Taint {
     pub effect: String,
 }
 
+/// What a taint does to pods that do not tolerate it.
+const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+
 /// The most pods that kubelet runs unless told otherwise.
 const DEFAULT_MAX_PODS: i64 = 110;
 
@@ -77,9 +87,23 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         eviction(problems, "evictionSoftGracePeriod", &config.eviction_soft_grace_period, '=');
     let eviction_minimum_reclaim =
         eviction(problems, "evictionMinimumReclaim", &config.eviction_minimum_reclaim, '=');
-    let feature_gates = problems.keep("KubeletConfig.featureGates", feature_gates(&config.feature_gates));
-    let taints = problems
-        .keep("KubeletConfig.taints", config.taints.iter().map(|taint| Taint::parse(taint)).collect());
+    let feature_gates = feature_gates::read(
+        "KubeletConfig.featureGates",
+        &config.feature_gates,
+        basis.kubernetes_version,
+        problems,
+    );
+    let taints = taints(&config.taints, problems);
+    check_labels(&config.node_labels, problems);
+    if !config.cluster_dns.is_empty() && config.cluster_dns.parse::<IpAddr>().is_err() {
+        problems.warn(
+            "KubeletConfig.clusterDNS",
+            format!(
+                "{:?} is no address, so kubelet gives pods no name server; correct it",
+                config.cluster_dns
+            ),
+        );
+    }
     let max_pods = problems.keep("KubeletConfig.maxPods", max_pods(basis));
     let node_ips = problems.keep("Networking", node_ips(basis));
     let provider_id = problems.keep("CloudProvider", provider_id(basis));
@@ -87,19 +111,37 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     let program = problems.keep(&assets, basis.required("kubelet"));
     let credential_provider = problems.keep(&assets, credential_provider(basis));
 
+    let config = with_defaults(basis, max_pods.flatten());
+    values::check(
+        &config,
+        &Gates::new(&feature_gates, basis.kubernetes_version),
+        basis.kubernetes_version,
+        problems,
+    );
+    let (eviction_hard, eviction_soft) = (eviction_hard?, eviction_soft?);
+    let (eviction_soft_grace_period, eviction_minimum_reclaim) =
+        (eviction_soft_grace_period?, eviction_minimum_reclaim?);
+    let eviction = Eviction {
+        hard: &eviction_hard,
+        soft: &eviction_soft,
+        soft_grace_period: &eviction_soft_grace_period,
+        minimum_reclaim: &eviction_minimum_reclaim,
+    };
+    eviction.check(problems);
+
     Some(Kubelet {
-        config: with_defaults(basis, max_pods?),
+        config,
         program: program?,
         credential_provider: credential_provider?,
         provider_id: provider_id?,
         node_ips: node_ips?,
         serving_names: serving_names(basis),
-        feature_gates: feature_gates?,
-        taints: taints?,
-        eviction_hard: eviction_hard?,
-        eviction_soft: eviction_soft?,
-        eviction_soft_grace_period: eviction_soft_grace_period?,
-        eviction_minimum_reclaim: eviction_minimum_reclaim?,
+        feature_gates,
+        taints,
+        eviction_hard,
+        eviction_soft,
+        eviction_soft_grace_period,
+        eviction_minimum_reclaim,
     })
 }
 
@@ -146,32 +188,49 @@ fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, S
         .collect()
 }
 
-fn feature_gates(gates: &BTreeMap<String, String>) -> Result<BTreeMap<String, bool>, String> {
-    gates
-        .iter()
-        .map(|(name, value)| {
-            let on =
-                go_bool(value).ok_or_else(|| format!("{name} is {value:?}; it must be true or false"))?;
-            Ok((name.clone(), on))
-        })
-        .collect()
+/// The taints that the node registers with. The API server refuses a Node with a wrong one, and so the machine.
+fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
+    let mut taints = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, text) in texts.iter().enumerate() {
+        let field = format!("KubeletConfig.taints[{index}]");
+        let Some(taint) = problems.keep(&field, Taint::parse(text)) else { continue };
+        if !seen.insert((taint.key.clone(), taint.effect.clone())) {
+            problems.add(
+                field.clone(),
+                format!("{text:?} has the key and the effect of another taint; a node has one of each, so remove one"),
+            );
+        }
+        if !EFFECTS.contains(&taint.effect.as_str()) {
+            problems.warn(
+                field,
+                format!(
+                    "{:?} of {text:?} is no effect of a taint, so the API server refuses the Node; use {}",
+                    taint.effect,
+                    EFFECTS.join(", ")
+                ),
+            );
+        }
+        taints.push(taint);
+    }
+    taints
 }
 
-/// A bool in any of the spellings that Go's `strconv.ParseBool` takes.
-fn go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
+/// The labels that the API server is asked to give the node.
+fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
+    for (key, value) in labels {
+        problems.keep("KubeletConfig.nodeLabels", label_syntax::check_key(key));
+        problems.keep(&format!("KubeletConfig.nodeLabels.{key}"), label_syntax::check_value(value));
     }
 }
 
 impl Taint {
-    /// Reads `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go).
+    /// Reads `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go), with a key and a value that the API server
+    /// accepts (`validateNodeTaints` in pkg/apis/core/validation).
     fn parse(text: &str) -> Result<Taint, String> {
         let unreadable = || format!("{text:?} is no taint; taints are key=value:Effect or key:Effect");
         let (name, effect) = match text.split(':').collect::<Vec<_>>()[..] {
-            [key] => return Ok(Taint { key: key.to_owned(), ..Taint::default() }),
+            [name] => (name, ""),
             [name, effect] => (name, effect),
             _ => return Err(unreadable()),
         };
@@ -180,6 +239,8 @@ impl Taint {
             [key, value] => (key, value),
             _ => return Err(unreadable()),
         };
+        label_syntax::check_key(key)?;
+        label_syntax::check_value(value)?;
         Ok(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
     }
 }
@@ -334,15 +395,19 @@ mod tests {
         assert_eq!(Taint::parse("a=:NoSchedule"), Ok(taint("a", "", "NoSchedule")));
         assert_eq!(Taint::parse("a:NoExecute"), Ok(taint("a", "", "NoExecute")));
         assert_eq!(Taint::parse("a"), Ok(taint("a", "", "")));
-        assert!(Taint::parse("a=b=c:NoSchedule").is_err());
-        assert!(Taint::parse("a:b:c").is_err());
+        for wrong in ["a=b=c:NoSchedule", "a:b:c", "a b:NoSchedule", "a=b c:NoSchedule"] {
+            assert!(Taint::parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
-    fn feature_gates_are_bools_as_go_reads_them() {
-        let gates = |value: &str| feature_gates(&BTreeMap::from([("X".to_owned(), value.to_owned())]));
-        assert!(gates("True").unwrap()["X"]);
-        assert!(!gates("0").unwrap()["X"]);
-        assert!(gates("yes").unwrap_err().contains("X is \"yes\""));
+    fn a_node_has_one_taint_of_a_key_and_an_effect() {
+        let told = |texts: &[&str]| {
+            let mut problems = Problems::default();
+            taints(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), &mut problems);
+            problems.to_string()
+        };
+        assert_eq!(told(&["a=1:NoSchedule", "a=1:NoExecute", "b:NoSchedule"]), "");
+        assert!(told(&["a=1:NoSchedule", "a=2:NoSchedule"]).starts_with("KubeletConfig.taints[1]: "));
     }
 }

@@ -86,12 +86,6 @@ impl KubernetesVersion {
         (self.major == 1).then(|| release.cni_plugins(self.minor))?
     }
 
-    /// The kubelet of a control plane mounts etcd's binaries as image volumes
-    /// (nodeup/pkg/model/kubelet.go, `buildControlPlaneKubeletConfig`).
-    pub fn image_volumes_are_on_by_default(&self) -> bool {
-        self.at_least(35)
-    }
-
     /// kubelet can be told the longest wait before it starts a failing container again
     /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
     pub fn can_limit_crash_loop_back_off(&self) -> bool {
@@ -169,7 +163,6 @@ mod tests {
             let version = version.unwrap();
             (
                 version.cni_plugins_release(KopsRelease::NEWEST),
-                version.image_volumes_are_on_by_default(),
                 version.can_limit_crash_loop_back_off(),
                 version.refuses_cgroups_v1(),
             )

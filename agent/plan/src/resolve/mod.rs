@@ -4,16 +4,19 @@
 mod absolute_path;
 mod addresses;
 mod api_name;
+mod api_server_files;
 mod assets;
 mod authorities;
 mod basis;
 mod cilium_etcd;
 mod cni_plugins;
 mod containerd;
-mod containerd_version;
+pub(crate) mod containerd_config;
+pub(crate) mod containerd_version;
 mod discovery_service;
 pub(crate) mod distribution;
 mod dotted_path;
+mod feature_gates;
 mod file_assets;
 mod hooks;
 mod images;
@@ -24,6 +27,7 @@ mod kube_proxy;
 mod kubectl;
 mod kubelet;
 mod kubernetes_version;
+mod label_syntax;
 mod node_name;
 mod one_line;
 mod packages;
@@ -154,6 +158,9 @@ pub struct NodeConfig {
     pub protokube: Option<Protokube>,
     /// The discovery service that control-plane machines register with, if the cluster has one.
     pub discovery_service: Option<DiscoveryService>,
+    /// Settings that do less than their user asked for.
+    #[serde(skip)]
+    pub warnings: Vec<Problem>,
 }
 
 /// Validates the inputs and settles what they leave open.
@@ -171,6 +178,9 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
         return Err(problems);
     };
     let release = written_by.release;
+    if let Some(warning) = written_by.warning() {
+        problems.warn("kops-version.txt", warning);
+    }
 
     let kubernetes_version =
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version, release));
@@ -214,16 +224,23 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let protokube = protokube::resolve(&basis, &mut problems);
             let discovery_service = discovery_service::resolve(&basis, &mut problems);
             check_control_plane(&basis, &mut problems);
+            feature_gates::check(&config, &kubernetes_version, &mut problems);
+            if let Some(warning) = kubernetes_version.newer_than_known() {
+                problems.warn("KubernetesVersion", warning);
+            }
             stored_manifests::check_etcd_manifests(&basis, &mut problems);
             keypairs::check(&basis, &mut problems);
             ipv6_prefix::check(&basis, &mut problems);
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
+            if let Some(api_server) = &api_server {
+                api_server_files::check(&basis, api_server, &file_assets, &mut problems);
+            }
             let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
             let primary_interface = primary_interface::resolve(&basis, &mut problems);
 
             match (kubelet, container_runtime) {
-                (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
+                (Some(kubelet), Some(container_runtime)) => problems.clone().unless_any(NodeConfig {
                     boot,
                     config,
                     facts,
@@ -251,6 +268,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     kops_channels,
                     protokube,
                     discovery_service,
+                    warnings: problems.warnings().to_vec(),
                 }),
                 _ => Err(problems),
             }

@@ -12,6 +12,7 @@ use super::Problems;
 const OF_MANY_LINES: &[&[&str]] = &[
     &["CAs", "*"],
     &["APIServerConfig", "ServiceAccountPublicKeys"],
+    &["APIServerConfig", "KubeAPIServer", "env", "*", "value"],
     &["FileAssets", "*", "content"],
     &["Hooks", "*", "*", "execContainer", "command", "*"],
     &["Hooks", "*", "*", "execContainer", "environment", "*"],
@@ -115,6 +116,7 @@ mod tests {
             "FileAssets": [{"content": "a\nb\n"}],
             "Hooks": [null, [{"manifest": "Type=oneshot\n", "execContainer": {"command": ["sh", "-c", "a\nb"]}}]],
             "SysctlParameters": ["a = 1\t2\n"],
+            "APIServerConfig": {"KubeAPIServer": {"env": [{"name": "A", "value": "b\nc"}]}},
         });
         assert_eq!(problems_of(&document), "");
         assert_eq!(

@@ -15,15 +15,41 @@ pub struct Problem {
 
 /// Everything that is wrong. Not empty where it is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Problems(Vec<Problem>);
+pub struct Problems {
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Problem {
+    /// Credentials in URLs are left out: problems are told to journals.
+    fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
+        Problem { field: field.into(), problem: without_credentials(&problem.into()) }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => f.write_str(&self.problem),
+            field => write!(f, "{field}: {}", self.problem),
+        }
+    }
+}
 
 impl Problems {
-    /// Adds one. What lets one in is no part of URLs in it: problems are told to journals.
+    /// Adds one.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        let problem = Problem { field: field.into(), problem: without_credentials(&problem.into()) };
-        if !self.0.contains(&problem) {
-            self.0.push(problem);
-        }
+        add_once(&mut self.problems, Problem::new(field, problem));
+    }
+
+    /// Adds a warning: the node is decided all the same, and does less than its user asked for.
+    pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        add_once(&mut self.warnings, Problem::new(field, problem));
+    }
+
+    /// Adds warnings.
+    pub fn add_warnings(&mut self, warnings: &[Problem]) {
+        warnings.iter().for_each(|warning| add_once(&mut self.warnings, warning.clone()));
     }
 
     /// Keeps the value of a success; adds the problem of a failure and goes on without a value.
@@ -37,21 +63,25 @@ impl Problems {
         }
     }
 
-    /// Adds all of another's.
+    /// Adds all of another's, warnings too.
     pub fn extend(&mut self, other: Problems) {
-        for problem in other.0 {
-            self.add(problem.field, problem.problem);
-        }
+        other.problems.into_iter().for_each(|problem| add_once(&mut self.problems, problem));
+        other.warnings.into_iter().for_each(|warning| add_once(&mut self.warnings, warning));
     }
 
-    /// Whether nothing is wrong.
+    /// Whether nothing is wrong. Warnings do not count.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.problems.is_empty()
     }
 
     /// What is wrong, in the order in which it was found.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.0.iter()
+        self.problems.iter()
+    }
+
+    /// The warnings, in the order in which they were found.
+    pub fn warnings(&self) -> &[Problem] {
+        &self.warnings
     }
 
     /// `value`, unless something is wrong.
@@ -65,17 +95,23 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Problem { field, problem }) in self.0.iter().enumerate() {
+        for (number, problem) in self.problems.iter().enumerate() {
             if number > 0 {
                 writeln!(f)?;
             }
-            if field.is_empty() { write!(f, "{problem}")? } else { write!(f, "{field}: {problem}")? }
+            write!(f, "{problem}")?;
         }
         Ok(())
     }
 }
 
 impl std::error::Error for Problems {}
+
+fn add_once(problems: &mut Vec<Problem>, problem: Problem) {
+    if !problems.contains(&problem) {
+        problems.push(problem);
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -90,5 +126,20 @@ mod tests {
         assert_eq!(problems.keep("spec.c", Ok(1)), Some(1));
         assert_eq!(problems.to_string(), "spec.a: is empty; set it\nspec.b: is no address");
         assert!(problems.unless_any(()).is_err());
+    }
+
+    #[test]
+    fn a_warning_is_no_error() {
+        let mut problems = Problems::default();
+        problems.warn("spec.a", "does nothing; remove it");
+        let mut more = Problems::default();
+        more.warn("spec.a", "does nothing; remove it");
+        more.warn("", "of no field");
+        problems.extend(more);
+        assert_eq!(
+            problems.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["spec.a: does nothing; remove it", "of no field"]
+        );
+        assert_eq!((problems.to_string().as_str(), problems.unless_any(1)), ("", Ok(1)));
     }
 }

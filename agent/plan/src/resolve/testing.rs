@@ -109,7 +109,8 @@ pub(crate) fn problems(change: impl FnOnce(&mut Inputs)) -> String {
     resolved(change).unwrap_err().to_string()
 }
 
-fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
+/// The machine, or what is wrong with it.
+pub(crate) fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
     let mut inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),
         config: NodeupConfig::parse(CONFIG.as_bytes(), "nodeupconfig.yaml").unwrap(),

@@ -53,11 +53,32 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
         path => path,
     };
     absolute_path::check(path)?;
+    if let Some(why) = would_hide(path) {
+        return Err(format!("{path} {why}; mount the volume at another path, as /mnt/data"));
+    }
     if taken.insert(path.to_owned()) {
         Ok(path.to_owned())
     } else {
         Err(format!("{path} is where another volume is mounted; choose another path"))
     }
+}
+
+/// What a volume that is mounted there would hide that the machine or kops-agent needs, if it would hide any of that.
+fn would_hide(path: &str) -> Option<&'static str> {
+    /// Trees of the operating system (hier(7)).
+    const SYSTEM: [&str; 11] =
+        ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+    /// Folders that have more in them than a volume can bring.
+    const SHARED: [&str; 6] = ["/run", "/root", "/tmp", "/var", "/var/lib", "/var/run"];
+    /// What kops-agent and its boot script keep there (`/opt/kops/conf/kube_env.yaml`).
+    const OWN: [&str; 4] = ["/opt", "/opt/kops", "/var/cache/nodeup", "/var/lib/kops-agent"];
+    let is_below = |folder: &&str| {
+        path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    if SYSTEM.iter().any(is_below) || SHARED.contains(&path) {
+        return Some("has files of the operating system, which the volume would hide");
+    }
+    OWN.contains(&path).then_some("has files that kops-agent needs at each boot, which the volume would hide")
 }
 
 /// kOps' API calls btrfs `btfs`.
@@ -99,6 +120,43 @@ mod tests {
                 at_boot: true,
             }]
         );
+    }
+
+    #[test]
+    fn no_volume_hides_what_the_machine_needs() {
+        for path in [
+            "/",
+            "/etc",
+            "/etc/",
+            "/usr",
+            "/usr/local",
+            "/var",
+            "/var/lib",
+            "/boot",
+            "/opt",
+            "/var/lib/kops-agent",
+            "/run",
+        ] {
+            let (mounts, problems) =
+                resolved(&format!("[{{device: /dev/xvdd, filesystem: ext4, path: {path}}}]"));
+            assert_eq!(mounts, [], "{path}");
+            assert!(problems.starts_with("VolumeMounts[0].path: "), "{path}: {problems}");
+        }
+        for path in [
+            "/data",
+            "/mnt",
+            "/mnt/data",
+            "/var/lib/kubelet",
+            "/var/lib/containerd",
+            "/var/log",
+            "/home",
+            "/opt/data",
+            "/srv",
+            "/etcetera",
+        ] {
+            let (_, problems) = resolved(&format!("[{{device: /dev/xvdd, filesystem: ext4, path: {path}}}]"));
+            assert_eq!(problems, "", "{path}");
+        }
     }
 
     #[test]

@@ -102,8 +102,9 @@ pub struct File {
     pub mode: Mode,
     /// Owning user.
     pub owner: String,
-    /// Owning group.
-    pub group: String,
+    /// Owning group; `None` where that of the present file stays, and a new one is of root's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Written only where there is no such file yet; what is there stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create_only: bool,
@@ -121,7 +122,7 @@ impl File {
             path: path.into(),
             mode: Mode::FILE,
             owner: "root".into(),
-            group: "root".into(),
+            group: Some("root".into()),
             create_only: false,
             on_change: Vec::new(),
             content,
@@ -138,9 +139,15 @@ impl File {
         File { mode, ..self }
     }
 
-    /// The same file owned by `user` and the group of that name.
+    /// The same file owned by `user`. The group of another user's file is whatever it is, as upstream leaves it
+    /// (`EnsureFileOwner` in upup/pkg/fi/files_owner.go).
     pub fn owned_by(self, user: &str) -> File {
-        File { owner: user.into(), group: user.into(), ..self }
+        File { owner: user.into(), group: (user == "root").then(|| user.into()), ..self }
+    }
+
+    /// The same file of this group.
+    pub fn group(self, group: &str) -> File {
+        File { group: Some(group.into()), ..self }
     }
 
     /// The same file, written only where none exists.

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(Resource::from(file)).unwrap(),
             serde_json::json!({
-                "kind": "File", "path": "/etc/x", "mode": "0600", "owner": "u", "group": "u",
+                "kind": "File", "path": "/etc/x", "mode": "0600", "owner": "u",
                 "onChange": [["sysctl", "--system"]], "content": {"text": "hello"},
             })
         );

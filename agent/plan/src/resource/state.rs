@@ -1,6 +1,6 @@
 //! Everything a node must have, each thing once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Kind, Resource, ResourceId};
 use crate::unit_files::drop_in_of;
@@ -20,9 +20,22 @@ pub struct Conflict {
 pub struct DesiredState {
     resources: BTreeMap<ResourceId, Resource>,
     conflicts: Vec<Conflict>,
+    data_folders: BTreeSet<String>,
 }
 
 impl DesiredState {
+    /// Notes a folder in which a component keeps data that the agent does not write. An empty path is none.
+    pub fn keeps_data_in(&mut self, folder: &str) {
+        if !folder.is_empty() {
+            self.data_folders.insert(folder.to_owned());
+        }
+    }
+
+    /// The folders in which components keep data, as the spec writes them.
+    pub fn data_folders(&self) -> &BTreeSet<String> {
+        &self.data_folders
+    }
+
     /// Adds a resource. The same resource twice is fine as long as both say the same; otherwise the
     /// first stays and [`DesiredState::checked`] reports the conflict.
     pub fn add(&mut self, resource: impl Into<Resource>) {

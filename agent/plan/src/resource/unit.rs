@@ -18,6 +18,9 @@ pub struct Unit {
     pub enabled: bool,
     /// Whether it runs now.
     pub running: bool,
+    /// Whether its text alone is managed: whether it starts at boot, and whether it runs, is left to systemd.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text_only: bool,
     /// The resources whose change restarts it; the unit's own text is always one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarted_by: Vec<ResourceId>,
@@ -31,7 +34,14 @@ impl Unit {
 
     /// A unit that the distribution brings, enabled and running.
     pub fn existing(name: impl Into<String>) -> Unit {
-        Unit { name: name.into(), text: None, enabled: true, running: true, restarted_by: Vec::new() }
+        Unit {
+            name: name.into(),
+            text: None,
+            enabled: true,
+            running: true,
+            text_only: false,
+            restarted_by: Vec::new(),
+        }
     }
 
     /// The same unit, restarted when any of these files changes.

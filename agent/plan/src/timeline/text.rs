@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use kops_agent_spec::terminal::cell;
+
 use super::{TimedStep, Timeline, Timelines, longest};
 
 /// How wide the bars are, in characters.
@@ -22,7 +24,7 @@ fn table_of(timeline: &Timeline) -> String {
         (true, changes) => format!("{changes} changes"),
     };
     let mut text = format!("run that ended at {ended_at}: {} s, {what}\n", in_seconds(*took_us));
-    let width = steps.iter().map(|step| step.name.chars().count()).max().unwrap_or_default();
+    let width = steps.iter().map(|step| cell(&step.name).chars().count()).max().unwrap_or_default();
     for step in steps {
         let after = match &step.waited_for {
             Some(before) => format!("  after {before}"),
@@ -32,7 +34,7 @@ fn table_of(timeline: &Timeline) -> String {
         let _ = writeln!(
             text,
             "  {:width$}  {:>8} {:>8}  |{}|{after}",
-            step.name,
+            cell(&step.name),
             in_seconds(step.begin_us),
             in_seconds(step.took_us()),
             bar(step, *took_us),

@@ -220,7 +220,8 @@ fn describe(resource: &Resource) -> (String, String) {
 }
 
 fn describe_file(file: &File) -> (String, String) {
-    let mut head = format!("{} {}:{}", file.mode, file.owner, file.group);
+    let group = file.group.as_ref().map(|group| format!(":{group}")).unwrap_or_default();
+    let mut head = format!("{} {}{group}", file.mode, file.owner);
     if file.create_only {
         head.push_str(", only if there is none");
     }

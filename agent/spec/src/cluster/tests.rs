@@ -189,6 +189,14 @@ fn file_assets_keep_the_role_master_which_matches_no_group() {
 }
 
 #[test]
+fn a_valid_field_without_effect_is_not_warned_of() {
+    let cluster = |cloud: &str| format!("spec: {{cloudProvider: aws, cloudConfig: {cloud}}}");
+    let warnings = |cloud: &str| Cluster::warnings(cluster(cloud).as_bytes(), URL).unwrap();
+    assert_eq!(warnings("{awsEBSCSIDriver: {enabled: true, managed: true}}"), []);
+    assert_eq!(warnings("{awsEBSCSIDriver: {enable: true}}").len(), 1);
+}
+
+#[test]
 fn errors_spell_fields_as_the_file_does() {
     for (text, field) in [
         ("spec: {masterKubelet: {maxPods: x}}", "spec.masterKubelet.maxPods"),

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::cloud_provider::CloudProvider;
 use crate::error::SpecError;
-use crate::respell::{Move, Respelling, inverted, moved, pairs_to_mapping, split_at_commas, true_means};
+use crate::respell::{
+    Move, Respelling, dropped, inverted, moved, pairs_to_mapping, split_at_commas, true_means,
+};
 
 /// Brings a v1alpha2 Cluster into the internal shape.
 pub(super) fn respell(cluster: &mut Respelling<'_>) -> Result<(), SpecError> {
@@ -89,6 +91,8 @@ fn moves_of_cloud(provider: CloudProvider) -> &'static [Move] {
 }
 
 const AWS: &[Move] = &[
+    // It can only be true.
+    dropped("spec.cloudConfig.awsEBSCSIDriver.enabled"),
     moved("spec.cloudConfig.awsEBSCSIDriver", "spec.cloudProvider.aws.ebsCSIDriver"),
     moved(
         "spec.cloudConfig.disableSecurityGroupIngress",

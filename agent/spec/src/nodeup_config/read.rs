@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::NodeupConfig;
 use crate::error::SpecError;
+use crate::field_warnings::{self, FieldWarning};
 use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
 /// A file that is not the one its hash was taken of.
@@ -48,6 +49,15 @@ impl NodeupConfig {
     /// If it is no YAML mapping.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
+    }
+
+    /// What deserves the attention of who wrote a `nodeupconfig.yaml`: fields that nothing reads.
+    ///
+    /// # Errors
+    /// If it is no YAML mapping.
+    pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
+        let document = parse_document(text, url)?;
+        Ok(field_warnings::warnings(&document, ignored_fields::<NodeupConfig>(&document)))
     }
 
     /// What `BootConfig.NodeupConfigHash` holds for a file of these bytes: standard base64 of their

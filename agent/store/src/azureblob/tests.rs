@@ -145,6 +145,15 @@ async fn what_is_wrong_is_told_apart() {
     };
     said(Mood::Forbidding, &["access denied (403)", "Storage Blob Data Reader", "container kopsstate/state"])
         .await;
+    said(
+        Mood::Walled,
+        &[
+            "access denied (403): the store says \"AuthorizationFailure: ",
+            "network rules of the storage account",
+        ],
+    )
+    .await;
+    said(Mood::Archiving, &["answers 409 BlobArchived: ", "set the blob's tier to Hot"]).await;
     said(Mood::Distrusting, &["refuses this machine's credentials", "AuthenticationFailed"]).await;
     said(Mood::Deleting, &["answers 409 ContainerBeingDeleted"]).await;
     said(Mood::Missing, &["answers 404"]).await;

@@ -161,6 +161,40 @@ async fn what_is_wrong_is_told_apart() {
     assert!(matches!(gs.read(&busy).await.unwrap_err(), StoreError::Unreachable { .. }));
 }
 
+/// The bodies are as Google's reference has them.
+#[test]
+fn each_reason_of_a_403_is_told_with_its_advice() {
+    let body = |reason: &str, message: &str| serde_json::json!({"error": {"code": 403, "message": message, "errors": [{"reason": reason, "message": message}]}});
+    for (reason, message, advice) in [
+        ("forbidden", "nodes@p.iam does not have storage.objects.get access", "give it storage.objects.get"),
+        (
+            "insufficientPermissions",
+            "Insufficient Permission",
+            "give this instance the scope devstorage.read_only",
+        ),
+        ("forbidden", "Request had insufficient authentication scopes.", "give this instance the scope"),
+        ("accountDisabled", "The account has been disabled.", "enable billing"),
+        ("forbidden", "The billing account for the owning project is disabled", "enable billing"),
+        ("accessNotConfigured", "Access Not Configured.", "enable storage.googleapis.com"),
+        (
+            "forbidden",
+            "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x",
+            "perimeter",
+        ),
+        ("forbidden", "Permission denied on Cloud KMS key.", "use the key that encrypts the file"),
+    ] {
+        let answer = body(reason, message).to_string();
+        let Failure::Forbidden { said, advice: told } = forbidden(Said::of_body(answer.as_bytes())) else {
+            panic!("{reason}")
+        };
+        let told = place("gs://state/c/config").forbidden(&said, told).to_string();
+        assert!(told.contains(&format!("the store says \"{reason}: {message}\"; ")), "{told}");
+        assert!(told.contains(advice), "{told}");
+    }
+    let slow = forbidden(Said::of_body(body("rateLimitExceeded", "Slow down").to_string().as_bytes()));
+    assert!(matches!(slow, Failure::Passing(_)), "{slow:?}");
+}
+
 #[tokio::test]
 async fn a_state_store_is_read_and_listed_page_by_page() {
     let (server, _) = google().await;

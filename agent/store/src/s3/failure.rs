@@ -10,12 +10,9 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use super::super::backend::Place;
 use super::super::error::StoreError;
+use kops_agent_net::Said;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::GaveUp;
-use kops_agent_spec::terminal::one_line;
-
-/// The most that is told of the server's own words, in characters. They get into logs and the record.
-const LONGEST_WORDS: usize = 300;
 
 /// What went wrong in one attempt.
 #[derive(Debug)]
@@ -38,8 +35,7 @@ pub(super) enum S3Failure {
 #[derive(Debug)]
 pub(super) struct Answer {
     status: u16,
-    code: String,
-    message: String,
+    said: Said,
 }
 
 impl fmt::Display for S3Failure {
@@ -76,14 +72,15 @@ impl S3Failure {
 
     fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> S3Failure {
         let status = response.status().as_u16();
-        let answer = Answer {
-            status,
-            code: one_line(code.unwrap_or_default(), LONGEST_WORDS),
-            message: one_line(message.unwrap_or_default(), LONGEST_WORDS),
+        let said = match (code, message) {
+            // Not as S3 says it: something between has answered.
+            (None, None) => Said::of_body(response.body().bytes().unwrap_or_default()),
+            (code, message) => Said::new(code.unwrap_or_default(), message.unwrap_or_default()),
         };
+        let answer = Answer { status, said };
         let region =
             || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));
-        match (status, answer.code.as_str()) {
+        match (status, answer.said.code.as_str()) {
             (301 | 307, _)
             | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
                 S3Failure::OtherRegion { region: region(), answer }
@@ -98,12 +95,7 @@ impl S3Failure {
 
 impl Answer {
     fn in_words(&self) -> String {
-        [&self.status.to_string(), &self.code, &self.message]
-            .into_iter()
-            .filter(|word| !word.is_empty())
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(" ")
+        format!("{} {}", self.status, self.said.in_words()).trim_end().to_owned()
     }
 }
 
@@ -131,8 +123,8 @@ where
     }
 }
 
-/// What to tell the operator.
-pub(super) fn store_error(object: &Place, gave_up: GaveUp<S3Failure>) -> StoreError {
+/// What to tell the operator. `region` is the one that was asked.
+pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
         S3Failure::Passing { cause } | S3Failure::NotSent { cause } => {
@@ -146,28 +138,94 @@ pub(super) fn store_error(object: &Place, gave_up: GaveUp<S3Failure>) -> StoreEr
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
-        S3Failure::OtherRegion { answer, .. } | S3Failure::Answered(answer) => of_answer(object, url, answer),
+        S3Failure::OtherRegion { answer, .. } | S3Failure::Answered(answer) => {
+            of_answer(&in_partition(object, region), answer)
+        }
     }
 }
 
-fn of_answer(object: &Place, url: String, answer: Answer) -> StoreError {
+/// The same place with the ARNs of the region's partition in its rights.
+fn in_partition(object: &Place, region: &str) -> Place {
+    let rights = object.rights.replace("arn:aws:", &format!("arn:{}:", partition(region)));
+    Place { rights, ..object.clone() }
+}
+
+fn of_answer(object: &Place, answer: Answer) -> StoreError {
+    let url = object.url.clone();
     let credentials = |what_to_do: &str| StoreError::Credentials {
         url: url.clone(),
         problem: format!("{}; {what_to_do}", answer.in_words()),
     };
-    match (answer.status, answer.code.as_str()) {
+    match (answer.status, answer.said.code.as_str()) {
         (_, "NoSuchBucket") => StoreError::WrongBucket { url, bucket: object.bucket.clone() },
         (404, _) | (_, "NoSuchKey") => StoreError::NotFound { url, place: String::new() },
-        (_, "RequestTimeTooSkewed") => {
+        (_, "RequestTimeTooSkewed" | "RequestExpired") => {
             credentials("this machine's clock is wrong: set it (is chrony or timesyncd running?)")
         }
-        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "NotSignedUp") => {
+        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidSecurity") => {
             credentials("check the access key and its secret")
         }
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new ones; those of an instance's role renew themselves")
         }
-        (403, _) => StoreError::Forbidden { url, rights: object.rights.clone() },
-        _ => StoreError::Refused { url, status: answer.status, code: answer.code, message: answer.message },
+        (403, _) => object.forbidden(&answer.said, advice(&answer.said, &object.rights)),
+        (status, _) => {
+            let Said { code, message } = answer.said.clone();
+            let nobodys = "this is no answer of an S3 server: check the proxy, DNS and S3_ENDPOINT";
+            let hint =
+                advice(&answer.said, &object.rights).or_else(|| code.is_empty().then(|| nobodys.to_owned()));
+            let words = [Some(message), hint].into_iter().flatten().filter(|words| !words.is_empty());
+            StoreError::Refused { url, status, code, message: words.collect::<Vec<_>>().join("; ") }
+        }
     }
+}
+
+/// What to do about an answer that names another reason than rights that the role itself lacks.
+///
+/// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which writes the kind of policy.
+fn advice(said: &Said, rights: &str) -> Option<String> {
+    const KEY: &str = "let this machine's role use the key that encrypts the file (kms:Decrypt), in its own policy and in that of the \
+                       key, and see that the key is enabled";
+    const POLICIES: [(&str, &str); 7] = [
+        ("VPC endpoint policy", "the policy of the VPC endpoint for S3, through which this machine asks,"),
+        ("service control policy", "the organization's service control policy"),
+        ("resource control policy", "the organization's resource control policy"),
+        ("permissions boundary", "the permissions boundary of this machine's role"),
+        ("session policy", "the session policy of these credentials"),
+        ("resource-based policy", "the bucket's own policy"),
+        ("explicit deny in an identity-based policy", "each policy of this machine's role"),
+    ];
+    let code = said.code.as_str();
+    match code {
+        "InvalidObjectState" => Some(
+            "the file was moved to an archive: restore it (`aws s3api restore-object`), and exempt the state store from lifecycle rules"
+                .to_owned(),
+        ),
+        "AllAccessDisabled" | "AccountProblem" | "InvalidPayer" | "NotSignedUp" | "UnauthorizedAccess" | "UserSuspended" => Some(
+            "the provider has closed the bucket or its account, which no policy opens: ask the provider's support, or look at billing"
+                .to_owned(),
+        ),
+        code if code.starts_with("KMS.") => Some(KEY.to_owned()),
+        _ if ["kms:", "KMS key", "ciphertext refers"].iter().any(|words| said.mentions(words)) => {
+            Some(KEY.to_owned())
+        }
+        _ => {
+            let (_, policy) = POLICIES.iter().find(|(words, _)| said.mentions(words))?;
+            Some(format!("{policy} has to allow {rights}"))
+        }
+    }
+}
+
+/// The partition of a region, as ARNs name it. Source: the AWS General Reference, "Amazon Resource Names (ARNs)".
+fn partition(region: &str) -> &'static str {
+    const PARTITIONS: [(&str, &str); 7] = [
+        ("cn-", "aws-cn"),
+        ("us-gov-", "aws-us-gov"),
+        ("us-isob-", "aws-iso-b"),
+        ("us-isof-", "aws-iso-f"),
+        ("us-iso-", "aws-iso"),
+        ("eu-isoe-", "aws-iso-e"),
+        ("eusc-", "aws-eusc"),
+    ];
+    PARTITIONS.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, partition)| partition)
 }

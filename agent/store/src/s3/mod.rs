@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod adversary_tests;
 mod client;
+#[cfg(test)]
+mod denied_tests;
 mod failure;
 #[cfg(test)]
 mod instance_role_tests;
@@ -162,14 +164,15 @@ impl Backend for S3 {
     /// A signed URL, by which the file can be read for [`SIGNED_FOR`] without credentials.
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         Box::pin(self.attempt(file, move |client| async move {
-            // Says whether it may be read, and in which region to ask; a URL alone would say neither.
-            let head = client.head_object().bucket(&file.bucket).key(&file.key).send().await?;
+            // Says whether it may be read, and in which region to ask; a URL alone would say neither. A request for its head would
+            // be answered without the reason of an error.
+            let get = || client.get_object().bucket(&file.bucket).key(&file.key);
+            let first = get().range("bytes=0-0").send().await?;
             let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
                 .map_err(|error| S3Failure::passing(in_one_line(&error)))?;
-            let get = client.get_object().bucket(&file.bucket).key(&file.key);
-            let signed = get.presigned(lifetime).await?;
+            let signed = get().presigned(lifetime).await?;
             let url = Url::parse(signed.uri()).map_err(|error| S3Failure::passing(in_one_line(&error)))?;
-            let size = head.content_length().and_then(|size| size.try_into().ok());
+            let size = first.content_range().and_then(|range| range.rsplit_once('/')?.1.parse().ok());
             Ok(Location::of(url).of_size(size))
         }))
     }
@@ -224,7 +227,7 @@ impl S3 {
             }
         };
         let result = self.retries.run(&object.url, attempt, deadline).await;
-        result.map_err(|gave_up| failure::store_error(object, gave_up))
+        result.map_err(|gave_up| failure::store_error(object, &self.region_of(&object.bucket), gave_up))
     }
 
     async fn attempt_in_right_region<T, F>(
@@ -264,14 +267,19 @@ impl S3 {
     }
 
     fn client_for(&self, bucket: &str) -> Client {
+        let region = self.region_of(bucket);
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let region = clients.region_of_bucket.get(bucket).or(self.config.region()).cloned();
-        let name = region.as_ref().map(ToString::to_string).unwrap_or_default();
-        let client = clients
-            .of_region
-            .entry(name)
-            .or_insert_with(|| Client::from_conf(self.config.to_builder().region(region).build()));
+        let client = clients.of_region.entry(region.clone()).or_insert_with(|| {
+            Client::from_conf(self.config.to_builder().region(Region::new(region)).build())
+        });
         client.clone()
+    }
+
+    /// The region in which a bucket is asked for: its own where that is known.
+    fn region_of(&self, bucket: &str) -> String {
+        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let region = clients.region_of_bucket.get(bucket).or(self.config.region());
+        region.map(ToString::to_string).unwrap_or_default()
     }
 
     fn remember_region(&self, bucket: &str, region: Region) {

@@ -23,7 +23,8 @@ pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The token is verified, and refused.
 pub const FORBIDDEN: &[Answer] = &[Answer::Status(403)];
-const BAD_REQUEST: &[Answer] = &[Answer::Status(400)];
+/// The machine is not believed to have asked, or the request is malformed.
+pub const BAD_REQUEST: &[Answer] = &[Answer::Status(400)];
 const NOT_FOUND: &[Answer] = &[Answer::Status(404)];
 const NOT_ALLOWED: &[Answer] = &[Answer::Status(405)];
 const LATE: &[Answer] = &[Answer::Status(408)];
@@ -59,6 +60,22 @@ pub fn with_token(
 ) -> Lie {
     lie(what, expected, move |number| {
         let body = request(number);
+        asks(&token(number, &body), &body)
+    })
+}
+
+/// The same with requests that say how to call back.
+pub fn with_challenge(
+    what: &'static str,
+    expected: &'static [Answer],
+    token: impl Fn(usize, &str) -> String + Send + Sync + 'static,
+) -> Lie {
+    lie(what, expected, move |number| {
+        let body = json!({
+            "apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "includeNodeConfig": true, "lie": number,
+            "challenge": {"endpoint": "x", "ca": "eA==", "challengeID": "x", "challengeSecret": "eA=="}
+        })
+        .to_string();
         asks(&token(number, &body), &body)
     })
 }
@@ -113,6 +130,7 @@ pub fn of_tls() -> Vec<Lie> {
         lie("a handshake, then junk", HUNG_UP, |number| {
             Manner::BrokenHandshake(usize::MAX, junk(number, 512))
         }),
+        lie("a client's certificate with 20 others of one name", NO_TLS, |_| Manner::Chain),
         lie("a handshake within TLS", ALERT, |_| Manner::Renegotiation),
         lie("nothing but HTTP/2", ALERT, |_| Manner::OnlyHttp2),
         lie("HTTP/2 without asking for it", NO_HTTP, |_| {

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_tests::authority::Authority;
+use rcgen::CertificateParams;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ClientConnection, Resumption};
+use rustls::client::{ClientConnection, Resumption, WantsClientCert};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ConnectionTrafficSecrets, ContentType, DigitallySignedStruct, Error, ProtocolVersion,
-    SignatureScheme, SupportedCipherSuite,
+    ClientConfig, ConfigBuilder, ConnectionTrafficSecrets, ContentType, DigitallySignedStruct, Error,
+    ProtocolVersion, SignatureScheme, SupportedCipherSuite,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -25,6 +28,8 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Handshakes that a client asks for in a row.
 const RENEGOTIATIONS: u64 = 4;
 const RECORD_HEADER: usize = 5;
+/// Authorities of one name that a client shows.
+const DECOYS: usize = 20;
 
 /// What a liar does with a connection.
 pub enum Manner {
@@ -34,6 +39,8 @@ pub enum Manner {
     BrokenHandshake(usize, Vec<u8>),
     /// Asks for another handshake within TLS 1.2.
     Renegotiation,
+    /// Shows a certificate, and many of one name that could have signed it.
+    Chain,
     /// Speaks HTTP/2, or nothing.
     OnlyHttp2,
     /// Says this by TLS, and goes on in some way.
@@ -70,6 +77,7 @@ pub struct Dialects {
     name: ServerName<'static>,
     usual: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
+    chain: Arc<ClientConfig>,
     /// TLS 1.2 with one cipher suite, whose keys the liar gets.
     old: Arc<ClientConfig>,
 }
@@ -83,7 +91,8 @@ impl Dialects {
         let suites = vec![cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256];
         let mut old = config(CryptoProvider { cipher_suites: suites, ..aws_lc_rs::default_provider() });
         old.enable_secret_extraction = true;
-        Dialects { name, usual: Arc::new(usual), http2: Arc::new(http2), old: Arc::new(old) }
+        let [usual, http2, chain, old] = [usual, http2, showing_a_chain(), old].map(Arc::new);
+        Dialects { name, usual, http2, chain, old }
     }
 
     /// Lies on a connection, until it is over.
@@ -96,6 +105,14 @@ impl Dialects {
                     bytes.truncate(count);
                     bytes.extend(then);
                     said(stream, &bytes, Then::Silence).await
+                }
+                Manner::Chain => {
+                    match TlsConnector::from(self.chain.clone()).connect(self.name.clone(), stream).await {
+                        Err(_) => Answer::HungUp,
+                        Ok(stream) => {
+                            said(stream, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", Then::Silence).await
+                        }
+                    }
                 }
                 Manner::Renegotiation => self.renegotiate(stream).await.unwrap_or(Answer::HungUp),
                 Manner::OnlyHttp2 => {
@@ -199,12 +216,31 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
 }
 
 fn config(provider: CryptoProvider) -> ClientConfig {
+    paying_in_full(builder(provider).with_no_client_auth())
+}
+
+/// Shows a certificate and authorities that could have signed it, all of the name of the cluster's own: webpki tries all orders of them.
+fn showing_a_chain() -> ClientConfig {
+    let authorities: Vec<Authority> =
+        (0..=DECOYS).map(|_| Authority::new("kubernetes-ca").unwrap()).collect();
+    let pair = authorities[0].issue(&CertificateParams::default()).unwrap();
+    let pems =
+        std::iter::once(&pair.certificate).chain(authorities[1..].iter().map(|authority| &authority.pem));
+    let chain = pems.map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).collect();
+    let key = PrivateKeyDer::from_pem_slice(pair.private_key.as_bytes()).unwrap();
+    let provider = aws_lc_rs::default_provider();
+    paying_in_full(builder(provider).with_client_auth_cert(chain, key).unwrap())
+}
+
+fn builder(provider: CryptoProvider) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let provider = Arc::new(provider);
     let any_server = Arc::new(AnyServer(provider.clone()));
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let mut config =
-        builder.unwrap().dangerous().with_custom_certificate_verifier(any_server).with_no_client_auth();
-    // The server is to pay for each handshake in full.
+    builder.unwrap().dangerous().with_custom_certificate_verifier(any_server)
+}
+
+/// The server is to pay for each handshake in full.
+fn paying_in_full(mut config: ClientConfig) -> ClientConfig {
     config.resumption = Resumption::disabled();
     config
 }

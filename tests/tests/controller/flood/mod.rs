@@ -2,6 +2,7 @@
 //! let in, no liar is, and afterwards the server is as it was before.
 
 mod aws;
+mod azure;
 mod gce;
 mod honest;
 mod liars;
@@ -68,6 +69,22 @@ fn a_flood_on_gce() {
     let lies = [lies::of_tls(), lies::of_http(), lies::of_insiders(&gce.insider()), gce.lies(&granted)];
     let sign = |number: usize, body: &str| gce.token(number, body);
     under_flood("GCE", &gce.world, &sign, &granted, lies.into_iter().flatten().collect());
+}
+
+#[test]
+#[ignore = "takes all cores for some minutes: tests/controller/run --flood"]
+#[allow(clippy::print_stdout)]
+fn a_flood_of_azures_documents() {
+    let azure = azure::Azure::start();
+    let granted = Arc::<Granted>::default();
+    let lies = [lies::of_tls(), lies::of_http(), lies::of_insiders(&azure.insider()), azure.lies(&granted)];
+    let sign = |number: usize, body: &str| azure.token(number, body);
+    let begun = Instant::now();
+    under_flood("Azure", &azure.world, &sign, &granted, lies.into_iter().flatten().collect());
+    // Liars have the list of one scale set asked for, some seconds apart: its machines, their addresses, and the names of scale sets.
+    let (calls, most) = (azure.calls(), 10 + begun.elapsed().as_secs() as usize);
+    println!("| questions to Azure, of at most {most} | {calls} |");
+    assert!(calls <= most, "{calls} questions");
 }
 
 /// What was seen of the controller while the flood was on.

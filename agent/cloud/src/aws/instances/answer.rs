@@ -53,6 +53,7 @@ fn instance(item: &mut ScopedDecoder<'_, '_>) -> Result<Ec2Instance, XmlDecodeEr
         match tag.start_el().local() {
             "instanceId" => instance.instance_id = text(&mut tag)?,
             "instanceState" => instance.state = child(&mut tag, "name")?,
+            "launchTime" => instance.launch_time = text(&mut tag)?,
             "instanceLifecycle" => instance.lifecycle = text(&mut tag)?,
             "privateDnsName" => instance.private_dns_name = text(&mut tag)?,
             "privateIpAddress" => instance.private_ip_address = text(&mut tag)?,
@@ -150,7 +151,7 @@ mod tests {
           <instanceState><code>16</code><name>running</name></instanceState>
           <privateDnsName>ip-10-0-3-4.eu-west-1.compute.internal</privateDnsName>
           <privateIpAddress>10.0.3.4</privateIpAddress>
-          <instanceLifecycle>spot</instanceLifecycle>
+          <instanceLifecycle>spot</instanceLifecycle><launchTime>2026-01-02T03:04:05.000Z</launchTime>
           <tagSet>
             <item><key>KubernetesCluster</key><value>c.example.com</value></item>
             <item><key>empty &amp; odd</key><value/></item>
@@ -179,6 +180,7 @@ mod tests {
             Ec2Instance {
                 instance_id: "i-0123456789abcdef0".into(),
                 state: "running".into(),
+                launch_time: "2026-01-02T03:04:05.000Z".into(),
                 lifecycle: "spot".into(),
                 owner_id: "123456789012".into(),
                 private_dns_name: "ip-10-0-3-4.eu-west-1.compute.internal".into(),

@@ -111,7 +111,7 @@ fn origin(address: u8) -> Origin {
 }
 
 async fn reason(attestation: &Attestation, signer: &Signer) -> &'static str {
-    attestation.verify(signer, origin(1)).await.unwrap_err().reason
+    attestation.verify(signer.clone(), origin(1)).await.unwrap_err().reason
 }
 
 #[tokio::test]
@@ -119,10 +119,10 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer%20(1).crt");
     let attestation = microsoft.attestation(&service);
-    attestation.verify(&signer(&service, true), origin(1)).await.unwrap();
+    attestation.verify(signer(&service, true), origin(1)).await.unwrap();
     assert_eq!(microsoft.asked(), 0);
     for address in 1..4 {
-        attestation.verify(&signer(&service, false), origin(address)).await.unwrap();
+        attestation.verify(signer(&service, false), origin(address)).await.unwrap();
     }
     assert_eq!(*microsoft.asked.lock().unwrap(), ["/pkiops/certs/issuer%20(1).crt"]);
     // It stays, whatever is made up besides.
@@ -132,7 +132,7 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
     }
     assert!(attestation.locked().len() <= MOST_REMEMBERED + 1);
     *microsoft.mood.lock().unwrap() = Mood::Down;
-    attestation.verify(&signer(&service, false), origin(1)).await.unwrap();
+    attestation.verify(signer(&service, false), origin(1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -154,7 +154,37 @@ async fn an_authority_that_this_host_does_not_trust_is_refused() {
         MetadataService::named(NAME, &format!("{}issuer.crt", microsoft.folder()), (1975, 4096)).unwrap();
     assert_eq!(reason(&attestation, &signer(&pretender, false)).await, "WrongSignature");
     // None of that keeps an honest machine out.
-    attestation.verify(&signer(&service, false), origin(2)).await.unwrap();
+    attestation.verify(signer(&service, false), origin(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_document_that_its_certificate_has_not_signed_is_refused_and_nobody_asked() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer.crt");
+    let attestation = microsoft.attestation(&service);
+    // Another certificate of the same name, in the place of the one that has signed.
+    let mut other = signer(&service, false);
+    other.certificate = signer(&microsoft.signer("issuer.crt"), false).certificate;
+    let refusal = attestation.verify(other, origin(1)).await.unwrap_err();
+    assert_eq!(refusal.reason, "WrongSignature");
+    assert!(refusal.message.contains("its own certificate has not signed it"), "{}", refusal.message);
+    assert_eq!(microsoft.asked(), 0);
+}
+
+#[tokio::test]
+async fn certificates_are_tried_in_one_order() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer.crt");
+    let decoys: Vec<Vec<u8>> = (0..7).map(|_| microsoft.signer("decoy.crt").root).collect();
+    let honest = signer(&service, true);
+    let der = |bytes: &Vec<u8>| CertificateDer::from(bytes.clone());
+    let all: Vec<CertificateDer<'_>> =
+        [&service.root, &service.issuer].into_iter().chain(&decoys).map(der).collect();
+    let chain = one_after_the_other(&honest.certificate, &all);
+    assert_eq!(chain, [der(&service.issuer), der(&service.root)]);
+    assert!(one_after_the_other(b"garbage", &all).is_empty());
+    // An authority that names itself as its issuer does not come twice.
+    assert_eq!(one_after_the_other(&service.root, &all[..1]), [der(&service.root)]);
 }
 
 #[tokio::test]
@@ -207,7 +237,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
         assert_eq!(reason(&attestation, &signer(&service, false)).await, expected);
     }
     *microsoft.mood.lock().unwrap() = Mood::Good;
-    attestation.verify(&signer(&service, false), origin(2)).await.unwrap();
+    attestation.verify(signer(&service, false), origin(2)).await.unwrap();
 
     let service = microsoft.signer("elsewhere.crt");
     microsoft
@@ -216,7 +246,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
         .unwrap()
         .insert("/moved/pkiops/certs/elsewhere.crt".into(), service.issuer.clone());
     *microsoft.mood.lock().unwrap() = Mood::Moved;
-    microsoft.attestation(&service).verify(&signer(&service, false), origin(3)).await.unwrap();
+    microsoft.attestation(&service).verify(signer(&service, false), origin(3)).await.unwrap();
     *microsoft.mood.lock().unwrap() = Mood::Good;
 
     // What is there is garbage, nothing, or another's.
@@ -242,9 +272,10 @@ async fn a_flood_of_made_up_issuers_asks_a_few_times_a_second_and_lets_the_hones
             signer(&MetadataService::named(NAME, &place, (1975, 4096)).unwrap(), false)
         })
         .collect();
-    let lies = futures_util::future::join_all(liars.iter().map(|liar| attestation.verify(liar, origin(9))));
+    let lies =
+        futures_util::future::join_all(liars.into_iter().map(|liar| attestation.verify(liar, origin(9))));
     let honest = signer(&service, false);
-    let (_, honest) = tokio::join!(lies, attestation.verify(&honest, origin(1)));
+    let (_, honest) = tokio::join!(lies, attestation.verify(honest, origin(1)));
     honest.unwrap();
     assert!(microsoft.asked() < 10, "{:?}", microsoft.asked.lock().unwrap());
 }

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use super::*;
 use crate::azure::arm::Arm;
 use crate::calls::CloudCalls;
-use crate::verify::{Answer, LONGEST_TOKEN_LIFE, Proof};
+use crate::verify::{Answer, LONGEST_TOKEN_LIFE, Origin, Proof};
 
 const CLUSTER: &str = "c.example.com";
 const NODES: &str = "nodes.c.example.com";
@@ -58,7 +58,12 @@ impl World {
 
     async fn verify_at(&self, token: &str, body: &[u8], now: i64) -> Result<VerifiedNode, Refusal> {
         let presented = Presented { token, body, origin: Origin::of([10, 0, 0, 1].into()), now };
-        self.verifier.examine(&presented).unwrap()?.verification.await
+        let examined = self.verifier.examine(&presented).unwrap()?;
+        let node = examined.verification.await?;
+        match examined.signature {
+            Some(signature) => signature.await.map(|()| node),
+            None => Ok(node),
+        }
     }
 
     async fn reason(&self, token: &str) -> &'static str {
@@ -194,15 +199,42 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
 }
 
 #[tokio::test]
-async fn no_call_is_made_for_a_document_with_a_wrong_signature() {
+async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_list() {
     let world = World::new();
     let liar = MetadataService::generate().unwrap();
-    let vm_id = own();
-    for number in 0..20 {
+    for (number, vm_id, expected) in [
+        (0, own(), None),
+        (0, "5c08b38e-0000-4c23-ac45-000000000001".to_owned(), Some("DocumentOfOtherMachine")),
+        (1, own(), Some("InstanceNotFound")),
+        (2, own(), Some("InstanceNotFound")),
+    ] {
         let token = liar.token(NODES, number, &Document::of(&vm_id, BODY, NOW)).unwrap();
-        assert_eq!(world.reason(&token).await, "WrongSignature");
+        let origin = Origin::of([10, 0, 0, 1].into());
+        let presented = Presented { token: &token, body: BODY, origin, now: NOW };
+        let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
+        assert_eq!(examined.verification.await.err().map(|refusal| refusal.reason), expected, "{number}");
+        // Only a request that has its turn gets as far as this.
+        let signature = examined.signature.unwrap().await;
+        assert_eq!(signature.unwrap_err().reason, "WrongSignature");
     }
-    assert_eq!(world.azure.calls(), Vec::<String>::new());
+    let lists = world.azure.calls().len();
+    assert!(lists <= 4, "{:?}", world.azure.calls());
+}
+
+#[tokio::test]
+async fn a_document_has_three_certificates_at_most_and_eight_kibibytes() {
+    let world = World::new();
+    let vm_id = own();
+    let decoys: Vec<Vec<u8>> = (0..7).map(|_| MetadataService::generate().unwrap().issuer).collect();
+    let document = |beside| Document { beside, ..Document::of(&vm_id, BODY, NOW) };
+    for (beside, expected) in [(0, None), (1, None), (2, Some("MalformedToken")), (7, Some("MalformedToken"))]
+    {
+        let token = world.metadata.token(NODES, 0, &document(&decoys[..beside])).unwrap();
+        assert_eq!(world.verify(&token).await.err().map(|refusal| refusal.reason), expected, "{beside}");
+    }
+    let long = [vec![0; 8 * 1024]];
+    let token = world.metadata.token(NODES, 0, &document(&long)).unwrap();
+    assert_eq!(world.reason(&token).await, "MalformedToken");
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ async fn a_machine_that_google_vouches_for_is_known() {
             certificate_names: vec!["10.0.0.1".into()],
             instance_group: "nodes".into(),
             challenge_endpoint: "10.0.0.1:3987".into(),
+            launched: Some(1_767_348_245),
             ..VerifiedNode::default()
         }
     );

@@ -13,6 +13,7 @@ use kops_agent_plan::addons::Addon;
 
 use super::contest::CONTEST;
 use super::round::{Round, State};
+use crate::metrics::register_build;
 
 /// An add-on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
@@ -59,6 +60,9 @@ impl AddonMetrics {
             }
             match state {
                 State::Unknown(_) => {}
+                State::Paused(_) => {
+                    self.due.get_or_create(&of_addon).set(0);
+                }
                 State::Failed(..) | State::Waiting(_) => {
                     self.due.get_or_create(&of_addon).set(1);
                 }
@@ -130,6 +134,7 @@ impl AddonMetrics {
             "Whether this process holds the Lease kops-agent-addons",
             self.leads.clone(),
         );
+        register_build(&mut registry);
         registry
     }
 }

@@ -30,9 +30,8 @@ use super::channels;
 use super::objects::Objects;
 use crate::changed_files::{LOOKED_AT_EVERY, Watched};
 use crate::configuration::{self, changed_to_usable};
-use crate::events::Events;
 use crate::health::{self, Health};
-use crate::kubernetes;
+use crate::kubernetes::{self, Chosen};
 use crate::lease::{self, Election};
 use crate::stopping;
 use backoff::next_look;
@@ -42,18 +41,16 @@ use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
 
-/// What Events say they are of.
-const COMPONENT: &str = "kops-agent-addons";
-
 /// Applies add-ons whenever they are due, until it is asked to stop.
 ///
 /// # Errors
 /// If what it is to do cannot be read, or something that it cannot do without fails for good.
 pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
-    let mut files = Watched::new(files(args));
+    let chosen = args.channels.chosen()?;
+    let mut files = Watched::new(files(args, &chosen));
     let settings = settings(args)?;
-    let client = kubernetes::client(Some(&args.channels.kubeconfig))?;
+    let client = kubernetes::client_of(&chosen)?;
     let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
     let interval = Duration::from_secs(args.interval);
     log::info!("add-ons are those of {}, looked at every {interval:?}", settings.channels.join(" and "));
@@ -65,9 +62,8 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let registry = Arc::new(metrics.registry(node.is_some()));
     let leadership = election.leadership();
     let mut applying = Applying {
-        rounds: Rounds::of(settings.channels, store, Objects::of(client.clone()), leadership),
+        rounds: Rounds::of(settings.channels, store, Objects::of(client), leadership),
         telling: Telling::default(),
-        events: Events::of_component(client, COMPONENT),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         interval,
@@ -84,7 +80,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
             None => pending().await,
         }
     };
-    let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args));
+    let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args, &chosen));
     tokio::select! {
         why = stopping::reason(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
@@ -111,24 +107,21 @@ fn settings(args: &AddonsRunArgs) -> Result<AddonSettings> {
 }
 
 /// The files that are read at the start.
-fn files(args: &AddonsRunArgs) -> Vec<PathBuf> {
-    let mut files = channels::files(&args.channels);
-    files.push(args.channels.kubeconfig.clone());
-    files
+fn files(args: &AddonsRunArgs, chosen: &Chosen) -> Vec<PathBuf> {
+    channels::files(&args.channels).into_iter().chain(chosen.files.iter().cloned()).collect()
 }
 
 /// Whether the files can be used as they are now.
-fn can_be_used(args: &AddonsRunArgs) -> Result<()> {
+fn can_be_used(args: &AddonsRunArgs, chosen: &Chosen) -> Result<()> {
     settings(args)?;
     // What only making a client of it shows, too; no request is made.
-    kubernetes::client(Some(&args.channels.kubeconfig)).map(drop)
+    kubernetes::client_of(chosen).map(drop)
 }
 
 /// The loop that applies add-ons.
 struct Applying {
     rounds: Rounds,
     telling: Telling,
-    events: Events,
     metrics: AddonMetrics,
     readiness: Arc<Readiness>,
     interval: Duration,
@@ -160,7 +153,7 @@ impl Applying {
             let round = self.rounds.round().await;
             self.metrics.note(&round, OffsetDateTime::now_utc().unix_timestamp());
             self.readiness.note(&round);
-            self.telling.tell(&round, &self.events).await;
+            self.telling.tell(&round, self.rounds.events()).await;
             unread_rounds = if round.is_complete() { 0 } else { unread_rounds + 1 };
             let pause_ends = self.rounds.next_attempt();
             sleep_until(next_look(Instant::now(), self.interval, unread_rounds, pause_ends)).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kops_agent_plan::addons::AddonSettings;
+use kops_agent_plan::labels;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -16,7 +17,9 @@ use tokio::time::sleep;
 use super::backoff::pause;
 use super::metrics::AddonMetrics;
 use super::telling::Readiness;
+use crate::addons::objects::COMPONENT;
 use crate::api_error::answer;
+use crate::events::Events;
 
 /// By what name upstream's pod writes them.
 const FIELD_MANAGER: &str = "kops-channels";
@@ -25,13 +28,26 @@ const FIELD_MANAGER: &str = "kops-channels";
 pub struct ThisNode {
     nodes: Api<Node>,
     settings: AddonSettings,
+    /// Labels of the settings that the API server would refuse, and why.
+    refused: Vec<String>,
+    events: Events,
 }
 
 impl ThisNode {
-    /// That which the settings name; `None` where they name none.
+    /// That which the settings name; `None` where they name none. A label that the API server would refuse keeps the Node from no other.
     pub fn of(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
-        (!settings.node_name.is_empty())
-            .then(|| ThisNode { nodes: Api::all(client), settings: settings.clone() })
+        if settings.node_name.is_empty() {
+            return None;
+        }
+        let (mut settings, mut refused) = (settings.clone(), Vec::new());
+        settings.node_labels.retain(|key, value| {
+            let problem = labels::problem(key, value);
+            let is_valid = problem.is_none();
+            refused.extend(problem);
+            is_valid
+        });
+        let events = Events::of_component(client.clone(), COMPONENT);
+        Some(ThisNode { nodes: Api::all(client), settings, refused, events })
     }
 
     /// Keeps it labelled, and looks after it at this interval, or sooner after a failure.
@@ -42,7 +58,14 @@ impl ThisNode {
         readiness: &Arc<Readiness>,
     ) -> Infallible {
         let (mut failures, mut said) = (0, String::new());
+        let left_out = self.refused.join("; ");
+        if !left_out.is_empty() {
+            log::warn!("the Node {}: labels are left out: {left_out}", self.settings.node_name);
+        }
         loop {
+            if !left_out.is_empty() {
+                self.events.warn(&self.settings.node_name, "LabelsLeftOut", &left_out).await;
+            }
             let problem = self.label().await.err();
             metrics.node_is_labelled.set(i64::from(problem.is_none()));
             let told = problem.as_ref().map(|problem| {

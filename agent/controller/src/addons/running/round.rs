@@ -6,16 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, due, leave_to_last_channel};
+use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use tokio::time::Instant;
 
 use super::backoff::Attempts;
+use crate::addons::installed::OfNamespace;
 use crate::addons::objects::Objects;
 use crate::addons::updating::{self, Report};
 use crate::addons::{authority, installed, reading};
 use crate::api_error::ApiError;
+use crate::events::Events;
 use crate::lease::Leadership;
 
 /// How long an authority that was there is taken to be there.
@@ -41,7 +43,8 @@ pub struct Round {
     pub channels: BTreeMap<String, Read>,
     /// Entries of add-ons that a later channel has, too.
     pub others: Vec<Addon>,
-    /// How the add-ons of the channels that could be read stand, in order. Without those that were not come to.
+    /// How the add-ons of the channels that could be read stand, in order. An add-on that is due is missing where this process lost its
+    /// Lease before the add-on's turn.
     pub addons: Vec<(Addon, State)>,
 }
 
@@ -50,6 +53,8 @@ pub struct Round {
 pub enum State {
     /// The cluster has the channel's version.
     Current,
+    /// A person has paused it, by this.
+    Paused(String),
     /// It was due, and is current now.
     Applied(Report),
     /// It is due, was tried, and failed; and the pause that begins.
@@ -64,7 +69,7 @@ impl State {
     /// What is wrong; `None` where nothing is.
     pub fn problem(&self) -> Option<&str> {
         match self {
-            State::Current | State::Applied(_) => None,
+            State::Current | State::Paused(_) | State::Applied(_) => None,
             State::Failed(problem, _) | State::Waiting(problem) | State::Unknown(problem) => Some(problem),
         }
     }
@@ -94,6 +99,11 @@ impl Rounds {
     pub fn begin(&mut self) {
         self.attempts = Attempts::default();
         self.authorities.clear();
+    }
+
+    /// Where Events about add-ons are created.
+    pub fn events(&self) -> &Events {
+        &self.objects.events
     }
 
     /// When the next pause of an add-on that failed ends.
@@ -129,10 +139,25 @@ impl Rounds {
         let recorded = self.recorded(&addons).await;
         // Definitions of kinds may have come and gone since.
         self.objects.resources.forget();
-        for addon in addons {
-            let Some(state) = self.look_at(&addon, &recorded, &round.channels).await else { break };
-            round.addons.push((addon, state));
+        let (mut states, mut due) = (Vec::new(), Vec::new());
+        for (index, addon) in addons.iter().enumerate() {
+            let state = match self.look_at(addon, &recorded, &round.channels).await {
+                Look::Settled(state) => Some(state),
+                Look::Due(what) => {
+                    due.push((index, addon.clone(), what));
+                    None
+                }
+            };
+            states.push(state);
         }
+        let leads = || self.leadership.remaining().is_some();
+        let work = due.iter().map(|(_, addon, due)| (addon, due)).collect();
+        let reports = updating::update_all(&self.objects, &self.store, work, leads).await;
+        for ((index, addon, _), report) in due.iter().zip(reports) {
+            states[*index] = report.map(|report| self.settle(addon, report));
+        }
+        round.addons =
+            addons.into_iter().zip(states).filter_map(|(addon, state)| Some((addon, state?))).collect();
         round
     }
 
@@ -148,43 +173,51 @@ impl Rounds {
         recorded
     }
 
-    /// Looks at an add-on, and does what it is due for; `None` where this process does not lead any more.
+    /// Looks at an add-on without changing anything.
     async fn look_at(
         &mut self,
         addon: &Addon,
         recorded: &BTreeMap<String, Recorded>,
         read: &BTreeMap<String, Read>,
-    ) -> Option<State> {
+    ) -> Look {
+        let unknown = |problem| Look::Settled(State::Unknown(problem));
         let installed = match recorded.get(addon.namespace()) {
-            Some(Ok(versions)) => versions.get(&addon.name),
-            Some(Err(problem)) => return Some(State::Unknown(problem.clone())),
+            Some(Ok(found)) if found.paused.contains(&addon.name) => {
+                self.attempts.done(addon);
+                return Look::Settled(State::Paused(updating::pause_of(addon)));
+            }
+            Some(Ok(found)) => found.versions.get(&addon.name),
+            Some(Err(problem)) => return unknown(problem.clone()),
             None => None,
         };
         let has_authority = match self.has_authority(addon).await {
             Ok(has_authority) => has_authority,
-            Err(error) => return Some(State::Unknown(format!("looking for its authority: {error}"))),
+            Err(error) => return unknown(format!("looking for its authority: {error}")),
         };
         let Some(due) = due(addon, installed, has_authority) else {
             self.attempts.done(addon);
-            return Some(State::Current);
+            return Look::Settled(State::Current);
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
-            let problem =
-                format!("the cluster has it of {later}, which may still have it and cannot be read");
-            return Some(State::Unknown(problem));
+            return unknown(format!(
+                "the cluster has it of {later}, which may still have it and cannot be read"
+            ));
         }
-        if let Some(problem) = self.attempts.waits(addon, Instant::now()) {
-            return Some(State::Waiting(problem.to_owned()));
+        match self.attempts.waits(addon, Instant::now()) {
+            Some(problem) => Look::Settled(State::Waiting(problem.to_owned())),
+            None => Look::Due(due),
         }
-        self.leadership.remaining()?;
-        let report = updating::update(&self.objects, &self.store, addon, &due).await;
+    }
+
+    /// Notes what came of updating an add-on.
+    fn settle(&mut self, addon: &Addon, report: Report) -> State {
         if report.problems.is_empty() {
             self.attempts.done(addon);
-            return Some(State::Applied(report));
+            return State::Applied(report);
         }
         let problem = report.problems.join("; ");
         let pause = self.attempts.failed(addon, problem.clone(), Instant::now());
-        Some(State::Failed(problem, pause))
+        State::Failed(problem, pause)
     }
 
     /// The later channel of which the cluster has an add-on, where it cannot be read now.
@@ -217,10 +250,18 @@ impl Rounds {
     }
 }
 
+/// What a look at one add-on says.
+enum Look {
+    /// Nothing is to be done about it now.
+    Settled(State),
+    /// This is to be done about it.
+    Due(Due),
+}
+
 /// Entries of a channel that are passed over, or why it could not be read.
 type Read = Result<Vec<LeftOut>, String>;
-/// The versions that a namespace records, by add-on, or why that is not known.
-type Recorded = Result<BTreeMap<String, ChannelVersion>, String>;
+/// What a namespace records of add-ons, or why that is not known.
+type Recorded = Result<OfNamespace, String>;
 
 #[cfg(test)]
 mod tests;

@@ -6,14 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use kops_agent_plan::addons::Addon;
-use kops_agent_process::output;
 
 use super::round::{Round, State};
 use crate::addons::updating::Report;
 use crate::events::Events;
-
-/// The most of a message that an Event has, in characters.
-const LONGEST_MESSAGE: usize = 1000;
 
 /// What is to be told, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +45,8 @@ impl Telling {
         }
         join_all(all.iter().map(|told| async move {
             match told {
-                Told::Done(message) => events.tell_of_addons("AddonApplied", &short(message)).await,
-                Told::Wrong { reason: Some(reason), message } => {
-                    events.warn_of_addons(reason, &short(message)).await;
-                }
+                Told::Done(message) => events.tell_of_addons("AddonApplied", message).await,
+                Told::Wrong { reason: Some(reason), message } => events.warn_of_addons(reason, message).await,
                 Told::Wrong { reason: None, .. } | Told::Mended(_) => {}
             }
         }))
@@ -91,6 +85,11 @@ impl Telling {
                 _ => None,
             };
             news.extend(self.changed(&unknown, None, problem));
+            let pause = match state {
+                State::Paused(pause) => Some(pause.as_str()),
+                _ => None,
+            };
+            news.extend(self.changed(&format!("the add-on {name} is paused"), Some("AddonPaused"), pause));
             match state {
                 State::Applied(report) => news.push(Told::Done(done(&addon.spec.manifest_hash, report))),
                 // Each attempt is told, for each makes changes.
@@ -101,7 +100,7 @@ impl Telling {
                         pause.as_secs()
                     ),
                 }),
-                State::Current | State::Waiting(_) | State::Unknown(_) => {}
+                State::Current | State::Paused(_) | State::Waiting(_) | State::Unknown(_) => {}
             }
         }
         news
@@ -131,10 +130,6 @@ impl Telling {
     }
 }
 
-fn short(message: &str) -> String {
-    output::one_line(message, LONGEST_MESSAGE)
-}
-
 /// What an entry that is left out is.
 const PASSED_OVER: &str = "is passed over";
 
@@ -149,7 +144,9 @@ fn entry_passed_over(addon: &Addon) -> String {
 /// What was done. The hash makes another one of an update that is told in the same words otherwise: an Event is not made twice.
 fn done(manifest_hash: &str, report: &Report) -> String {
     let mut parts = vec![format!("{} objects", report.objects)];
-    for (what, which) in [("took over", &report.taken_over), ("pruned", &report.pruned)] {
+    let all =
+        [("took over", &report.taken_over), ("pruned", &report.pruned), ("left paused", &report.paused)];
+    for (what, which) in all {
         if !which.is_empty() {
             parts.push(format!("{what} {}", which.join(", ")));
         }

@@ -114,8 +114,10 @@ async fn a_body_that_is_not_read_is_written_down() {
         (7, 413, "BodyTooLarge", reqwest::Body::wrap_stream(too_large)),
     ] {
         let from = Ipv4Addr::new(127, 0, 9, number);
-        let answer = world.client(from).post(world.url()).body(body).send().await.unwrap();
-        assert_eq!(answer.status().as_u16(), status);
+        // A client that goes on sending may not hear the answer.
+        if let Ok(answer) = world.client(from).post(world.url()).body(body).send().await {
+            assert_eq!(answer.status().as_u16(), status);
+        }
         let line = line_of(from).await;
         assert!(line.fields.contains(&format!("reason={reason}")), "{line:?}");
         assert!(world.counted(reason));

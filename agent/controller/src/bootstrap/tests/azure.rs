@@ -118,5 +118,5 @@ async fn a_machine_of_a_group_of_control_planes_gets_nothing() {
     let worker = Worker::new(&world, 0).await;
     let body = worker.body();
     assert_eq!(world.ask(&worker.token(&body), body).await.0, 403);
-    assert!(world.counted("ControlPlane") && !world.counted("Granted"));
+    assert!(world.counted("GroupOfOtherRole") && !world.counted("Granted"));
 }

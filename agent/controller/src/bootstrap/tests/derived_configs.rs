@@ -266,12 +266,12 @@ async fn what_an_operator_has_put_there_comes_first_and_a_control_plane_gets_not
     let given = grants(true).give(&node, &request).await.unwrap().node_config.unwrap();
     assert_eq!(given.nodeup_config, NODEUP_CONFIG);
 
-    let refused = grants(true).refuse_control_planes(CONTROL_PLANE).await.unwrap_err();
-    assert_eq!((refused.answer, refused.reason), (Answer::NotVerified, "ControlPlane"));
-    for (derives, group) in [(true, NODES), (true, "of-no-cluster"), (false, CONTROL_PLANE)] {
-        grants(derives).refuse_control_planes(group).await.unwrap();
+    for (derives, group) in [(true, CONTROL_PLANE), (false, CONTROL_PLANE), (true, "of-no-cluster")] {
+        let refused = grants(derives).refuse_all_but_workers(group).await.unwrap_err();
+        assert_eq!((refused.answer, refused.reason), (Answer::NotVerified, "GroupOfOtherRole"));
     }
+    grants(true).refuse_all_but_workers(NODES).await.unwrap();
     example.edit("instancegroup/nodes", "role: Node", "role: [Node]");
-    let unclear = grants(true).refuse_control_planes(NODES).await.unwrap_err();
+    let unclear = grants(true).refuse_all_but_workers(NODES).await.unwrap_err();
     assert_eq!(unclear.answer, Answer::Unavailable, "{}", unclear.message);
 }

@@ -77,13 +77,19 @@ async fn a_machine_gets_the_configuration_of_its_group_and_its_secrets() {
 
 #[tokio::test]
 async fn a_machine_of_a_group_without_configuration_hears_so() {
-    for group in ["more", "../../pki"] {
+    for (group, expected) in
+        [("more", (400, "failed to build node config")), ("../../pki", (403, "failed to verify token"))]
+    {
         let world = World::new().await;
+        let saved = world.folder.path().join("store/instancegroup");
+        fs::create_dir_all(&saved).unwrap();
+        // As `kops edit ig` leaves it before `kops update cluster --yes`.
+        fs::write(saved.join("more"), "{spec: {role: Node}}").unwrap();
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));
         let body = request(Value::Null, Value::Null, true);
         let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
-        assert!(status == 400 && answer.starts_with("failed to build node config"), "{status} {answer}");
+        assert_eq!((status, answer.trim_end()), expected, "{group}");
     }
 }
 
@@ -95,6 +101,22 @@ async fn a_node_that_is_ready_is_not_registered_again() {
     let body = request(json!({}), json!({}), false);
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await, (409, String::new()));
     assert!(world.counted("AlreadyRegistered"));
+}
+
+#[tokio::test]
+async fn a_node_that_is_ready_and_was_last_heard_of_before_the_instance_was_started_is_no_reason_to_refuse_it()
+ {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    world.ready.lock().unwrap().insert(ID.into());
+    for (launch_time, status) in [("2026-02-01T09:59:59.000Z", 409), ("2026-02-01T10:00:01.000Z", 200)] {
+        let instance = Instance { launch_time: launch_time.into(), ..Instance::of_group(CLUSTER, "nodes") };
+        world.ec2.put(ID, instance);
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        let (answered, text) = world.ask(&world.v1(&machine, &body), body).await;
+        assert_eq!(answered, status, "{launch_time}: {text}");
+    }
+    assert!(world.counted("AlreadyRegistered") && world.counted("Granted"));
 }
 
 #[tokio::test]

@@ -85,6 +85,16 @@ async fn text_of(answer: reqwest::Response) -> String {
     String::from_utf8(body).unwrap()
 }
 
+/// Waits until something holds: the server's threads may come to it a moment after the peer has its answer.
+async fn eventually(holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(ANSWERED_WITHIN, waiting).await.unwrap();
+}
+
 const CLUSTER: &str = "c.example.com";
 const NAME: &str = "kops-controller.internal.c.example.com";
 const REGION: &str = "us-test-1";
@@ -280,10 +290,9 @@ impl World {
         let listener = server::bind(&options.listen).await.unwrap().listen().unwrap();
         let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
         let address = server.address().unwrap();
-        let (stop, stopped) = watch::channel(false);
         let keys = keystore.clone();
-        let task = tokio::spawn(async move { serve(server, &keys, stopped).await });
-        let serving = Some(Serving { stop, task });
+        let serve = |stopped| async move { serve(server, &keys, stopped).await };
+        let serving = Some(Serving::on_own_threads(serve).unwrap());
         World {
             folder,
             authority,
@@ -323,7 +332,7 @@ impl World {
     fn assert_refuses_control_planes(&self, asked: Result<BTreeMap<String, String>, BootstrapError>) {
         let error = asked.unwrap_err().to_string();
         assert!(error.contains("403 (failed to verify token)"), "{error}");
-        assert!(self.counted("ControlPlane") && !self.counted("Granted"));
+        assert!(self.counted("GroupOfOtherRole") && !self.counted("Granted"));
     }
 
     fn pki(&self) -> std::path::PathBuf {
@@ -400,6 +409,9 @@ impl World {
     }
 }
 
+/// When each Node was registered, and last heard of.
+const HEARTBEAT: &str = "2026-02-01T10:00:00Z";
+
 /// The API server, as far as it tells of Nodes.
 async fn api_server(
     is_down: Arc<AtomicBool>,
@@ -419,9 +431,10 @@ async fn api_server(
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
-            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "creationTimestamp": HEARTBEAT},
                               "spec": {"providerID": provider_id.clone().unwrap_or_default()},
-                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" },
+                                                         "lastHeartbeatTime": HEARTBEAT}]}});
             let mut answer = match () {
                 () if is_down => text(500, ""),
                 () if is_ready || provider_id.is_some() => text(200, &node.to_string()),

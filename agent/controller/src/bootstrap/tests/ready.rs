@@ -22,7 +22,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let known = Arc::<std::sync::Mutex<crate::known::KnownNodes>>::default();
     NodeLabels {
-        nodes: setup.nodes.clone(),
+        nodes: Nodes::of(nowhere.clone()),
         known: known.clone(),
         identifier: Identifier::of(setup.cloud.clone(), known, setup.metrics.cache_hits.clone()),
         pod_ranges: PodRanges::of(None),
@@ -35,6 +35,11 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         cloud_pauses: crate::pauses::Pauses::default(),
         labels_from: crate::args::LabelsFrom::Store,
     }
+}
+
+fn election() -> Arc<crate::lease::Election> {
+    let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()))
 }
 
 /// A server of machines on Hetzner Cloud, at an address.
@@ -50,12 +55,18 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
         }
     });
     let servers = HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
-    let kube = KubeClient::try_from(Config::new(world.api.url.parse().unwrap())).unwrap();
+    let kubeconfig = world.folder.path().join("kubeconfig");
+    let of_one = |kind: &str, content: Value| json!([{"name": "x", kind: content}]);
+    let content = json!({
+        "current-context": "x", "contexts": of_one("context", json!({"cluster": "x", "user": "x"})),
+        "clusters": of_one("cluster", json!({"server": world.api.url})), "users": of_one("user", json!({"token": "t"}))
+    });
+    fs::write(&kubeconfig, content.to_string()).unwrap();
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
         cloud: Arc::new(HetznerControlPlane { machines: Arc::new(servers) }),
         hosts: Arc::new(Enrolled::of(Arc::new(KnownHosts::of(Vec::new())))),
-        nodes: Nodes::of(kube),
+        kubeconfig: Some(kubeconfig),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),
     }
@@ -83,14 +94,11 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let setup = setup(&world, address);
     let metrics = setup.metrics.clone();
     let node_labels = Arc::new(node_labels(&setup));
-    let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let election =
-        Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()));
-    let state = State { election, node_labels, bootstrap: metrics.bootstrap.clone() };
+    let state = State { election: election(), node_labels, metrics: metrics.clone() };
     let asked = probes(Arc::new(state), metrics.registry(true)).await;
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
 
-    let serving = setup.start().await.unwrap();
+    let serving = setup.start().await.unwrap().unwrap();
     let not_ready = (503, "machines cannot bootstrap here: its log says why".into());
     assert_eq!(asked("/readyz").await, not_ready, "another program has the port");
     assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
@@ -100,8 +108,13 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     drop(taken);
     let again = self::setup(&world, address);
     let again = Setup { metrics: metrics.clone(), ..again };
-    let serving = again.start().await.unwrap();
+    let serving = again.start().await.unwrap().unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "it serves when it says so");
+    metrics.cloud_calls.fail_for_minutes("sts");
+    let silent = (503, "sts has answered no call for 3 minutes: its log says why".into());
+    assert_eq!(asked("/readyz").await, silent, "its cloud answers nobody");
+    metrics.cloud_calls.answered("sts");
+    assert_eq!(asked("/readyz").await, (200, "ok".into()));
     tokio::net::TcpStream::connect(address).await.unwrap();
     serving.drain().await;
     assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
@@ -114,7 +127,7 @@ async fn nothing_listens_before_the_api_server_tells_of_nodes() {
     let setup = setup(&world, free);
     let down = setup.metrics.bootstrap.down.clone();
     world.api_is_down.store(true, Ordering::Relaxed);
-    let serving = setup.start().await.unwrap();
+    let serving = setup.start().await.unwrap().unwrap();
     assert_eq!(down.get(), 1);
     let refused = tokio::net::TcpStream::connect(free).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -150,17 +163,54 @@ async fn a_port_that_is_taken_is_waited_for() {
 async fn a_server_that_ends_by_itself_is_noticed() {
     let metrics = BootstrapMetrics::new();
     let down = metrics.down.clone();
-    let (stop, _) = watch::channel(false);
-    let task = tokio::spawn(async move {
-        let _up = Up::from_now(&down);
-        assert_eq!(down.get(), 0);
-        panic!("the server is gone");
-    });
-    let mut serving = Some(Serving { stop, task });
+    let mut serving = Some(
+        Serving::on_own_threads(|_| async move {
+            let _up = Up::from_now(&down);
+            assert_eq!(down.get(), 0);
+            panic!("the server is gone");
+        })
+        .unwrap(),
+    );
     let error = timeout(Duration::from_secs(30), crate::ended(&mut serving)).await.unwrap();
     assert!(error_text(&error).contains("the server is gone"), "{error:?}");
     assert_eq!(metrics.down.get(), 1, "probes hear of it too");
     assert!(timeout(Duration::from_millis(1), crate::ended(&mut None)).await.is_err());
+}
+
+/// Strangers may keep all threads of the server busy, by handshakes say.
+#[tokio::test]
+async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
+    let world = World::new().await;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let setup = setup(&world, address);
+    let metrics = setup.metrics.clone();
+    let state =
+        State { election: election(), node_labels: Arc::new(node_labels(&setup)), metrics: metrics.clone() };
+    let asked = probes(Arc::new(state), metrics.registry(true)).await;
+    let serving = setup.start().await.unwrap().unwrap();
+
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+    let (busy, all_busy) = std::sync::mpsc::channel();
+    for _ in 0..threads {
+        let (held, busy) = (held.clone(), busy.clone());
+        serving.threads.handle().unwrap().spawn(async move {
+            busy.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            let _released = held.lock().unwrap().recv();
+        });
+    }
+    for _ in 0..threads {
+        assert_eq!(all_busy.recv_timeout(Duration::from_secs(60)).unwrap().as_deref(), Some("bootstrap"));
+    }
+    let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
+    assert_eq!(asked("/readyz").await, (200, "ok".into()));
+    // Nobody is there to accept the connection and to hang up on it.
+    let hung_up =
+        timeout(Duration::from_millis(50), tokio::io::AsyncReadExt::read(&mut silent, &mut [0])).await;
+    assert!(hung_up.is_err());
+    drop(release);
+    serving.drain().await;
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     assert!(!news.contains(&"stop only-1.service".to_owned()), "removals come when all is well: {news:?}");
 
     let status = scene.host().status().unwrap();
-    assert!(!status.converged && status.changed.is_empty(), "{status:?}");
+    assert!(status.converged && status.failure.is_some(), "{status:?}");
     assert_eq!(status.rolled_back.unwrap().back_to, "hash");
     assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
 
@@ -261,6 +261,19 @@ async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
     let status = scene.host().status().unwrap();
     assert_eq!(status.rolled_back.unwrap().still_wrong, [""; 0]);
     assert!(scene.machine.plan(&scene.host(), &before).is_empty());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_pod_that_was_not_healthy_before_is_not_waited_for() {
+    let scene = Scene::converged(&with_keys(["bad", "1", "1"])).await;
+    scene.converge(&with_keys(["bad 2", "2", "1"])).await.unwrap();
+    assert!(scene.node.news().contains(&"end kube-scheduler".to_owned()));
+    assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
+    // One that was is waited for all the same.
+    let error = scene.converge(&with_keys(["bad 3", "bad", "1"])).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
     scene.is_clean();
 }
 

@@ -122,7 +122,8 @@ const LEFT: &str = "a change was begun here that has not come to its end, and th
 /// Whether a change that was begun can be carried on to its end: nothing that is still to be written or issued is unknown.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     let plan = plan(host, decision)?;
-    let unknown = plan.kept.iter().filter(|kept| kept.keeping != Keeping::NotWanted);
+    let is_unknown = |kept: &&Kept| !matches!(kept.keeping, Keeping::NotWanted | Keeping::Loaded);
+    let unknown = plan.kept.iter().filter(is_unknown);
     let is_unissued = |kept: &&Kept| kept.resource.kind == Kind::Certificate;
     let missing: Vec<String> = match unknown.clone().find(is_unissued) {
         Some(kept) => vec![line(kept)],

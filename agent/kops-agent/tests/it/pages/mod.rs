@@ -12,6 +12,7 @@ use std::fs;
 
 use crate::example::{Ended, Machine, agent};
 use commands::{Call, calls};
+use kops_agent_process::exit::MEANINGS;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::terminal_picture::{TITLE, session, svg};
 use page::{Page, pages};
@@ -140,6 +141,48 @@ fn every_page_is_found_from_the_readme() {
 fn metrics_alerts_and_variables_are_the_programs() {
     let repository = Repository::of_this_checkout();
     let wrong: Vec<String> = pages().iter().flat_map(|page| repository.unknown_names(page)).collect();
+    expect_none(&wrong);
+}
+
+#[test]
+fn exit_codes_are_in_one_table() {
+    let rows = |page: &Page| -> Vec<(String, String)> {
+        let rows = page.text.lines().filter_map(|line| line.strip_prefix("| "));
+        let cells = rows.map(|row| row.split(" | ").collect::<Vec<_>>());
+        let codes =
+            cells.filter(|cells| cells[0].len() == 1 && cells[0].starts_with(|c: char| c.is_ascii_digit()));
+        codes.map(|cells| (cells[0].to_owned(), cells[1].to_owned())).collect()
+    };
+    let expected = MEANINGS.map(|(code, meaning)| (code.to_string(), meaning.to_owned()));
+    assert_eq!(rows(&Page::read("docs/nodes.md")), expected);
+    for page in pages().iter().filter(|page| page.name != "docs/nodes.md") {
+        assert!(rows(page).is_empty(), "{} has a table of its own", page.name);
+    }
+    let help = Ended::of(std::process::Command::new(agent()).arg("--help")).stdout;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (code, meaning) in MEANINGS {
+        assert!(help.contains(&format!("{code} {meaning}")), "{code} {meaning} is not in {help}");
+    }
+}
+
+#[test]
+fn every_alert_leads_to_a_heading_that_is_there() {
+    const SOURCES: &str = "https://github.com/kops-agent/kops-agent/blob/main/";
+    let rules = Repository::of_this_checkout().script("packaging/prometheus/rules.yaml").unwrap();
+    let rules: serde_yaml::Value = serde_yaml::from_str(&rules).unwrap();
+    let groups = rules["groups"].as_sequence().unwrap();
+    let alerts: Vec<_> = groups.iter().flat_map(|group| group["rules"].as_sequence().unwrap()).collect();
+    assert!(alerts.len() > 20, "{alerts:?}");
+    let all = pages();
+    let leads_somewhere = |url: &str| {
+        let (page, anchor) = url.strip_prefix(SOURCES)?.split_once('#')?;
+        all.iter().find(|found| found.name == page)?.anchors.iter().find(|found| *found == anchor)
+    };
+    let wrong: Vec<String> = alerts
+        .iter()
+        .filter(|alert| alert["annotations"]["runbook_url"].as_str().and_then(leads_somewhere).is_none())
+        .map(|alert| format!("{:?}: runbook_url leads to no heading", alert["alert"]))
+        .collect();
     expect_none(&wrong);
 }
 

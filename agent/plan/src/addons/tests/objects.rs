@@ -1,10 +1,12 @@
 //! Manifests, pruning, health, managed fields and diffs, case by case.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::manifest::{ObjectKind, Turn, objects};
-use super::prune::{Listed, doomed};
-use super::{PruneKind, health, managed_fields, object_diff};
+use super::prune::{Listed, Tried, doomed, holders};
+use super::{PruneKind, health, managed_fields, object_diff, pause};
 
 const URL: &str = "s3://clusters/c.example.com/addons/a.yaml";
 
@@ -54,11 +56,59 @@ fn namespaces_come_first_then_definitions_then_the_rest_as_written() {
 }
 
 #[test]
+fn documents_are_told_apart_also_by_lines_with_spaces_or_comments() {
+    let pod = |name: &str| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}}}");
+    let text = [
+        "--- # first",
+        &pod("a"),
+        "---   ",
+        &pod("b"),
+        "---\t# Source: c",
+        &pod("c"),
+        "--- #",
+        "# nothing",
+        "---",
+    ]
+    .join("\n");
+    for text in [text.clone(), text.replace('\n', "\r\n"), format!("{text} ")] {
+        let names: Vec<String> =
+            objects(text.as_bytes(), URL).unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+    }
+}
+
+#[test]
+fn lists_are_their_items() {
+    let text = "\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMapList, items: [{metadata: {name: a}}, {metadata: {name: b}, data: {c: d}}]}
+- {apiVersion: v1, kind: Namespace, metadata: {name: n}}
+---
+{apiVersion: example.com/v1, kind: AllowList, metadata: {name: x}, spec: {items: []}}
+---
+{apiVersion: v1, kind: List, items: []}
+";
+    let shown: Vec<String> = objects(text.as_bytes(), URL)
+        .unwrap()
+        .iter()
+        .map(|one| format!("{one} {}", one.kind.api_version()))
+        .collect();
+    assert_eq!(
+        shown,
+        ["Namespace n v1", "ConfigMap a v1", "ConfigMap b v1", "AllowList.example.com x example.com/v1"]
+    );
+}
+
+#[test]
 fn what_is_no_object_is_told_by_its_document() {
     for (second, wanted) in [
         ("[1]", "field documents[1] of"),
         ("a: [", "field documents[1] of"),
-        ("kind: Pod\n--- \nkind: Pod", "field documents[1] of"),
+        ("kind: Pod\n---#\nkind: Pod", "field documents[1] of"),
+        ("kind: Pod\n--- \nkind: Pod", "field documents[1].apiVersion of"),
+        ("kind: List\nitems: [{kind: Pod}]", "field documents[1].items[0].apiVersion of"),
         ("apiVersion: v1", "field documents[1].kind of"),
         ("kind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
         ("apiVersion: a/b/c\nkind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
@@ -74,7 +124,12 @@ fn what_is_no_object_is_told_by_its_document() {
 #[test]
 fn only_what_the_manifest_does_not_have_is_pruned() {
     let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
-    let listed = |namespace: &str, name: &str| Listed { namespace: namespace.into(), name: name.into() };
+    let listed = |namespace: &str, name: &str| Listed {
+        namespace: namespace.into(),
+        name: name.into(),
+        is_paused: false,
+        is_owned: false,
+    };
     let rule = |group: &str, kind: &str| PruneKind {
         group: group.into(),
         kind: kind.into(),
@@ -86,6 +141,40 @@ fn only_what_the_manifest_does_not_have_is_pruned() {
     assert_eq!(doomed(&rule("apps", "DaemonSet"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("extensions", "Deployment"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("", "Namespace"), &objects, vec![listed("", "widgets")]), []);
+    let paused = Listed { is_paused: true, ..listed("widgets", "old") };
+    assert_eq!(doomed(&rule("apps", "Deployment"), &objects, vec![paused]), []);
+}
+
+#[test]
+fn objects_stay_until_those_of_their_kind_and_all_workloads_serve() {
+    let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
+    let tried = |deployment: Result<Value, String>, widget: Result<Value, String>| -> Vec<Tried<'_>> {
+        let live = |object: &super::manifest::Object| match object.kind.kind.as_str() {
+            "Deployment" => deployment.clone(),
+            "Widget" => widget.clone(),
+            _ => Ok(object.value.clone()),
+        };
+        objects.iter().map(|object| Tried { object, live: live(object) }).collect()
+    };
+    let held = |tried: &[Tried<'_>], group: &str, kind: &str| -> Vec<String> {
+        holders(group, kind, tried).into_iter().map(|(_, why)| why).collect()
+    };
+    let serves = Ok(
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"generation": 1}, "spec": {"replicas": 0},
+        "status": {"observedGeneration": 1}}),
+    );
+    let fine = Ok(json!({"kind": "Widget"}));
+    let refused = Err("refused".to_owned());
+    let all = [("apps", "Deployment"), ("apps", "DaemonSet"), ("", "ConfigMap"), ("example.com", "Widget")];
+    for (group, kind) in all {
+        assert_eq!(held(&tried(serves.clone(), fine.clone()), group, kind), [""; 0], "{kind}");
+        assert_eq!(held(&tried(refused.clone(), fine.clone()), group, kind), ["refused"], "{kind}");
+        let of_widget = usize::from(kind == "Widget");
+        assert_eq!(held(&tried(serves.clone(), refused.clone()), group, kind).len(), of_widget, "{kind}");
+    }
+    // A webhook that is left over may be why the Deployment is refused.
+    let webhook = "ValidatingWebhookConfiguration";
+    assert_eq!(held(&tried(refused, fine), "admissionregistration.k8s.io", webhook), [""; 0]);
 }
 
 fn with_condition(api_version: &str, kind: &str, condition: &str, status: &str) -> Value {
@@ -123,6 +212,26 @@ fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
 }
 
 #[test]
+fn annotations_pause_an_add_on_or_an_object() {
+    let annotations = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let of_namespace = annotations(&[
+        ("paused.kops-agent/a.addons.k8s.io", "until the upgrade is over"),
+        ("paused.kops-agent/b", "false"),
+        ("addons.k8s.io/c", "{}"),
+    ]);
+    assert_eq!(pause::paused_addons(&of_namespace), ["a.addons.k8s.io".to_owned()].into());
+    assert_eq!(pause::annotation_of_addon("a"), "paused.kops-agent/a");
+    for (value, is_paused) in [("true", true), ("", true), ("false", false)] {
+        assert_eq!(pause::is_paused(&annotations(&[(pause::PAUSED, value)])), is_paused);
+        let live = json!({"metadata": {"annotations": {pause::PAUSED: value}}});
+        assert_eq!(pause::is_object_paused(&live), is_paused);
+    }
+    assert!(!pause::is_paused(&annotations(&[])) && !pause::is_object_paused(&json!({})));
+}
+
+#[test]
 fn a_definition_is_established_once_it_says_so() {
     let definition =
         |status| with_condition("apiextensions.k8s.io/v1", "CustomResourceDefinition", "Established", status);
@@ -149,19 +258,22 @@ fn fields_of_kubectls_old_ways_become_ours() {
         entry("kops", "Apply", image.clone()),
         entry("kubectl-edit", "Update", replicas.clone()),
     ]);
-    let patch = managed_fields::migration(&live).unwrap().unwrap();
+    let migration = managed_fields::migration(&live, "apps/v1").unwrap();
     assert_eq!(
-        patch,
+        migration.patch,
         json!({"metadata": {"resourceVersion": "7", "managedFields": [
             entry("kops", "Apply", json!({"f:spec": {"f:image": {}, "f:replicas": {}}})),
             of_kubelet,
         ]}})
     );
-    let after = managed(patch["metadata"]["managedFields"].as_array().unwrap());
-    assert_eq!(managed_fields::migration(&after), Ok(None), "once is enough");
+    let told = [r#"all fields of "kubectl-client-side-apply""#, r#"all fields of "kubectl-edit""#];
+    assert_eq!(migration.taken_over, told);
+    let after = managed(migration.patch["metadata"]["managedFields"].as_array().unwrap());
+    assert_eq!(managed_fields::migration(&after, "apps/v1"), None, "once is enough");
     let update = managed(&[entry("kops", "Update", image.clone())]);
-    let patch = managed_fields::migration(&update).unwrap().unwrap();
-    assert_eq!(patch["metadata"]["managedFields"], json!([entry("kops", "Apply", image)]));
+    let migration = managed_fields::migration(&update, "apps/v1").unwrap();
+    assert_eq!(migration.patch["metadata"]["managedFields"], json!([entry("kops", "Apply", image)]));
+    assert_eq!(migration.taken_over, [""; 0]);
 }
 
 #[test]
@@ -170,19 +282,48 @@ fn fields_of_others_stay_theirs() {
         vec![],
         vec![entry("kops", "Apply", json!({})), entry("kube-controller-manager", "Update", json!({}))],
         vec![entry("helm", "Apply", json!({}))],
+        vec![entry("before-first-apply", "Update", json!({}))],
     ] {
-        assert_eq!(managed_fields::migration(&managed(&entries)), Ok(None));
+        assert_eq!(managed_fields::migration(&managed(&entries), "apps/v1"), None);
     }
-    assert_eq!(managed_fields::migration(&json!({})), Ok(None));
+    assert_eq!(managed_fields::migration(&json!({}), "apps/v1"), None);
 }
 
 #[test]
-fn fields_of_two_versions_are_not_merged() {
-    let mut other = entry("kops", "Apply", json!({}));
+fn fields_of_two_versions_become_those_of_the_version_that_is_applied() {
+    let mut other = entry("kops", "Apply", json!({"f:a": {}}));
     other["apiVersion"] = json!("apps/v1beta1");
-    let problem = managed_fields::migration(&managed(&[other, entry("kubectl-edit", "Update", json!({}))]))
-        .unwrap_err();
-    assert!(problem.contains("apps/v1beta1") && problem.contains("apps/v1,"), "{problem}");
+    let live = managed(&[other, entry("kubectl-edit", "Update", json!({"f:b": {}}))]);
+    let patch = managed_fields::migration(&live, "apps/v1").unwrap().patch;
+    assert_eq!(
+        patch["metadata"]["managedFields"],
+        json!([entry("kops", "Apply", json!({"f:a": {}, "f:b": {}}))])
+    );
+}
+
+#[test]
+fn what_kubectl_has_noted_becomes_ours_where_no_manager_is_known() {
+    let noted = json!({"apiVersion": "apps/v1beta1", "kind": "Deployment", "status": {"replicas": 1},
+        "metadata": {"name": "a", "labels": {"old": "1"}},
+        "spec": {"paused": true, "args": ["a"], "containers": [{"name": "gone", "image": "x"}]}});
+    let of_helm = entry("helm", "Update", json!({"f:spec": {"f:paused": {}}}));
+    let mut live = managed(&[entry("before-first-apply", "Update", json!({"f:spec": {}})), of_helm.clone()]);
+    live["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": noted.to_string()});
+    let migration = managed_fields::migration(&live, "apps/v1").unwrap();
+    let fields = json!({
+        "f:metadata": {"f:labels": {"f:old": {}},
+                       "f:annotations": {"f:kubectl.kubernetes.io/last-applied-configuration": {}}},
+        "f:spec": {"f:paused": {}, "f:args": {},
+                   "f:containers": {"k:{\"name\":\"gone\"}": {".": {}, "f:name": {}, "f:image": {}}}},
+    });
+    assert_eq!(
+        migration.patch["metadata"]["managedFields"],
+        json!([of_helm, entry("kops", "Apply", fields)])
+    );
+    assert_eq!(migration.taken_over, ["the fields that kubectl has noted as applied"]);
+    live["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "no JSON"});
+    assert_eq!(managed_fields::migration(&live, "apps/v1"), None);
 }
 
 #[test]

@@ -220,7 +220,12 @@ proptest! {
         let manifest: Vec<String> = kept.iter().map(document).collect();
         let manifest = objects(manifest.join("\n---\n").as_bytes(), URL).unwrap();
         let rule = PruneKind { kind: "ConfigMap".into(), label_selector: "a=b".into(), ..PruneKind::default() };
-        let found = listed.iter().map(|(namespace, name)| Listed { namespace: namespace.clone(), name: name.clone() });
+        let found = listed.iter().map(|(namespace, name)| Listed {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            is_paused: false,
+            is_owned: false,
+        });
         let doomed: BTreeSet<(String, String)> =
             doomed(&rule, &manifest, found.collect()).into_iter().map(|one| (one.namespace, one.name)).collect();
         prop_assert_eq!(doomed, listed.difference(&kept).cloned().collect::<BTreeSet<_>>());

@@ -32,6 +32,14 @@ pub enum CallerRefusal {
         /// What is wrong.
         problem: &'static str,
     },
+    /// It is an instance with another role.
+    #[error("the role of {arn} is none of the roles of nodes, which are {}", .roles.join(", "))]
+    OtherRole {
+        /// Its ARN.
+        arn: String,
+        /// The roles of nodes, by their names (`nodesRoles` of kops-controller's configuration).
+        roles: Vec<String>,
+    },
 }
 
 impl CallerRefusal {
@@ -39,7 +47,7 @@ impl CallerRefusal {
     pub fn reason(&self) -> &'static str {
         match self {
             CallerRefusal::OtherAccount { .. } => "OtherAccount",
-            CallerRefusal::NoNode { .. } => "OtherRole",
+            CallerRefusal::NoNode { .. } | CallerRefusal::OtherRole { .. } => "OtherRole",
         }
     }
 }
@@ -79,7 +87,7 @@ impl Caller {
             return Err(refused("it has assumed no role"));
         };
         if !roles.iter().any(|known| known == role) {
-            return Err(refused("its role is none of them"));
+            return Err(CallerRefusal::OtherRole { arn, roles: roles.to_vec() });
         }
         if !is_instance_id(session) {
             return Err(refused("its session is not called after an instance"));

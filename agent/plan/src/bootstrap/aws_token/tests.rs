@@ -216,4 +216,10 @@ fn only_an_instance_with_a_role_of_nodes_is_a_node() {
     }
     let unknown = Caller::default();
     assert!(unknown.instance_id(&unknown, &roles).is_err());
+    let refused =
+        caller(&arn.replace("nodes.c", "bastions.c"), ID).instance_id(&own, &roles).unwrap_err().to_string();
+    assert!(
+        refused.contains("bastions.c.example.com") && refused.ends_with("which are nodes.c.example.com"),
+        "{refused}"
+    );
 }

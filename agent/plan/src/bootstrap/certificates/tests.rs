@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 
 // Keys made by openssl for this test alone; the other halves are thrown away.
@@ -96,6 +99,24 @@ fn a_client_that_trusts_another_key_pair_is_told() {
     assert!(other(&[("kubernetes-ca", "6")]).contains("\"6\" of kubernetes-ca"));
     assert!(other(&[("etcd-clients-ca-cilium", "8")]).contains("\"\" of kubernetes-ca"));
     assert!(ask("kubelet", RSA_2048, &ids(&[])).is_ok(), "clients before kOps 1.22 say nothing");
+}
+
+/// Changes the last byte of a key, which is one of an EC point's y.
+fn with_another_y(pem: &str) -> String {
+    let block = Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
+    let mut der = block.contents;
+    *der.last_mut().unwrap() ^= 1;
+    let base64 = STANDARD.encode(der);
+    format!("-----BEGIN {PUBLIC_KEY_LABEL}-----\n{base64}\n-----END {PUBLIC_KEY_LABEL}-----\n")
+}
+
+#[test]
+fn a_point_that_is_not_on_its_curve_is_not_certified() {
+    for key in [P256, P384] {
+        assert!(ask("kubelet", key, &ids(&[])).is_ok());
+        let off = with_another_y(key);
+        assert_eq!(ask("kubelet", &off, &ids(&[])), Err(CertificateRefusal::UnfitKey), "{off}");
+    }
 }
 
 #[test]

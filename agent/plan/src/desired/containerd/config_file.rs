@@ -38,6 +38,13 @@ pub(super) fn text(node: &NodeConfig) -> String {
     }
 }
 
+/// The folders in which a configuration has containerd keep its data, where it names any: `root` and `state` of config.toml(5).
+pub(super) fn data_folders(config: &str) -> Vec<String> {
+    let config: Table = config.parse().unwrap_or_default();
+    let folders = ["root", "state"].iter().filter_map(|name| config.get(*name)?.as_str());
+    folders.map(str::to_owned).collect()
+}
+
 fn configuration(node: &NodeConfig) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;

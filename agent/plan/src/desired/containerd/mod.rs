@@ -34,7 +34,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         kubenet::add(node, state);
     }
     registry_hosts::add(node, state);
-    state.add(File::text(paths::CONTAINERD_CONFIG, config_file::text(node)));
+    let config = config_file::text(node);
+    config_file::data_folders(&config).iter().for_each(|folder| state.keeps_data_in(folder));
+    state.add(File::text(paths::CONTAINERD_CONFIG, config));
     if let Some(platform) = &node.container_runtime.gvisor_platform {
         state.add(gvisor_shim_config(platform));
     }
@@ -63,6 +65,9 @@ fn add_release(node: &NodeConfig, release: &ContainerdRelease, state: &mut Desir
         paths::CONTAINERD_SYSCONFIG,
         variable("CONTAINERD_OPTS", &command_line(&flags(node))),
     ));
+    for folder in [&node.containerd().root, &node.containerd().state] {
+        state.keeps_data_in(folder.as_deref().unwrap_or_default());
+    }
     state.add(unit(node));
 }
 

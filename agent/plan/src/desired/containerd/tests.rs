@@ -43,6 +43,29 @@ fn the_usual_configuration() {
 }
 
 #[test]
+fn containerd_1_has_one_plugin_for_images_and_containers() {
+    let machine = Machine::node().config(json!({ "containerdConfig": {
+        "version": "1.7.28", "sandboxImage": "pause", "registryMirrors": { "docker.io": ["https://a"] },
+    }}));
+    assert_eq!(
+        config(&machine.desired(add)),
+        json!({
+            "version": 2,
+            "plugins": { "io.containerd.grpc.v1.cri": {
+                "sandbox_image": "pause",
+                "registry": { "config_path": "/etc/containerd/certs.d" },
+                "containerd": {
+                    "default_runtime_name": "runc",
+                    "runtimes": { "runc": {
+                        "runtime_type": "io.containerd.runc.v2", "options": { "SystemdCgroup": true },
+                    }},
+                },
+            }},
+        })
+    );
+}
+
+#[test]
 fn mirrors_have_a_file_for_each_registry() {
     let machine = Machine::node().config(json!({ "containerdConfig": { "registryMirrors": {
         "*": ["https://all"], "docker.io": ["https://b", "https://a"],
@@ -151,7 +174,9 @@ fn a_gpu_has_a_runtime_of_its_own() {
     );
     let packages = with.desired(nvidia::add);
     assert!(packages.has("package driver") && packages.has("package nvidia-container-toolkit"));
-    assert!(with.on("debian", "12").desired(nvidia::add).0.is_empty());
+    let of_image = gpu(true).on("debian", "12").facts(json!({ "nvidiaRuntime": true }));
+    assert!(of_image.desired(nvidia::add).0.is_empty());
+    assert_eq!(runtimes(&of_image)["nvidia"], runtimes(&with)["nvidia"]);
 }
 
 #[test]

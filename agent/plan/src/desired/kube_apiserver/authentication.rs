@@ -49,7 +49,7 @@ fn add_authenticator(node: &NodeConfig, state: &mut DesiredState) {
     ));
     let mut add = |file: &str, content: Content| {
         let path = format!("{AUTHENTICATOR_DIRECTORY}/{file}");
-        state.add(File::new(path, content).mode(Mode::PRIVATE).owned_by(AUTHENTICATOR));
+        state.add(File::new(path, content).mode(Mode::PRIVATE).owned_by(AUTHENTICATOR).group(AUTHENTICATOR));
     };
     add("cert.pem", Content::Certificate(AUTHENTICATOR.into()));
     add("key.pem", Content::PrivateKey(AUTHENTICATOR.into()));

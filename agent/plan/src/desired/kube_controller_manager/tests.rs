@@ -36,7 +36,7 @@ horizontalPodAutoscalerTolerance: 3700m
 horizontalPodAutoscalerUseRestClients: false
 experimentalClusterSigningDuration: 39m0s
 ClusterSigningDuration: 40m0s
-featureGates: {B: "true", A: "false"}
+featureGates: {AllBeta: "true", AllAlpha: "false"}
 tlsCipherSuites: [b43, a43]
 tlsMinVersion: "s44"
 minResyncPeriod: "s46"
@@ -93,7 +93,7 @@ const EVERY_FLAG: &str = r#"
 --endpointslice-updates-batch-period=1h4m0s
 --experimental-cluster-signing-duration=39m0s
 --external-cloud-volume-plugin=s62
---feature-gates=A=false,B=true
+--feature-gates=AllAlpha=false,AllBeta=true
 --flex-volume-plugin-dir=/usr/libexec/kubernetes/kubelet-plugins/volume/exec/
 --horizontal-pod-autoscaler-cpu-initialization-period=36m0s
 --horizontal-pod-autoscaler-downscale-delay=32m0s

@@ -7,6 +7,8 @@ mod configuration;
 mod credential_provider;
 mod daemon_flags;
 mod settings_as_flags;
+mod shutdown;
+mod slices;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +19,7 @@ use kops_agent_spec::go_yaml;
 use super::environment_file::variable;
 use super::unit_file::{UnitFile, command_line};
 use super::{certificates, paths};
+pub(super) use slices::slice;
 
 /// Adds kubelet with its configuration, its identity and its server's certificate.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
@@ -29,6 +32,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         false => go_yaml::to_string(&configuration::configuration(node)),
     };
     state.add(File::text(paths::KUBELET_CONFIG, configuration));
+    state.keeps_data_in(&kubelet.config.root_dir);
     state.add(File::text(paths::KUBELET_SYSCONFIG, sysconfig(node)));
     if !kubelet.config.pod_manifest_path.is_empty() {
         state.add(Directory::new(kubelet.config.pod_manifest_path.trim_end_matches('/')));
@@ -43,8 +47,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for cgroup in
         [&kubelet.config.kubelet_cgroups, &kubelet.config.runtime_cgroups, &kubelet.config.system_cgroups]
     {
-        add_slice(cgroup, state);
+        slices::add(cgroup, state);
     }
+    shutdown::add(kubelet.config.shutdown_grace_period, state);
     state.add(unit(node, &program));
 }
 
@@ -127,19 +132,4 @@ fn unit(node: &NodeConfig, program: &str) -> Unit {
     let unit = Unit::new("kubelet.service", file.render()).restarted_by_files(read_at_start);
     let joins_now = !node.is_warming();
     Unit { enabled: joins_now, running: joins_now, ..unit }
-}
-
-/// The slice that a cgroup is for systemd.
-pub(super) fn slice(cgroup: &str) -> Option<String> {
-    (!cgroup.is_empty()).then(|| format!("{}.slice", cgroup.trim_matches('/')))
-}
-
-/// A slice is there as long as something runs in it, and nothing starts it at boot.
-fn add_slice(cgroup: &str, state: &mut DesiredState) {
-    let Some(name) = slice(cgroup) else { return };
-    let file = UnitFile::default()
-        .set("Unit", "Documentation", "man:systemd.special(7)")
-        .set("Unit", "Before", "slices.target")
-        .set("Unit", "DefaultDependencies", "no");
-    state.add(Unit { enabled: false, ..Unit::new(name, file.render()) });
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::add;
 use crate::desired::paths;
 use crate::desired::testing::{Desired, Machine};
+use crate::diff::{Change, ObservedState, diff};
 use crate::resource::{Certificate, Issuer, Kind, Resource, ResourceId};
 
 fn flags(desired: &Desired) -> Vec<String> {
@@ -25,8 +26,8 @@ fn settings_are_in_the_file_and_the_rest_in_flags() {
     let desired = Machine::node()
         .config(json!({ "KubeletConfig": {
             "logLevel": 2, "kubeReserved": { "cpu": "100m" }, "registryBurst": 5, "readOnlyPort": 0,
-            "taints": ["a=b:NoSchedule"], "featureGates": { "X": "true" }, "eventQPS": 3, "eventRecordQPS": 4,
-            "enforceNodeAllocatable": "pods,kube-reserved", "shutdownGracePeriod": "30s",
+            "taints": ["a=b:NoSchedule"], "featureGates": { "AllBeta": "true" }, "eventQPS": 3, "eventRecordQPS": 4,
+            "enforceNodeAllocatable": "pods,kube-reserved", "kubeReservedCgroup": "/kube", "shutdownGracePeriod": "30s",
             "nodeLabels": { "a": "b" }, "imageMaximumGCAge": "0s",
         }}))
         .desired(add);
@@ -56,8 +57,9 @@ fn settings_are_in_the_file_and_the_rest_in_flags() {
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "enforceNodeAllocatable": ["pods", "kube-reserved"],
             "eventRecordQPS": 3,
-            "featureGates": { "X": true },
+            "featureGates": { "AllBeta": true },
             "kubeReserved": { "cpu": "100m" },
+            "kubeReservedCgroup": "/kube",
             "logging": {
                 "flushFrequency": 0, "verbosity": 0,
                 "options": { "json": { "infoBufferSize": "0" }, "text": { "infoBufferSize": "0" } },
@@ -118,7 +120,7 @@ fn all_that_is_wrong_is_told_at_once() {
     for expected in [
         "KeypairIDs.kubernetes-ca: is missing",
         "KubeletConfig.featureGates: X is \"yes\"",
-        "KubeletConfig.taints: \"a:b:c\" is no taint",
+        "KubeletConfig.taints[0]: \"a:b:c\" is no taint",
         "KubeletConfig.evictionSoft: \"memory.available=1Gi\" has no '<'",
         "KubeProxy.bindAddress: \"here\" is no IP address",
         "containerdConfig.version: \"latest\" is no version",
@@ -223,6 +225,10 @@ fn cgroups_are_slices_of_systemd() {
     assert!(desired.unit_text("kubelet.service").contains("Slice=kube.kubelet.slice\n"));
     assert!(desired.unit_text("kube.kubelet.slice").contains("Before=slices.target\n"));
     assert!(desired.has("unit runtime.slice"));
+    // Neither started nor stopped, whether it is there or not.
+    let plan = diff(&desired.0, &ObservedState::new());
+    let step = plan.step(&ResourceId::new(Kind::Unit, "runtime.slice")).unwrap();
+    assert!(matches!(step.changes.as_slice(), [Change::Write { .. }]), "{step:?}");
     assert!(flags(&desired).contains(&"--runtime-cgroups=/runtime".to_owned()));
 }
 

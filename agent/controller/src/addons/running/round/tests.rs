@@ -21,6 +21,8 @@ struct Scene {
     namespace_status: Option<u16>,
     /// ConfigMaps that are refused.
     refused: BTreeSet<String>,
+    /// A ConfigMap whose patch is answered only once the other one is applied.
+    slow: Option<(String, String)>,
     /// Files of the web server.
     files: BTreeMap<String, String>,
     /// The status of the web server's answers, if not 200.
@@ -125,6 +127,15 @@ impl Played {
             async move {
                 let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
                 let body = request.into_body().collect().await.unwrap().to_bytes();
+                let waits = |scene: &Scene| match &scene.slow {
+                    Some((slow, other)) => {
+                        path.ends_with(slow) && method == "PATCH" && !scene.applied.contains(other)
+                    }
+                    None => false,
+                };
+                while waits(&scene.lock().unwrap()) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
                 let (status, answer) = scene.lock().unwrap().answer(&method, &path, &body);
                 Ok(text(status, &answer.to_string()))
             }
@@ -156,6 +167,7 @@ impl Played {
         assert_eq!(round.problem, None);
         let word = |state: &State| match state {
             State::Current => "current",
+            State::Paused(_) => "paused",
             State::Applied(_) => "applied",
             State::Failed(..) => "failed",
             State::Waiting(_) => "waiting",
@@ -222,6 +234,31 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     played.change(|scene| scene.channel(&[("a", "2", ""), ("b", "2", "")]));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
     assert_eq!(played.rounds.next_attempt(), None);
+}
+
+#[tokio::test]
+async fn one_that_is_paused_is_left_until_it_is_not() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    let pause = "paused.kops-agent/a".to_owned();
+    played.change(|scene| {
+        scene.channel(&[("a", "1", ""), ("b", "1", "")]);
+        scene.annotations.insert(pause.clone(), "until monday".into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "paused"), ("b", "applied")]));
+    assert_eq!(played.applied(), ["b"]);
+    played.change(|scene| drop(scene.annotations.remove(&pause)));
+    assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
+}
+
+#[tokio::test]
+async fn one_that_is_slow_keeps_none_back() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| {
+        scene.channel(&[("a", "1", ""), ("b", "1", ""), ("c", "1", "")]);
+        scene.slow = Some(("a".into(), "c".into()));
+    });
+    assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "applied"), ("c", "applied")]));
+    assert_eq!(played.applied(), ["b", "c", "a"]);
 }
 
 #[tokio::test]

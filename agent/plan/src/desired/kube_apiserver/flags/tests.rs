@@ -69,7 +69,7 @@ requestheaderUsernameHeaders: [b78, a78]
 requestheaderGroupHeaders: [b79, a79]
 requestheaderExtraHeaderPrefixes: [b80, a80]
 requestheaderAllowedNames: [b82, a82]
-featureGates: {B: "true", A: "false"}
+featureGates: {AllBeta: "true", AllAlpha: "false"}
 goawayChance: "s84"
 maxRequestsInflight: 85
 maxMutatingRequestsInflight: 86
@@ -151,7 +151,7 @@ const EVERY_FLAG: &str = r#"
 --etcd-servers=b29,a29
 --event-ttl=1h39m0s
 --experimental-encryption-provider-config=s77
---feature-gates=A=false,B=true
+--feature-gates=AllAlpha=false,AllBeta=true
 --goaway-chance=s84
 --http2-max-streams-per-connection=87
 --insecure-bind-address=s20
@@ -265,9 +265,9 @@ fn an_openid_provider_is_named_with_what_its_tokens_must_say() {
     let oidc = "{oidc: {clientID: c, groupsClaims: [g, h], groupsPrefix: 'gp:', issuerURL: 'https://i', \
                 requiredClaims: {b: '2', a: '1'}, usernameClaim: email, usernamePrefix: '-'}}";
     assert_eq!(
-        starting(&with_authentication("{oidcCAFile: /ca}", oidc), "--oidc-"),
+        starting(&with_authentication("{oidcCAFile: /etc/ssl/certs/ca}", oidc), "--oidc-"),
         [
-            "--oidc-ca-file=/ca",
+            "--oidc-ca-file=/etc/ssl/certs/ca",
             "--oidc-client-id=c",
             "--oidc-groups-claim=g,h",
             "--oidc-groups-prefix=gp:",
@@ -282,12 +282,12 @@ fn an_openid_provider_is_named_with_what_its_tokens_must_say() {
 
 #[test]
 fn the_webhook_of_aws_replaces_the_users_and_kopeios_does_not() {
-    let config = "{authenticationTokenWebhookConfigFile: /mine}";
+    let config = "{authenticationTokenWebhookConfigFile: /etc/ssl/certs/mine}";
     let flag = "--authentication-token-webhook-config-file=";
     let flags = with_authentication(config, "{aws: {}}");
     assert_eq!(starting(&flags, flag), [format!("{flag}/etc/kubernetes/authn.config")]);
     let flags = with_authentication(config, "{kopeio: {}}");
-    assert_eq!(starting(&flags, flag), [format!("{flag}/mine")]);
+    assert_eq!(starting(&flags, flag), [format!("{flag}/etc/ssl/certs/mine")]);
 }
 
 #[test]

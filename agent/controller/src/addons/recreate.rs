@@ -1,0 +1,181 @@
+//! `kops-agent addons apply NAME --recreate KIND/NAME`: objects whose immutable fields are to change are deleted, and created anew.
+//!
+//! The API server is asked first, in a dry run under another name, whether it would take the new object.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use kops_agent_plan::addons::manifest::{Object, Turn};
+use kops_agent_plan::addons::pause::{PAUSED, is_object_paused};
+use kops_agent_process::exit::WrongConfiguration;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::objects::Objects;
+use super::reading;
+use super::resources::Resource;
+use super::standing::Scene;
+use super::updating::pause_of;
+
+/// How long an object that is deleted may take to be gone: finalizers run, and pods are ended where it waits for them.
+const GONE_WITHIN: Duration = Duration::from_secs(120);
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
+/// What the dry run adds to an object's name.
+const DRY_RUN: &str = "-dry-run";
+/// The most characters of the name before that: a name may have 63 where it has to be a label.
+const LONGEST_NAME: usize = 63 - DRY_RUN.len();
+
+/// What `--recreate` has for this object: its kind, and where it is.
+pub fn selector(object: &Object) -> String {
+    let Object { kind, namespace, name, .. } = object;
+    let kind =
+        if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+    if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
+}
+
+/// Whether a selector means an object. Group and namespace may be left out of it.
+fn means(selector: &str, object: &Object) -> bool {
+    let Some((kind, place)) = selector.split_once('/') else { return false };
+    let (namespace, name) = place.split_once('/').map_or((None, place), |(space, name)| (Some(space), name));
+    let (kind, group) = kind.split_once('.').map_or((kind, None), |(kind, group)| (kind, Some(group)));
+    kind == object.kind.kind
+        && group.is_none_or(|group| group == object.kind.group)
+        && namespace.is_none_or(|namespace| namespace == object.namespace)
+        && name == object.name
+}
+
+/// Finds the selected objects in the manifest of the scene's one add-on, and asks the API server whether it would create them. With
+/// `is_meant` each is deleted; the caller applies the add-on afterwards. Returns what is, or would be, done.
+///
+/// # Errors
+/// A selector does not mean exactly one object, an object cannot be created anew, or it does not go.
+pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<String> {
+    let addon = scene.addons().next().context("no entry of the add-on can be followed")?;
+    if scene.installed().await?.paused.contains(&addon.record()) {
+        return Err(WrongConfiguration(format!("the add-on is paused: {}", pause_of(addon))).into());
+    }
+    let manifest = reading::manifest(&scene.store, addon).await?;
+    let mut chosen = Vec::new();
+    for selector in selectors {
+        let object = the_one(selector, &manifest)?;
+        chosen.push((object, check(&scene.objects, object).await.with_context(|| object.to_string())?));
+    }
+    let mut text = String::new();
+    for (object, found) in chosen {
+        let Some((resource, live)) = found else {
+            let _ = writeln!(text, "{object}: is not there");
+            continue;
+        };
+        if is_object_paused(&live) {
+            return Err(WrongConfiguration(format!("{object} is paused by its annotation {PAUSED}")).into());
+        }
+        if !is_meant {
+            let _ = writeln!(text, "{object}: would be deleted, with what it owns, and created anew");
+            continue;
+        }
+        remove(&scene.objects, &resource, object, &live).await.with_context(|| object.to_string())?;
+        let message = format!("the add-on {}: deleted {object} to create it anew", addon.name);
+        scene.objects.tell("AddonObjectDeleted", &message).await;
+        let _ = writeln!(text, "{object}: deleted, to be created anew");
+    }
+    if !is_meant {
+        text.push_str("Nothing was changed. To do it, add --yes.\n");
+    }
+    Ok(text)
+}
+
+fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, WrongConfiguration> {
+    let found: Vec<&Object> = manifest.iter().filter(|object| means(selector, object)).collect();
+    match found[..] {
+        [object] if object.turn() == Turn::Other => Ok(object),
+        [object] => Err(WrongConfiguration(format!(
+            "--recreate {selector}: deleting {object} would delete everything that is in it or of it; do that with kubectl"
+        ))),
+        [] => Err(WrongConfiguration(format!(
+            "--recreate {selector}: the add-on's manifest has no such object; it has {}",
+            listed(&mut manifest.iter())
+        ))),
+        _ => Err(WrongConfiguration(format!(
+            "--recreate {selector}: the add-on's manifest has several such objects: {}",
+            listed(&mut found.iter().copied())
+        ))),
+    }
+}
+
+fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
+    objects.map(selector).collect::<Vec<_>>().join(", ")
+}
+
+/// The object that is there, if any, once the API server has said that it would take the new one.
+async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
+    let resource = objects.resources.find(&object.kind).await?;
+    let resource = resource.with_context(|| format!("the API server serves no {}", object.kind.kind))?;
+    let Some(live) = objects.get(&resource, &object.namespace, &object.name).await? else { return Ok(None) };
+    let mut copy = object.value.clone();
+    let name: String = object.name.chars().take(LONGEST_NAME).chain(DRY_RUN.chars()).collect();
+    copy["metadata"]["name"] = json!(name);
+    let tried = objects.create_dry_run(&resource, &object.namespace, copy).await;
+    tried.context("the API server would refuse the new object, so the old one stays")?;
+    Ok(Some((resource, live)))
+}
+
+/// Deletes an object, and waits until it is gone or another one has its name.
+async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &Value) -> Result<()> {
+    let uid = |live: &Value| live.pointer("/metadata/uid").cloned();
+    let Object { namespace, name, .. } = object;
+    objects.delete(resource, namespace, name).await?;
+    let deadline = Instant::now() + GONE_WITHIN;
+    loop {
+        match objects.get(resource, namespace, name).await? {
+            Some(still) if uid(&still) == uid(live) => {}
+            _ => return Ok(()),
+        }
+        if Instant::now() >= deadline {
+            let seconds = GONE_WITHIN.as_secs();
+            return Err(anyhow!(
+                "it is deleted, but not gone after {seconds} s: see its metadata.finalizers"
+            ));
+        }
+        sleep(LOOKED_AT_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::addons::manifest;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_means_one_object_and_no_definition_or_namespace() {
+        let object = |api_version: &str, kind: &str, namespace: &str, name: &str| {
+            format!(
+                "{{apiVersion: {api_version}, kind: {kind}, metadata: {{namespace: '{namespace}', name: {name}}}}}"
+            )
+        };
+        let text = [
+            object("v1", "Namespace", "", "a"),
+            object("apps/v1", "Deployment", "a", "d"),
+            object("apps/v1", "Deployment", "b", "d"),
+            object("v1", "ServiceAccount", "b", "d"),
+        ]
+        .join("\n---\n");
+        let manifest = manifest::objects(text.as_bytes(), "a.yaml").unwrap();
+        for object in &manifest[1..] {
+            assert_eq!(the_one(&selector(object), &manifest).unwrap(), object);
+        }
+        assert_eq!(selector(&manifest[1]), "Deployment.apps/a/d");
+        assert_eq!(the_one("ServiceAccount/d", &manifest).unwrap(), &manifest[3]);
+        for (selector, told) in [
+            ("Deployment/d", "several such objects: Deployment.apps/a/d, Deployment.apps/b/d"),
+            ("Deployment/b/e", "no such object; it has Namespace/a, "),
+            ("Deployment", "no such object"),
+            ("Namespace/a", "would delete everything"),
+        ] {
+            let problem = the_one(selector, &manifest).unwrap_err().to_string();
+            assert!(problem.contains(told), "{problem}");
+        }
+    }
+}

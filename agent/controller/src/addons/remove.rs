@@ -1,0 +1,161 @@
+//! `kops-agent addons remove`: the objects of an add-on that no channel has any more are deleted.
+//!
+//! They are known by the label that kOps gives each object of its add-ons (upstream: `addLabels` in
+//! `upup/pkg/fi/cloudup/bootstrapchannelbuilder/bootstrapchannelbuilder.go`).
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use kops_agent_plan::addons::manifest::{DEFINITIONS, named};
+use kops_agent_plan::addons::pause::{PAUSED, annotation_of_addon};
+use kops_agent_plan::addons::prune::{Listed, is_admission};
+use kops_agent_plan::addons::serving;
+use kops_agent_process::exit::{self, WrongConfiguration};
+use kops_agent_process::output::{self, Output};
+use serde::Serialize;
+
+use super::args::{AddonsArgs, AddonsRemoveArgs};
+use super::installed::Installed;
+use super::resources::Resource;
+use super::standing::Scene;
+use super::{authority, installed};
+
+/// The label with an add-on's name.
+const LABEL: &str = "addon.kops.k8s.io/name";
+
+/// What is removed of an add-on.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Removal {
+    name: String,
+    /// Whether it was done, or only shown.
+    is_done: bool,
+    /// Objects that are deleted.
+    deleted: Vec<String>,
+    /// Objects that stay, and why.
+    kept: Vec<String>,
+    /// What failed.
+    problems: Vec<String>,
+}
+
+/// Shows what removing an add-on would delete, or deletes it.
+///
+/// # Errors
+/// A channel has the add-on, the cluster does not, or the API server does not answer.
+pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
+    let scene =
+        Scene::open(&AddonsArgs { name: None, channels: args.channels.clone(), output: args.output }).await?;
+    let installed = scene.installed().await?;
+    let name = &args.name;
+    let namespaces: Vec<&String> = installed
+        .versions
+        .keys()
+        .filter(|(_, addon)| addon == name)
+        .map(|(namespace, _)| namespace)
+        .collect();
+    check(&scene, &installed, name)?;
+
+    let mut removal = Removal { name: name.clone(), is_done: args.yes, ..Removal::default() };
+    let found = objects_of(&scene, name, &mut removal).await;
+    if found.is_empty() && namespaces.is_empty() && removal.kept.is_empty() && removal.problems.is_empty() {
+        return Err(WrongConfiguration(format!(
+            "the cluster has no add-on {name:?}: no namespace records its version, and no object has the label {LABEL}={name}"
+        ))
+        .into());
+    }
+    for (resource, object) in found {
+        let shown = named(&resource.api.group, &resource.api.kind, &object.namespace, &object.name);
+        if !args.yes {
+            removal.deleted.push(shown);
+            continue;
+        }
+        match scene.objects.delete(&resource, &object.namespace, &object.name).await {
+            Ok(()) => {
+                let message = format!("the add-on {name}: deleted {shown}, for the add-on is removed");
+                scene.objects.tell("AddonObjectDeleted", &message).await;
+                removal.deleted.push(shown);
+            }
+            Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
+        }
+    }
+    // While something is left, its record says which add-on that is of.
+    if args.yes && removal.problems.is_empty() {
+        for namespace in namespaces {
+            if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
+                removal
+                    .problems
+                    .push(format!("forgetting its version in the namespace {namespace}: {error}"));
+            }
+        }
+    }
+    match args.output {
+        Output::Json => output::print_json(&removal)?,
+        Output::Text => output::print_text(&text(&removal))?,
+    };
+    Ok(if removal.problems.is_empty() { exit::CONVERGED } else { exit::FAILED })
+}
+
+/// Refuses an add-on that would be applied again.
+fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), WrongConfiguration> {
+    let Some(addon) = scene.addons().find(|addon| addon.name == name) else { return Ok(()) };
+    if installed.paused.contains(&addon.record()) {
+        return Ok(());
+    }
+    Err(WrongConfiguration(format!(
+        "the channel {} has the add-on {name}, so it would be applied again: take it out of the cluster's spec and run \
+         `kops update cluster --yes`, or pause it by the annotation {}=REASON of the namespace {}",
+        addon.channel,
+        annotation_of_addon(name),
+        addon.namespace()
+    )))
+}
+
+/// The objects to delete, in their order: what may refuse requests, then what runs, then what that uses.
+async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Resource, Listed)> {
+    let objects = &scene.objects;
+    let (kinds, problems) = objects.resources.all().await;
+    removal.problems.extend(problems);
+    let mut found = Vec::new();
+    for resource in kinds {
+        let selected = objects.list(&resource, "", &format!("{LABEL}={name}"), "").await;
+        let selected = match selected {
+            Ok(selected) => selected,
+            Err(error) => {
+                removal.problems.push(format!("listing {}: {error}", resource.api.plural));
+                continue;
+            }
+        };
+        for object in selected.into_iter().filter(|object| !object.is_owned) {
+            let shown = named(&resource.api.group, &resource.api.kind, &object.namespace, &object.name);
+            let why = match (resource.api.group.as_str(), resource.api.kind.as_str()) {
+                ("", "Namespace") => Some("all objects in it would go with it"),
+                DEFINITIONS => Some("all objects of its kind would go with it"),
+                _ if object.is_paused => Some(PAUSED),
+                _ => None,
+            };
+            match why {
+                Some(why) => removal.kept.push(format!("{shown} ({why})")),
+                None => found.push((resource.clone(), object)),
+            }
+        }
+    }
+    found.extend(authority::found(objects, name).await);
+    found.sort_by_key(|(resource, _)| {
+        let (group, kind) = (&resource.api.group, &resource.api.kind);
+        (!is_admission(group), !serving::is_workload(group, kind))
+    });
+    found
+}
+
+fn text(removal: &Removal) -> String {
+    let mut text = String::new();
+    for (sign, lines) in [("-", &removal.deleted), ("kept", &removal.kept), ("!", &removal.problems)] {
+        for line in lines {
+            let _ = writeln!(text, "{sign} {}", output::one_line(line, usize::MAX));
+        }
+    }
+    if !removal.is_done {
+        text.push_str("Nothing was changed. To delete these objects, add --yes.\n");
+    }
+    text
+}

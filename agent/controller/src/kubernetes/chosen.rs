@@ -1,0 +1,119 @@
+//! Which kubeconfig a user's command goes by, found and merged as kubectl does it.
+//!
+//! Source: the rules of `k8s.io/client-go/tools/clientcmd`, and Kubernetes' page on organizing cluster access by kubeconfig files.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use kops_agent_process::exit::WrongConfiguration;
+
+/// Which kubeconfig, and which context of it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct KubeconfigArgs {
+    /// How the API server is reached. Without this it is the files that KUBECONFIG names, merged as kubectl merges them, or else what
+    /// this machine has: for add-ons /var/lib/kubectl/kubeconfig, and then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig, instead of its current one.
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// The files of a kubeconfig, and the context that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The files, of which the first that says something wins.
+    pub files: Vec<PathBuf>,
+    /// Whether files that are not there are passed over.
+    pub skips_missing: bool,
+    /// The context; `None` for the current one.
+    pub context: Option<String>,
+}
+
+impl Chosen {
+    /// The current context of this file.
+    pub fn file(path: &Path) -> Chosen {
+        Chosen { files: vec![path.to_owned()], skips_missing: false, context: None }
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
+        let kind = if files.len() == 1 { "kubeconfig" } else { "kubeconfigs" };
+        write!(f, "the {kind} {}", files.join(", "))?;
+        self.context.iter().try_for_each(|context| write!(f, " (context {context:?})"))
+    }
+}
+
+impl KubeconfigArgs {
+    /// The file that is asked for, those that `KUBECONFIG` names, the machine's own where it is there, or `~/.kube/config`.
+    ///
+    /// # Errors
+    /// There is no home.
+    pub fn choose(
+        &self,
+        of_machine: Option<&Path>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Chosen, WrongConfiguration> {
+        let context = self.context.clone();
+        let one = |path: PathBuf| Chosen { context: context.clone(), ..Chosen::file(&path) };
+        if let Some(path) = &self.kubeconfig {
+            return Ok(one(path.clone()));
+        }
+        let named = variable("KUBECONFIG").unwrap_or_default();
+        let files: Vec<PathBuf> =
+            std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
+        if !files.is_empty() {
+            return Ok(Chosen { skips_missing: files.len() > 1, files, context });
+        }
+        if let Some(path) = of_machine.filter(|path| path.exists()) {
+            return Ok(one(path.to_owned()));
+        }
+        match variable("HOME").filter(|home| !home.is_empty()) {
+            Some(home) => Ok(one(Path::new(&home).join(".kube/config"))),
+            None => Err(WrongConfiguration(
+                "there is no kubeconfig to reach the API server by: neither KUBECONFIG nor HOME is set; give --kubeconfig FILE"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn found(args: &[&str], kubeconfig: Option<&str>, home: Option<&str>) -> Result<Chosen, String> {
+        #[derive(clap::Parser)]
+        struct Call {
+            #[command(flatten)]
+            kubeconfig: KubeconfigArgs,
+        }
+        let call = <Call as clap::Parser>::parse_from([&["x"], args].concat());
+        let variable = |name: &str| match name {
+            "KUBECONFIG" => kubeconfig.map(OsString::from),
+            _ => home.map(OsString::from),
+        };
+        call.kubeconfig.choose(Some(Path::new("/dev/null")), variable).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn it_is_where_kubectl_finds_it() {
+        let home = Some("/home/u");
+        let one = |path: &str| Chosen::file(Path::new(path));
+        assert_eq!(found(&["--kubeconfig", "a"], Some("b"), home).unwrap(), one("a"));
+        assert_eq!(found(&[], Some(":b:"), home).unwrap(), one("b"));
+        let several = found(&["--context", "c"], Some("a:b"), home).unwrap();
+        assert_eq!(several.files, [Path::new("a"), Path::new("b")]);
+        assert_eq!(several.to_string(), "the kubeconfigs a, b (context \"c\")");
+        assert_eq!(found(&[], None, home).unwrap(), one("/dev/null"), "it is this machine's");
+        let none = KubeconfigArgs::default();
+        let of_home = |name: &str| (name == "HOME").then(|| OsString::from("/home/u"));
+        assert_eq!(none.choose(None, of_home).unwrap(), one("/home/u/.kube/config"));
+        assert!(none.choose(None, |_| None).unwrap_err().to_string().contains("give --kubeconfig"));
+    }
+}

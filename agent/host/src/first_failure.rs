@@ -1,0 +1,65 @@
+//! Why the first run failed, on a machine where no run has written anything: such a machine has no record yet.
+
+use serde_json::{from_slice, to_vec};
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::record::{Failure, Record};
+use crate::root::Root;
+use crate::staged::write_file;
+
+/// Where it is, below the root. It is read only where there is no record.
+const PATH: &str = "/var/lib/kops-agent/first-failure.json";
+
+impl Host {
+    /// Records that a run failed before any run has written anything here, for `status` to tell.
+    ///
+    /// # Errors
+    /// The file cannot be written, or another run is at work.
+    pub fn note_first_failure(&self, problem: &str) -> Result<()> {
+        let _lock = self.lock()?;
+        let failure = Failure::new(self.timestamp(), problem);
+        let json =
+            to_vec(&failure).map_err(|error| Error::path("write", PATH, std::io::Error::other(error)))?;
+        // A store or a mirror may have said part of it: root alone reads it, as the record.
+        write_file(&self.root, PATH, 0o600, None, &json)
+    }
+}
+
+/// What the last run failed with: by the record, or by the note of a machine that has none.
+pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failure>> {
+    if root.metadata(Record::PATH)?.is_some() {
+        return Ok(record.failure.clone());
+    }
+    // A note that cannot be read tells nothing, and `status` tells the rest.
+    Ok(root.read(PATH)?.and_then(|json| from_slice(&json).ok()))
+}
+
+/// Forgets the note, once a record takes its place.
+pub(crate) fn forget(root: &Root) -> Result<()> {
+    match root.parent(PATH)? {
+        Some((folder, name)) if folder.entry(&name)?.is_some() => folder.remove(&name),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_failure_before_any_record_is_told_until_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        host.note_first_failure("the store answers 403").unwrap();
+        let status = host.status().unwrap();
+        assert_eq!(status.failure.as_ref().unwrap().problem, "the store answers 403");
+        assert!(status.never_converged && !status.converged, "{status:?}");
+
+        Record::default().write(&host.root).unwrap();
+        assert_eq!(host.status().unwrap().failure, None);
+        std::fs::remove_file(folder.path().join("var/lib/kops-agent/record.json")).unwrap();
+        assert_eq!(host.status().unwrap().failure, None, "an old note outlived the record");
+    }
+}

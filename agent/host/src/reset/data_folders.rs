@@ -1,0 +1,149 @@
+//! The folders that kubelet and containerd keep their data in by the spec's word, and whether a reset may remove them.
+
+use std::collections::BTreeSet;
+
+use super::RUNTIME_FOLDERS;
+use crate::error::Result;
+use crate::host::Host;
+
+/// Folders that no spec can give to kubelet or containerd alone: other programs have files in them (hier(7), file-hierarchy(7)).
+const SHARED: [&str; 30] = [
+    "/run/dbus",
+    "/run/lock",
+    "/run/log",
+    "/run/udev",
+    "/run/user",
+    "/var/backups",
+    "/var/cache",
+    "/var/crash",
+    "/var/db",
+    "/var/lib",
+    "/var/lib/NetworkManager",
+    "/var/lib/apt",
+    "/var/lib/cloud",
+    "/var/lib/dbus",
+    "/var/lib/dnf",
+    "/var/lib/dpkg",
+    "/var/lib/kops-agent",
+    "/var/lib/rpm",
+    "/var/lib/systemd",
+    "/var/local",
+    "/var/lock",
+    "/var/log",
+    "/var/log/journal",
+    "/var/mail",
+    "/var/opt",
+    "/var/run",
+    "/var/spool",
+    "/var/spool/cron",
+    "/var/tmp",
+    "/var/www",
+];
+
+/// Trees of the operating system itself.
+const SYSTEM: [&str; 12] = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/run/systemd",
+    "/sbin",
+    "/sys",
+    "/usr",
+];
+
+/// Data folders that the spec has named.
+#[derive(Default)]
+pub(super) struct DataFolders {
+    /// They are kubelet's or containerd's alone, and go.
+    pub(super) own: BTreeSet<String>,
+    /// Other programs may have files there, so they stay.
+    pub(super) shared: BTreeSet<String>,
+}
+
+impl Host {
+    /// The data folders of what was last applied, and of a change that was begun, but for the usual ones.
+    ///
+    /// # Errors
+    /// What was applied, or a folder, cannot be looked at.
+    pub(super) fn data_folders(&self) -> Result<DataFolders> {
+        let mut folders = DataFolders::default();
+        let states = self.kept_states()?;
+        for folder in states.iter().flat_map(|state| &state.data_folders) {
+            let path = plain(folder);
+            if RUNTIME_FOLDERS.contains(&path.as_str()) {
+                continue;
+            }
+            if is_shared(&path) {
+                folders.shared.insert(path);
+                continue;
+            }
+            // A link may lead to another place than its name says.
+            let Some(real) = self.root.real_path(&path)? else { continue };
+            let folders = if is_shared(&real) { &mut folders.shared } else { &mut folders.own };
+            folders.insert(path);
+        }
+        Ok(folders)
+    }
+}
+
+/// A path without doubled slashes, `.` and a slash at its end.
+fn plain(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    format!("/{}", parts.join("/"))
+}
+
+/// Whether other programs may have files in a folder: it is at the top of the file system, a person's home, or of the system.
+fn is_shared(path: &str) -> bool {
+    let depth = path.split('/').skip(1).count();
+    let is_below = |folder: &&str| {
+        path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    depth < 2
+        || path.split('/').any(|part| part == "..")
+        || depth == 2 && path.starts_with("/home/")
+        || SHARED.contains(&path)
+        || SYSTEM.iter().any(is_below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_others_too_is_told_from_what_is_kubelets_alone() {
+        for shared in [
+            "",
+            "/",
+            "//",
+            "/var",
+            "/var/",
+            "/var//lib/.",
+            "/etc",
+            "/etc/kubelet",
+            "/usr/local/lib/kubelet",
+            "/mnt",
+            "/data",
+            "/home/admin",
+            "/mnt/../etc",
+            "/run/systemd/x",
+            "/var/lib/dpkg",
+        ] {
+            assert!(is_shared(&plain(shared)), "{shared}");
+        }
+        for own in [
+            "/mnt/kubelet",
+            "/mnt/disks/ssd0",
+            "/var/lib/kubelet-data",
+            "/home/admin/kubelet",
+            "/data/containerd/",
+            "/etcetera/x",
+        ] {
+            assert!(!is_shared(&plain(own)), "{own}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Whether a program starts on this machine, found out by running it: a program that was built for a newer C library, or for another
+//! machine, is refused by the dynamic loader or the kernel.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use kops_agent_spec::terminal::one_line;
+use nix::libc::SIGILL;
+
+use super::commands::{Outcome, prepare};
+use super::deadline::ask_prepared;
+
+/// How long a program may take to say its version. A slower one is not judged.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that is told of what the loader says, in characters.
+const LONGEST_TOLD: usize = 300;
+
+/// Why a program does not start; `None` where it starts, or where that cannot be told: a program that ends with an error has started,
+/// and a file system or a security policy may forbid to run programs in this place alone.
+pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String> {
+    let path = program.to_str()?;
+    let command = [path, flag];
+    let mut prepared = prepare(&command).ok()?;
+    prepared.env_clear().env("LC_ALL", "C");
+    match ask_prepared(&command, prepared, b"", TIMEOUT) {
+        Ok(Some(outcome)) => of_outcome(&outcome),
+        // The file itself is there.
+        Ok(None) if program.exists() => Some(
+            "it names a dynamic loader that this machine does not have, as a program that was built for another C library does".to_owned(),
+        ),
+        Err(error) if error.to_string().contains("Exec format error") => Some(
+            "the kernel cannot run it: it was built for another processor architecture, or is no program".to_owned(),
+        ),
+        Ok(None) | Err(_) => None,
+    }
+}
+
+fn of_outcome(outcome: &Outcome) -> Option<String> {
+    if outcome.status.signal() == Some(SIGILL) {
+        return Some(
+            "this machine's processor does not have an instruction that it was built with".to_owned(),
+        );
+    }
+    if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
+}
+
+/// What glibc's dynamic loader says of a program that it cannot load (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
+fn of_loader(said: &str) -> Option<String> {
+    let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
+    if !versions.is_empty() {
+        let versions: Vec<&str> = versions.into_iter().collect();
+        return Some(format!(
+            "it needs {} of the C library, which this machine's is too old for",
+            versions.join(", ")
+        ));
+    }
+    let line = said.lines().find_map(|line| {
+        let (_, told) = line.split_once("error while loading shared libraries: ")?;
+        Some(told)
+    });
+    if let Some(told) = line {
+        let library = told.split(':').next().unwrap_or_default();
+        return Some(match told.contains("No such file or directory") {
+            true => format!(
+                "it needs the library {}, which this machine does not have",
+                one_line(library, LONGEST_TOLD)
+            ),
+            false => one_line(told, LONGEST_TOLD),
+        });
+    }
+    let (_, symbol) = said.lines().find_map(|line| line.split_once("symbol lookup error: "))?;
+    Some(format!("a library of this machine does not fit it: {}", one_line(symbol, LONGEST_TOLD)))
+}
+
+/// `GLIBC_2.34` of ``…/libc.so.6: version `GLIBC_2.34' not found (required by …)``.
+fn missing_version(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(": version `")?;
+    let (version, rest) = rest.split_once('\'')?;
+    rest.starts_with(" not found").then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A program in a folder of its own. It is copied by another process: a file that this one still has open for writing, in a child
+    /// that another test begins meanwhile, cannot be run.
+    fn program(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, path) = (folder.path().join("data"), folder.path().join("program"));
+        fs::write(&data, bytes).unwrap();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Command::new("cp").arg("-p").arg(&data).arg(&path).status().unwrap().success());
+        (folder, path)
+    }
+
+    /// A dynamic program of this machine, with some of its bytes replaced by as many others.
+    fn altered(old: &str, new: &str) -> (tempfile::TempDir, PathBuf) {
+        assert_eq!(old.len(), new.len());
+        let mut bytes = fs::read("/bin/true").unwrap();
+        let found: Vec<usize> = bytes
+            .windows(old.len())
+            .enumerate()
+            .filter(|(_, at)| *at == old.as_bytes())
+            .map(|(at, _)| at)
+            .collect();
+        assert!(!found.is_empty(), "/bin/true has no {old}");
+        found.iter().for_each(|at| bytes[*at..*at + old.len()].copy_from_slice(new.as_bytes()));
+        program(&bytes)
+    }
+
+    fn refusal(of: &(tempfile::TempDir, PathBuf)) -> Option<String> {
+        why_it_does_not_start(&of.1, "--version")
+    }
+
+    #[test]
+    fn what_the_loader_or_the_kernel_refuses_is_told() {
+        let needs = |of| refusal(&of).unwrap();
+        let library = needs(altered("libc.so.6\0", "libq.so.6\0"));
+        assert_eq!(library, "it needs the library libq.so.6, which this machine does not have");
+        assert!(
+            needs(altered("/ld-linux", "/ld-lunix"))
+                .starts_with("it names a dynamic loader that this machine")
+        );
+        assert!(
+            needs(program(b"\x7fELF\x02\x01\x01 of another machine")).starts_with("the kernel cannot run it")
+        );
+    }
+
+    #[test]
+    fn a_newer_c_library_is_named_by_its_versions() {
+        let said = "./containerd: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by ./containerd)\n\
+                    ./containerd: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./containerd)\n";
+        assert_eq!(
+            of_loader(said).unwrap(),
+            "it needs GLIBC_2.32, GLIBC_2.34 of the C library, which this machine's is too old for"
+        );
+        let said = "runc: symbol lookup error: runc: undefined symbol: seccomp_notify_respond\n";
+        assert!(of_loader(said).unwrap().contains("undefined symbol: seccomp_notify_respond"));
+    }
+
+    #[test]
+    fn what_starts_is_not_refused_however_it_ends() {
+        for script in ["#!/bin/sh\nexit 0\n", "#!/bin/sh\necho 'unknown flag --version' >&2\nexit 2\n"] {
+            assert_eq!(refusal(&program(script.as_bytes())), None, "{script}");
+        }
+        assert_eq!(why_it_does_not_start(Path::new("/bin/true"), "--version"), None);
+    }
+}

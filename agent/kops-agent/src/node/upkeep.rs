@@ -1,0 +1,62 @@
+//! Whether this machine gets the timers from this program: a package brings them, a boot script brings the program alone.
+
+use std::path::Path;
+
+use kops_agent_plan::desired::{PACKAGED_PROGRAM, Upkeep};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::program;
+
+use super::environment::Environment;
+use super::own_services::yes_or_no;
+
+/// `false` keeps the timers, and the name in `PATH`, from a machine to which its boot script has brought this program.
+pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
+
+/// What the machine below `root` gets, whose boot config is `conf`.
+///
+/// # Errors
+/// If the variable is neither `true` nor `false`.
+pub fn of_machine(
+    root: &Path,
+    conf: &Path,
+    environment: &Environment,
+) -> Result<Option<Upkeep>, WrongConfiguration> {
+    let is_wanted = yes_or_no(VARIABLE, "timers", environment.get(VARIABLE).as_deref())?;
+    let is_packaged = root.join(PACKAGED_PROGRAM.trim_start_matches('/')).exists();
+    if is_wanted == Some(false) || is_packaged {
+        return Ok(None);
+    }
+    Ok(program::path().ok().and_then(|program| beside(&program, conf)))
+}
+
+/// What a program of a boot script gets, which is in `bin` beside `conf` with the boot config (pkg/model/resources/nodeup.go of kOps,
+/// `packaging/cloud-init/kops-agent.sh`); `None` for a program that is elsewhere.
+fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {
+    let (bin, conf_folder) = (program.parent()?, conf.parent()?);
+    let is_pair = bin.file_name()? == "bin" && conf_folder.file_name()? == "conf";
+    (is_pair && conf.is_absolute() && bin.parent()? == conf_folder.parent()?)
+        .then(|| Some(Upkeep { program: program.to_str()?.to_owned(), conf: conf.to_str()?.to_owned() }))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_program_beside_its_boot_config_is_a_boot_scripts() {
+        let gets = |program: &str, conf: &str| beside(Path::new(program), Path::new(conf)).is_some();
+        for kops in ["/opt/kops", "/var/lib/toolbox/kops"] {
+            for name in ["nodeup", "kops-agent"] {
+                assert!(gets(&format!("{kops}/bin/{name}"), &format!("{kops}/conf/kube_env.yaml")));
+            }
+        }
+        for (program, conf) in [
+            ("/usr/bin/kops-agent", "/opt/kops/conf/kube_env.yaml"),
+            ("/work/target/debug/kops-agent", "/work/conf/kube_env.yaml"),
+            ("/opt/kops/bin/nodeup", "/root/kube_env.yaml"),
+            ("/opt/kops/bin/nodeup", "conf/kube_env.yaml"),
+        ] {
+            assert!(!gets(program, conf), "{program} {conf}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A machine that never was a node, and whose name a Node has that is Ready: kops-controller answers 409 until the cluster finds that
+//! the machine before it is gone.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use crate::example::Ended;
+use crate::example::worker::{CERTIFICATES, NODE, Worker, honest};
+use kops_agent_tests::example_store::NODES;
+use kops_agent_tests::kops_controller::{Asked, Mood};
+
+/// A managed group puts a machine in the place of another under its name, and the cluster has not noticed yet that the other is gone.
+#[test]
+fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let registered = Mood::Refusing(409, "");
+    let never_a_node = "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node";
+    for verb in ["converge", "plan"] {
+        server.answer_next(&vec![registered.clone(); 9]);
+        worker.run(verb, &server).with(1, &[never_a_node, "kubectl delete node NAME"]);
+    }
+    server.answer_next(&[&[Mood::Honest][..], &vec![registered.clone(); 9]].concat());
+    worker.run("converge", &server).with(1, &["getting this node's certificates", never_a_node]);
+    worker.is_untouched();
+
+    server.asked();
+    let moods = [&registered, &registered, &Mood::Honest, &registered, &Mood::Honest].map(Clone::clone);
+    server.answer_next(&moods);
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    Ended::of(agent.args(["--store-timeout", "60"])).with(0, &[never_a_node, "trying again"]);
+    let answers = server.asked().into_iter().map(|asked| match asked {
+        Asked::Configuration(mood) | Asked::Certificates(_, mood) => mood,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), moods);
+    assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
+}
+
+/// No retry of one run is left, and the unit at boot goes on all the same.
+#[test]
+fn a_first_boot_never_ends_well_with_a_409() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    server.answer_next(&[Mood::Refusing(409, "")]);
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let at_boot = Ended::of(agent.args(["--store-timeout", "0", "--retries", "-1"]));
+    at_boot.with(0, &["This machine was never a node", "trying again in"]);
+    let refused = Asked::Configuration(Mood::Refusing(409, ""));
+    assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
+}
+
+/// An image may be made of a node's disk. What another machine has left there makes no node of this one.
+#[test]
+fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    worker.run("converge", &server).with(0, &[]);
+    let facts = worker.machine.cluster.store.facts(NODES);
+    let text = fs::read_to_string(&facts).unwrap();
+    assert!(text.contains(NODE), "{text}");
+    fs::write(&facts, text.replace(NODE, "i-0d3a0c0ffee00000f")).unwrap();
+    server.answer_next(&vec![Mood::Refusing(409, ""); 9]);
+    worker.run("converge", &server).with(1, &["This machine was never a node"]);
+}

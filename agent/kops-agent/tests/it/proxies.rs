@@ -1,0 +1,117 @@
+//! Proxies of the environment, for the store and for downloads alike.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use crate::downloads::{KUBELET, installed, node_with_repository, stand_ins};
+use crate::example::apart::apart;
+use crate::example::{Ended, Machine};
+use kops_agent_tests::downloads::{Downloads, Fault};
+use kops_agent_tests::example_store::NODES;
+use kops_agent_tests::loopback::Identity;
+use kops_agent_tests::name_server::{NameFault, NameServer};
+use kops_agent_tests::proxy::Proxy;
+
+const STORE: &str = "store.test";
+const MIRROR: &str = "mirror.test";
+
+/// A worker whose mirror has a name, for no proxy is asked for what is on this machine.
+fn node_with_named_mirror() -> Machine {
+    let node = Machine::of(NODES);
+    let mirror = node.downloads().url();
+    let named = mirror.replace("127.0.0.1", MIRROR);
+    node.cluster.edit("cluster-completed.spec", &mirror, &named).unwrap();
+    node
+}
+
+#[test]
+fn a_proxy_is_used_for_downloads() {
+    let (proxy, node) = (Proxy::start().unwrap(), node_with_named_mirror());
+    let mut agent = node.agent("converge");
+    Ended::of(agent.env("http_proxy", proxy.url())).with(0, &[]);
+    let kubelet = format!("GET {}{KUBELET}", node.downloads().url().replace("127.0.0.1", MIRROR));
+    assert!(proxy.asked().contains(&kubelet), "{:?}", proxy.asked());
+    assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
+}
+
+/// As Go reads it, and so as nodeup does.
+#[test]
+fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        let _names = NameServer::start(NameFault::Silent, &[]).unwrap();
+        let (proxy, node) = (Proxy::start().unwrap(), node_with_named_mirror());
+        let port = |url: &str| url.rsplit_once(':').unwrap().1.to_owned();
+        let (store, mirror) = (port(&node.cluster.s3.endpoint()), port(&node.downloads().url()));
+        let asked_with = |exceptions: &str| {
+            let before = proxy.asked().len();
+            let mut agent = node.agent("plan");
+            agent.env("http_proxy", proxy.url()).env("no_proxy", exceptions);
+            agent.env("S3_ENDPOINT", node.cluster.s3.endpoint().replace("127.0.0.1", STORE));
+            Ended::of(&mut agent).with(0, &[]);
+            proxy.asked().split_off(before)
+        };
+        let with_ports = format!("*.test:{store},{MIRROR}:{mirror}");
+        let names = format!("10.0.0.0/8, {STORE} ,{MIRROR}");
+        for exceptions in [names.as_str(), "test", ".test", "*.test", &with_ports, "a.example.com,*"] {
+            assert_eq!(asked_with(exceptions), [""; 0], "{exceptions}");
+        }
+        for exceptions in ["", "other.test", "*.test:1", "127.0.0.0/8", "t"] {
+            let asked = asked_with(exceptions);
+            for name in [STORE, MIRROR] {
+                assert!(asked.iter().any(|asked| asked.contains(name)), "{exceptions}: {asked:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_proxy_that_is_not_there_is_said_to_be_at_fault() {
+    let node = node_with_named_mirror();
+    let mut agent = node.agent("converge");
+    agent.env("http_proxy", "http://127.0.0.1:1").args(["--download-timeout", "1"]);
+    Ended::of(&mut agent).with(1, &["refused", &node.downloads().url().replace("127.0.0.1", MIRROR)]);
+    assert_eq!(node.files(), [""; 0]);
+}
+
+#[test]
+fn a_variable_that_names_no_proxy_for_http_is_refused() {
+    let node = Machine::of(NODES);
+    for value in ["http://robot:hunter2@pro xy", "socks5://robot:hunter2@proxy.test"] {
+        let ended = Ended::of(node.agent("plan").env("HTTPS_PROXY", value));
+        ended.with(3, &["HTTPS_PROXY ", "http://proxy.example.com:3128"]);
+        assert!(!ended.stderr.contains("hunter2"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn by_tls_it_is_http_2_through_a_proxy_too_and_no_redirect_leads_away_from_it() {
+    let (identity, proxy) = (Identity::named(&[MIRROR]).unwrap(), Proxy::start().unwrap());
+    let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
+    let named = mirror.url().replace("127.0.0.1", MIRROR);
+    let node = node_with_repository(&named);
+    let bundle = node.folder().join("bundle.pem");
+    fs::write(&bundle, &identity.certificate_pem).unwrap();
+
+    let agent = || {
+        let mut agent = node.agent("converge");
+        agent.env("SSL_CERT_FILE", &bundle).env("HTTPS_PROXY", proxy.url());
+        agent
+    };
+    let plain = node.downloads().url();
+    mirror.break_path(KUBELET, Fault::RedirectsTo(format!("{plain}{KUBELET}")));
+    let led_away = format!("it redirects from https to {plain}{KUBELET}");
+    Ended::of(&mut agent()).with(1, &[&led_away]);
+    assert_eq!(node.downloads().requests(), [""; 0]);
+
+    mirror.mend_path(KUBELET);
+    Ended::of(&mut agent()).with(0, &[]);
+    assert_eq!(installed(&node), stand_ins()[KUBELET]);
+    assert_eq!(mirror.http_2_requests(), mirror.requests().len());
+    let tunnel = format!("CONNECT {}", named.trim_start_matches("https://"));
+    assert!(
+        !proxy.asked().is_empty() && proxy.asked().iter().all(|asked| *asked == tunnel),
+        "{:?}",
+        proxy.asked()
+    );
+}

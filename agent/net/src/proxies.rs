@@ -1,0 +1,297 @@
+//! Which proxy a request goes through, by the variables and rules of Go's HTTP clients (golang.org/x/net/http/httpproxy). kOps
+//! writes `spec.networking.egressProxy` into these variables, and nodeup reads them so; every client of this process does likewise.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use reqwest::Url;
+use thiserror::Error;
+
+/// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProxyError {
+    /// It is no URL.
+    #[error("{0} is no URL; set it as in http://proxy.example.com:3128")]
+    NoUrl(&'static str),
+    /// It names a protocol of proxies that this program does not speak.
+    #[error(
+        "{0} names a proxy of {1}, and only proxies of http and https are supported; set it as in http://proxy.example.com:3128"
+    )]
+    Unsupported(&'static str, String),
+}
+
+/// The proxies of an environment. It has no `Debug`, since a proxy's URL may hold a password.
+#[derive(Clone, Default)]
+pub(crate) struct Proxies {
+    http: Option<Url>,
+    https: Option<Url>,
+    exceptions: Exceptions,
+}
+
+impl Proxies {
+    /// The proxies that this process' environment names. `ALL_PROXY` is not read, as Go does not read it.
+    ///
+    /// # Errors
+    /// If a variable is no URL of a proxy for HTTP.
+    pub(crate) fn of_environment() -> Result<Proxies, ProxyError> {
+        Proxies::of(|name| std::env::var(name).ok())
+    }
+
+    /// The same, with these variables.
+    fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxyError> {
+        let set = |names: [&'static str; 2]| {
+            let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
+            values.find(|(_, value)| !value.is_empty())
+        };
+        let proxy = |names| set(names).map(|(name, value)| proxy(name, &value)).transpose();
+        Ok(Proxies {
+            http: proxy(["HTTP_PROXY", "http_proxy"])?,
+            https: proxy(["HTTPS_PROXY", "https_proxy"])?,
+            exceptions: set(["NO_PROXY", "no_proxy"])
+                .map_or_else(Exceptions::default, |(_, list)| Exceptions::parse(&list)),
+        })
+    }
+
+    /// The proxy for a request to this URL; `None` where the request goes straight to the server.
+    pub(crate) fn proxy_for(&self, url: &Url) -> Option<&Url> {
+        let proxy = match url.scheme() {
+            "http" => self.http.as_ref(),
+            "https" => self.https.as_ref(),
+            _ => None,
+        }?;
+        let host = url.host_str()?.trim_matches(['[', ']']);
+        let port = url.port_or_known_default()?;
+        (!is_nearby(host) && !self.exceptions.have(host, port)).then_some(proxy)
+    }
+
+    /// All proxies, each once.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Url> {
+        let other = self.https.as_ref().filter(|https| Some(*https) != self.http.as_ref());
+        self.http.iter().chain(other)
+    }
+}
+
+/// The proxy that a variable names, with or without a scheme.
+fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
+    let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
+    let url = Url::parse(&url).ok().filter(Url::has_host).ok_or(ProxyError::NoUrl(name))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        scheme => Err(ProxyError::Unsupported(name, scheme.to_owned())),
+    }
+}
+
+/// Whether a host is this machine, as Go has it, or a cloud's metadata service: that one is link-local, or has Amazon's address of
+/// IPv6 (docs.aws.amazon.com, "Use the Instance Metadata Service"), and answers each machine about itself.
+fn is_nearby(host: &str) -> bool {
+    match address(host) {
+        None => host == "localhost",
+        Some(IpAddr::V4(address)) => address.is_loopback() || address.is_link_local(),
+        Some(IpAddr::V6(address)) => {
+            address.is_loopback()
+                || address.is_unicast_link_local()
+                || address.segments()[..2] == [0xfd00, 0x0ec2]
+        }
+    }
+}
+
+/// An address, of IPv4 where it is mapped into IPv6: to Go the two are equal.
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+}
+
+/// The hosts that are reached without a proxy.
+#[derive(Clone, Debug, Default)]
+struct Exceptions(Vec<Exception>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Exception {
+    Everything,
+    Network(IpNet),
+    /// Without a port: each port.
+    Address(IpAddr, Option<String>),
+    /// All names that end so; it begins with a dot.
+    Below {
+        suffix: String,
+        and_itself: bool,
+        port: Option<String>,
+    },
+}
+
+impl Exceptions {
+    /// What is no host is passed over, as Go passes it over.
+    fn parse(list: &str) -> Exceptions {
+        let entries = list.split(',').map(|entry| entry.trim().to_lowercase());
+        Exceptions(entries.filter_map(|entry| Exception::parse(&entry)).collect())
+    }
+
+    fn have(&self, host: &str, port: u16) -> bool {
+        let (address, port) = (address(host), port.to_string());
+        self.0.iter().any(|exception| exception.has(host, address, &port))
+    }
+}
+
+impl Exception {
+    fn parse(entry: &str) -> Option<Exception> {
+        if entry == "*" {
+            return Some(Exception::Everything);
+        }
+        if let Ok(network) = entry.parse::<IpNet>() {
+            return Some(Exception::Network(network));
+        }
+        let (host, port) = split_port(entry);
+        if let Some(address) = address(host) {
+            return Some(Exception::Address(address, port));
+        }
+        let host = match host.strip_prefix("*.") {
+            Some(_) => &host[1..],
+            None => host,
+        };
+        match host {
+            "" => None,
+            host if host.starts_with('.') => {
+                Some(Exception::Below { suffix: host.to_owned(), and_itself: false, port })
+            }
+            host => Some(Exception::Below { suffix: format!(".{host}"), and_itself: true, port }),
+        }
+    }
+
+    fn has(&self, host: &str, address: Option<IpAddr>, port: &str) -> bool {
+        let is_of = |wanted: &Option<String>| wanted.as_deref().is_none_or(|wanted| wanted == port);
+        match self {
+            Exception::Everything => true,
+            Exception::Network(network) => address.is_some_and(|address| network.contains(&address)),
+            Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
+            Exception::Below { suffix, and_itself, port } => {
+                (host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..]) && is_of(port)
+            }
+        }
+    }
+}
+
+/// A host and its port, if it has one: `host:port`, `[IPv6]:port`. More colons than that are an address of IPv6.
+fn split_port(entry: &str) -> (&str, Option<String>) {
+    let (host, port) = match entry.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+        Some(parts) => parts,
+        None => match entry.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, port),
+            _ => return (entry, None),
+        },
+    };
+    (host, (!port.is_empty()).then(|| port.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const PROXY: &str = "http://robot:hidden@proxy.example.com:3128/";
+
+    fn of(variables: &[(&str, &str)]) -> Result<Proxies, ProxyError> {
+        Proxies::of(|name| {
+            variables.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn is_direct(exceptions: &str, url: &str) -> bool {
+        let proxies = of(&[("http_proxy", PROXY), ("https_proxy", PROXY), ("no_proxy", exceptions)]).unwrap();
+        proxies.proxy_for(&url.parse().unwrap()).is_none()
+    }
+
+    /// The rows are what Go's `httpproxy` decides.
+    #[test]
+    fn exceptions_are_read_as_go_reads_them() {
+        for (exceptions, direct, proxied) in [
+            (
+                "example.com",
+                &["https://example.com", "https://a.b.example.com", "http://EXAMPLE.com:81"][..],
+                &["https://notexample.com", "https://example.com.au"][..],
+            ),
+            (".example.com", &["https://a.example.com"], &["https://example.com"]),
+            (
+                "*.example.com",
+                &["https://a.example.com", "https://a.b.example.com"],
+                &["https://example.com"],
+            ),
+            ("*.Example.com:8443", &["https://a.example.com:8443"], &["https://a.example.com"]),
+            (
+                "example.com:443",
+                &["https://example.com", "https://a.example.com:443"],
+                &["http://example.com", "https://example.com:8443"],
+            ),
+            ("example.com:", &["https://example.com"], &["https://example.org"]),
+            ("*", &["https://example.com", "http://10.0.0.1"], &[]),
+            (" a.test , *, b.test", &["https://example.com"], &[]),
+            ("a.test,,  b.test ,", &["https://a.test", "https://b.test"], &["https://c.test"]),
+            ("10.0.0.0/8", &["https://10.1.2.3:8443"], &["https://11.0.0.1", "https://ten.example.com"]),
+            ("10.0.0.0/8:443,10.0.0.0/33", &[], &["https://10.0.0.1"]),
+            ("10.0.0.1", &["https://10.0.0.1"], &["https://10.0.0.2", "https://10.0.0.10"]),
+            ("10.0.0.1:8443", &["https://10.0.0.1:8443"], &["https://10.0.0.1"]),
+            ("fd00::/8", &["https://[fd00::1]"], &["https://[fe00::1]"]),
+            ("fd00::1", &["https://[fd00::1]:81"], &["https://[fd00::2]"]),
+            ("[fd00::1]:443", &["https://[fd00::1]"], &["https://[fd00::1]:81"]),
+            ("[fd00::1]", &[], &["https://[fd00::1]"]),
+            ("::ffff:10.0.0.1", &["https://10.0.0.1", "https://[::ffff:10.0.0.1]"], &["https://10.0.0.2"]),
+            (":443,*x.test,.", &[], &["https://example.com", "https://ax.test"]),
+            ("", &[], &["https://example.com", "http://10.0.0.1"]),
+        ] {
+            for url in direct {
+                assert!(is_direct(exceptions, url), "{exceptions:?}: {url}");
+            }
+            for url in proxied {
+                assert!(!is_direct(exceptions, url), "{exceptions:?}: {url}");
+            }
+        }
+    }
+
+    #[test]
+    fn this_machine_and_metadata_services_are_never_reached_through_a_proxy() {
+        for host in [
+            "localhost",
+            "LOCALHOST:81",
+            "127.0.0.1",
+            "127.9.9.9:81",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "169.254.169.254",
+            "[fe80::1]",
+            "[fd00:ec2::254]",
+        ] {
+            assert!(is_direct("", &format!("http://{host}/")), "{host}");
+        }
+        assert!(!is_direct("", "http://localhost.example.com"));
+    }
+
+    #[test]
+    fn each_scheme_has_its_own_variable_and_capitals_come_first() {
+        let proxies = of(&[
+            ("HTTP_PROXY", "one.example.com:3128"),
+            ("http_proxy", "http://not.example.com"),
+            ("HTTPS_PROXY", ""),
+            ("https_proxy", "https://two.example.com"),
+            ("ALL_PROXY", "http://not.example.com"),
+        ])
+        .unwrap();
+        let host = |url: &str| {
+            proxies.proxy_for(&url.parse().unwrap()).and_then(|proxy| proxy.host_str().map(str::to_owned))
+        };
+        assert_eq!(host("http://example.com").as_deref(), Some("one.example.com"));
+        assert_eq!(host("https://example.com").as_deref(), Some("two.example.com"));
+        assert_eq!(host("s3://example.com"), None);
+        assert_eq!(proxies.all().count(), 2);
+        assert_eq!(of(&[("http_proxy", PROXY), ("https_proxy", PROXY)]).unwrap().all().count(), 1);
+    }
+
+    #[test]
+    fn a_variable_that_names_no_proxy_for_http_is_refused_without_its_value() {
+        for (value, why) in [
+            ("http://robot:hidden@pro xy", "HTTPS_PROXY is no URL"),
+            ("http://", "HTTPS_PROXY is no URL"),
+            ("socks5://robot:hidden@proxy:1080", "HTTPS_PROXY names a proxy of socks5"),
+        ] {
+            let error = of(&[("HTTPS_PROXY", value)]).err().unwrap().to_string();
+            assert!(error.starts_with(why) && !error.contains("hidden"), "{error}");
+        }
+    }
+}

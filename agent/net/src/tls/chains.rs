@@ -1,0 +1,250 @@
+//! Judges chains of certificates: the only code of ours that calls webpki's verifiers (`tests/lints/one-verifier`).
+//!
+//! webpki tries the certificates that a peer shows in every order, and gives up after 200,000 steps. Some kilobytes of certificates of
+//! one name so cost seconds of CPU before the peer has proven anything. Every function here counts the certificates first.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier as _};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+
+/// The most certificates that a server may show beside its own. Public servers show one to three; five of one name are 325 steps for
+/// webpki, a few milliseconds.
+const MOST_OF_SERVER: usize = 5;
+/// The most certificates between a document's signer and an authority.
+pub const MOST_OF_DOCUMENT: usize = 2;
+
+/// A peer shows more certificates than are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TooMany {
+    /// Beside the peer's own.
+    shown: usize,
+    accepted: usize,
+}
+
+impl TooMany {
+    fn check(between: &[CertificateDer<'_>], accepted: usize) -> Result<(), TooMany> {
+        let shown = between.len();
+        if shown > accepted { Err(TooMany { shown, accepted }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooMany { shown, accepted } = self;
+        let others = if *shown == 1 { "1 certificate" } else { &format!("{shown} certificates") };
+        match accepted {
+            0 => write!(
+                formatter,
+                "{others} came beside the client's own, and none is accepted: show the client's certificate alone"
+            ),
+            most => write!(formatter, "{others} came beside the server's own, and {most} are accepted"),
+        }
+    }
+}
+
+// rustls shows it by `Debug`.
+impl fmt::Debug for TooMany {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl std::error::Error for TooMany {}
+
+impl From<TooMany> for Error {
+    fn from(problem: TooMany) -> Error {
+        CertificateError::Other(OtherError(Arc::new(problem))).into()
+    }
+}
+
+/// Accepts the clients whose certificate one of these authorities has signed itself. Kubelets' and kops-controllers' are, so a client that
+/// shows any other certificate beside its own is refused.
+///
+/// # Errors
+/// If there is no authority.
+pub fn client_verifier(authorities: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).build();
+    Ok(Arc::new(SignedDirectly(verifier.map_err(|error| Error::General(error.to_string()))?)))
+}
+
+/// Judges clients as [`client_verifier`] says.
+#[derive(Debug)]
+struct SignedDirectly(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for SignedDirectly {
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        TooMany::check(intermediates, 0)?;
+        self.0.verify_client_cert(end_entity, &[], now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+/// Whether a server's certificate is of this name, and leads to one of these authorities by the others that the server shows.
+///
+/// # Errors
+/// If it does not, or the server shows too many.
+pub(super) fn verify_server(
+    (authorities, provider): (Arc<RootCertStore>, Arc<CryptoProvider>),
+    end_entity: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, Error> {
+    TooMany::check(intermediates, MOST_OF_SERVER)?;
+    WebPkiServerVerifier::builder_with_provider(authorities, provider)
+        .build()
+        .map_err(|error| Error::General(error.to_string()))?
+        .verify_server_cert(end_entity, intermediates, server_name, &[], now)
+}
+
+/// Whether the certificate of a document's signer leads to one of these authorities now, by at most [`MOST_OF_DOCUMENT`] certificates
+/// in between, whatever its key may be used for.
+///
+/// # Errors
+/// Why it does not.
+pub fn signer_leads_to(
+    authorities: &RootCertStore,
+    certificate: &[u8],
+    between: &[CertificateDer<'_>],
+) -> Result<(), String> {
+    TooMany::check(between, MOST_OF_DOCUMENT).map_err(|problem| problem.to_string())?;
+    let der = CertificateDer::from(certificate);
+    let judged = EndEntityCert::try_from(&der).and_then(|certificate| {
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        let roots = &authorities.roots;
+        certificate
+            .verify_for_usage(algorithms, roots, between, UnixTime::now(), AnyUsage, None, None)
+            .map(drop)
+    });
+    judged.map_err(|error| error.to_string())
+}
+
+/// A key that may be used for anything.
+struct AnyUsage;
+
+impl ExtendedKeyUsageValidator for AnyUsage {
+    fn validate(&self, _: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_tests::authority::{Authority, common_name};
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+
+    const NAME: &str = "example.com";
+
+    fn der(pem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    fn roots(authority: &Authority) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(der(&authority.pem)).unwrap();
+        roots
+    }
+
+    /// So many authorities of one name, none of which has signed anything: webpki tries all orders of them.
+    fn decoys(name: &str, count: usize) -> Vec<CertificateDer<'static>> {
+        (0..count).map(|_| der(&Authority::new(name).unwrap().pem)).collect()
+    }
+
+    fn issued(authority: &Authority, usage: ExtendedKeyUsagePurpose) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        params.distinguished_name = common_name("one");
+        params.extended_key_usages = vec![usage];
+        der(&authority.issue(&params).unwrap().certificate)
+    }
+
+    #[test]
+    fn a_client_shows_its_certificate_alone() {
+        let authority = Authority::new("ours").unwrap();
+        let clients = client_verifier(roots(&authority)).unwrap();
+        let client = issued(&authority, ExtendedKeyUsagePurpose::ClientAuth);
+        let judge = |beside: &[CertificateDer<'_>]| {
+            let judged = clients.verify_client_cert(&client, beside, UnixTime::now());
+            judged.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(judge(&[]), Ok(()));
+        // The authority's own, too: one rule has no exception that a stranger could make use of.
+        for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
+            let refused = judge(&beside).unwrap_err();
+            assert!(refused.contains("show the client's certificate alone"), "{refused}");
+        }
+        assert!(client_verifier(RootCertStore::empty()).is_err());
+    }
+
+    #[test]
+    fn a_server_that_shows_too_many_is_refused_before_a_path_is_looked_for() {
+        let authority = Authority::new("ours").unwrap();
+        let server = issued(&authority, ExtendedKeyUsagePurpose::ServerAuth);
+        let judge = |beside: usize| {
+            let name = ServerName::try_from(NAME).unwrap();
+            let trusted = (Arc::new(roots(&authority)), Arc::new(aws_lc_rs::default_provider()));
+            let judged = verify_server(trusted, &server, &decoys("ours", beside), &name, UnixTime::now());
+            judged.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(judge(0), Ok(()));
+        assert_eq!(judge(MOST_OF_SERVER), Ok(()));
+        let refused = judge(MOST_OF_SERVER + 1).unwrap_err();
+        assert!(
+            refused.contains("6 certificates came beside the server's own, and 5 are accepted"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_signer_leads_to_an_authority_by_two_certificates() {
+        let authority = Authority::new("ours").unwrap();
+        let signer = issued(&authority, ExtendedKeyUsagePurpose::TimeStamping);
+        let judge =
+            |of: &Authority, beside: usize| signer_leads_to(&roots(of), &signer, &decoys("ours", beside));
+        assert_eq!(judge(&authority, MOST_OF_DOCUMENT), Ok(()));
+        assert!(judge(&authority, MOST_OF_DOCUMENT + 1).unwrap_err().contains("3 certificates came"));
+        assert!(judge(&Authority::new("ours").unwrap(), 0).is_err(), "another key of that name");
+    }
+}

@@ -1,0 +1,56 @@
+//! `maxPods` where the Amazon VPC CNI gives pods addresses of prefixes: kOps decides it as if each pod had an address of its own
+//! (nodeup/pkg/model/kubelet.go), which is fewer than such a node can run.
+
+use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, InstanceGroupRole};
+
+/// The environment variable of the CNI that switches prefixes on (github.com/aws/amazon-vpc-cni-k8s, README.md).
+const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
+
+/// What to tell of a group whose pods have addresses of prefixes, and that sets no `maxPods`.
+pub fn finding(cluster: &Cluster, group: &InstanceGroup) -> Option<FieldWarning> {
+    let spec = &cluster.spec;
+    let env = &spec.networking.amazon_vpc.as_ref()?.env;
+    let is_on = env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
+    let of_cluster = match group.spec.role {
+        InstanceGroupRole::ControlPlane => &spec.control_plane_kubelet,
+        _ => &spec.kubelet,
+    };
+    let kubelets = [&group.spec.kubelet, of_cluster, &spec.kubelet];
+    let is_set = kubelets.iter().any(|kubelet| kubelet.as_ref().is_some_and(|one| one.max_pods.is_some()));
+    (is_on && !is_set).then(|| FieldWarning {
+        field: "spec.kubelet.maxPods".into(),
+        problem: format!(
+            "is not set, and {SWITCH} is: kOps counts one address a pod, and never more than 110 pods. Amazon's number is 110 \
+             for instance types with fewer than 30 vCPUs, and 250 for all others; set it in the instance group"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derive::testing::Store;
+
+    #[test]
+    fn a_group_that_sets_no_number_is_told() {
+        let with = |value: &str| {
+            format!("networking: {{amazonvpc: {{env: [{{name: {SWITCH}, value: '{value}'}}]}}}}")
+        };
+        for (cluster, group, is_told) in [
+            (with("true"), "role: Node", true),
+            (with("true"), "role: Master", true),
+            (with("false"), "role: Node", false),
+            ("networking: {amazonvpc: {}}".into(), "role: Node", false),
+            (with("true"), "role: Node, kubelet: {maxPods: 250}", false),
+            (with("true") + ", kubelet: {maxPods: 250}", "role: Node", false),
+            (with("true") + ", masterKubelet: {maxPods: 250}", "role: Master", false),
+            (with("true") + ", masterKubelet: {maxPods: 250}", "role: Node", true),
+        ] {
+            let store = Store::of(&cluster, group);
+            let inputs = store.inputs();
+            let told = finding(inputs.cluster, inputs.instance_group);
+            assert_eq!(told.is_some(), is_told, "{cluster} / {group}");
+            assert!(told.is_none_or(|told| told.problem.contains("250")));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What keeps a shutdown waiting for pods as long as kubelet asks for.
+//!
+//! kubelet has logind delay a shutdown by `shutdownGracePeriod`, and writes `99-kubelet.conf` where logind allows less
+//! (pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go). Files of logind are read by their names, whatever their folders:
+//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package comes later, and its 30 seconds win. With a longer
+//! period kubelet then waits for no pod.
+
+use crate::resource::{DesiredState, File};
+use kops_agent_spec::Duration;
+
+/// It comes after every name that a package is likely to have.
+const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
+/// What unattended-upgrades allows, in seconds.
+const UNATTENDED_UPGRADES: i64 = 30;
+
+/// Has logind allow the delay, where it is longer than unattended-upgrades does.
+pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
+    let Some(period) = grace_period.filter(|period| period.seconds() > UNATTENDED_UPGRADES) else { return };
+    let text = format!("[Login]\nInhibitDelayMaxSec={}\n", period.seconds());
+    // logind reads its files anew at a SIGHUP, as kubelet has it do (pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go).
+    let reload = ["systemctl", "kill", "--signal=HUP", "systemd-logind.service"];
+    state.add(File::text(PATH, text).on_change(&reload));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Kind, Resource, ResourceId};
+
+    #[test]
+    fn a_longer_delay_than_that_of_a_package_is_allowed() {
+        for (period, text) in [
+            (None, None),
+            (Some(0), None),
+            (Some(30), None),
+            (Some(120), Some("[Login]\nInhibitDelayMaxSec=120\n")),
+        ] {
+            let mut state = DesiredState::default();
+            add(period.map(Duration::from_seconds), &mut state);
+            let file = state.get(&ResourceId::new(Kind::File, PATH)).map(|resource| match resource {
+                Resource::File(file) => file.content.in_clear().unwrap_or_default(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(file.as_deref(), text, "{period:?}");
+        }
+    }
+}

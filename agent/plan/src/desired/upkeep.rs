@@ -1,0 +1,109 @@
+//! What a program that a boot script has downloaded needs beside it, where no package has brought it: the timers that verify the node
+//! and write its metrics, and its name in `PATH`.
+
+use crate::resolve::{NodeConfig, Project};
+use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
+
+use super::paths::PACKAGED_PROGRAM;
+
+/// Where the agent's own units are, on every distribution (`agent/host/src/places.rs`).
+const UNITS: &str = "/etc/systemd/system";
+/// The boot config that the units' texts name.
+const CONF: &str = "/opt/kops/conf/kube_env.yaml";
+
+/// Name and text of each service, and of the timer that starts it.
+const SERVICES: [[(&str, &str); 2]; 2] = [
+    [
+        ("kops-agent-verify.service", include_str!("../../../../units/kops-agent-verify.service")),
+        ("kops-agent-verify.timer", include_str!("../../../../units/kops-agent-verify.timer")),
+    ],
+    [
+        ("kops-agent-metrics.service", include_str!("../../../../units/kops-agent-metrics.service")),
+        ("kops-agent-metrics.timer", include_str!("../../../../units/kops-agent-metrics.timer")),
+    ],
+];
+
+/// What the timers' services run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Path of this program.
+    pub program: String,
+    /// Path of the machine's boot config.
+    pub conf: String,
+}
+
+/// Adds the timers and the name. What a user has described by the same name stays the user's.
+pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
+    let mut add = |resource: Resource| {
+        if state.get(&resource.id()).is_none() {
+            state.add(resource);
+        }
+    };
+    for [(service, text), (timer, timer_text)] in SERVICES {
+        let text = text.replace(PACKAGED_PROGRAM, &upkeep.program).replace(CONF, &upkeep.conf);
+        // A file and no unit: only its timer starts it, and a run that it has started must not stop it.
+        add(File::text(format!("{UNITS}/{service}"), text).into());
+        add(Unit::new(timer, timer_text).into());
+    }
+    let folder = match node.distribution.project {
+        Project::Flatcar => "/opt/bin",
+        Project::ContainerOS => node.distribution.kubernetes_bin,
+        _ => "/usr/local/bin",
+    };
+    add(Symlink { path: format!("{folder}/kops-agent"), target: upkeep.program.clone() }.into());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::desired::{Services, desired, desired_with};
+    use crate::resolve::testing::control_plane;
+    use crate::resource::{Content, Kind, ResourceId};
+
+    fn upkeep() -> Upkeep {
+        Upkeep {
+            program: "/var/lib/toolbox/kops/bin/nodeup".into(),
+            conf: "/var/lib/toolbox/kops/conf/kube_env.yaml".into(),
+        }
+    }
+
+    #[test]
+    fn timers_start_the_program_where_it_is_and_nothing_else_changes() {
+        let node = control_plane(|_| {});
+        let (before, upkeep) = (desired(&node).unwrap(), upkeep());
+        let after = desired_with(&node, Services { upkeep: Some(&upkeep), ..Services::default() }).unwrap();
+        let mut new: Vec<String> =
+            after.iter().filter(|(id, _)| before.get(id).is_none()).map(|(id, _)| id.to_string()).collect();
+        new.sort();
+        assert_eq!(
+            new,
+            [
+                "file /etc/systemd/system/kops-agent-metrics.service",
+                "file /etc/systemd/system/kops-agent-verify.service",
+                "symlink /usr/local/bin/kops-agent",
+                "unit kops-agent-metrics.timer",
+                "unit kops-agent-verify.timer",
+            ]
+        );
+        assert!(before.iter().all(|(id, resource)| after.get(id) == Some(resource)));
+        for (service, _) in SERVICES.map(|[service, _]| service) {
+            let id = ResourceId::new(Kind::File, format!("{UNITS}/{service}"));
+            let Some(Resource::File(file)) = after.get(&id) else { panic!("{id}") };
+            let Content::Text(text) = &file.content else { panic!("{id}") };
+            assert!(text.contains("\nExecStart=/var/lib/toolbox/kops/bin/nodeup "), "{text}");
+            assert!(!text.contains(PACKAGED_PROGRAM) && !text.contains(CONF), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_user_describes_stays_the_users() {
+        let mut state = DesiredState::default();
+        let own = Unit::new("kops-agent-verify.timer", "[Timer]\nOnCalendar=daily\n");
+        state.add(own.clone());
+        add(&control_plane(|_| {}), &upkeep(), &mut state);
+        let id = ResourceId::new(Kind::Unit, "kops-agent-verify.timer");
+        assert_eq!(state.get(&id), Some(&own.into()));
+        assert!(state.checked().is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! What a unit or a static pod has read when it was started, and whether that still serves it.
+//!
+//! A reading has two digests: of the bytes, and of what they mean. Bytes that changed and mean the same restart nothing: a
+//! certificate that the same authority has issued for the same names, or a text that is only written otherwise. nodeup
+//! issues all certificates anew whenever it runs, which is at every boot. Nothing goes on with a certificate that is due to
+//! be renewed, though.
+
+use std::fmt;
+
+use time::OffsetDateTime;
+
+use super::observed::{Observed, ObservedState, Serves};
+use super::plan::Plan;
+use super::removals::{Keeping, Kept};
+use super::step::{Change, Step};
+use super::{pods, units};
+use crate::digest::sha256_hex;
+use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+use crate::timestamp::timestamp;
+
+/// The digest of bytes that were never seen.
+const UNSEEN: &str = "unseen";
+
+/// What a unit or a static pod has read, or would read if it was started now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The digest of all bytes.
+    bytes: String,
+    /// The digest of what they mean; `None` where only the same bytes are as good.
+    meaning: Option<String>,
+    /// When the first of the certificates in it is due to be renewed, in seconds since 1970.
+    pub due: Option<u64>,
+}
+
+impl Reading {
+    /// A reading of a unit's own text, where it has one (as it is, and as it is wanted), and of these resources.
+    pub(super) fn of<'a>(
+        text: Option<[&str; 2]>,
+        read: impl Iterator<Item = &'a ResourceId>,
+        observed: &ObservedState,
+    ) -> Reading {
+        let (mut bytes, mut meaning) = (String::new(), String::new());
+        if let Some([present, wanted]) = text {
+            bytes = format!("text {}\n", sha256_hex(present.as_bytes()));
+            meaning = format!("text {}\n", sha256_hex(wanted.as_bytes()));
+        }
+        let mut due = None;
+        for id in read {
+            let found = observed.get(id);
+            bytes.push_str(&format!("{id} {}\n", fingerprint(found)));
+            match serves(found) {
+                Some(serves) => {
+                    meaning.push_str(&format!("{id} {}\n", serves.digest));
+                    due = [due, serves.due].into_iter().flatten().min();
+                }
+                None => meaning.push_str(&format!("{id} {}\n", fingerprint(found))),
+            }
+        }
+        let [bytes, meaning] = [bytes, meaning].map(|text| sha256_hex(text.as_bytes()));
+        Reading { bytes, meaning: Some(meaning), due }
+    }
+
+    /// The same meaning in bytes that were never seen, with certificates that are due at this time.
+    pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
+        Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
+    }
+
+    /// A reading as it was noted. Of one whose certificates are due at `now`, only the bytes count. Earlier versions of the
+    /// agent noted nothing but bytes.
+    pub fn noted(text: &str, now: OffsetDateTime) -> Reading {
+        let mut words = text.split(' ').map(str::to_owned);
+        let bytes = words.next().unwrap_or_default();
+        let meaning = words.next();
+        let due = words.next().and_then(|due| due.parse().ok());
+        let is_due = due.is_some_and(|due: u64| i128::from(due) <= i128::from(now.unix_timestamp()));
+        Reading { bytes, meaning: meaning.filter(|_| !is_due), due }
+    }
+
+    /// Whether whatever has read this needs no restart to have read `present`.
+    pub(super) fn serves_as(&self, present: &Reading) -> bool {
+        self.bytes == present.bytes || (self.meaning.is_some() && self.meaning == present.meaning)
+    }
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.bytes)?;
+        if let Some(meaning) = &self.meaning {
+            write!(f, " {meaning}")?;
+        }
+        match (&self.meaning, self.due) {
+            (Some(_), Some(due)) => write!(f, " {due}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What of a resource a running program depends on. Owner and mode are none of it: they matter when
+/// it opens the file, which it has done.
+fn fingerprint(observed: Option<&Observed>) -> String {
+    match observed {
+        None => "absent".into(),
+        Some(Observed::File(file)) => file.sha256.clone(),
+        Some(Observed::Certificate(certificate)) => certificate.fingerprint.clone(),
+        Some(Observed::Resource(Resource::Symlink(link))) => link.target.clone(),
+        Some(Observed::Resource(_) | Observed::Unit(_)) => "present".into(),
+        Some(Observed::Other(what)) => what.clone(),
+    }
+}
+
+/// How a file's content serves a program that reads it, where other bytes serve as well.
+pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
+    match observed {
+        Some(Observed::File(file)) => file.serves.as_ref(),
+        _ => None,
+    }
+}
+
+/// Whether a plan gives a resource a content that a program which has read the present one must read.
+pub(super) fn must_be_read(id: &ResourceId, observed: &ObservedState, plan: &Plan) -> bool {
+    plan.step(id).is_some_and(Step::changes_content) && serves(observed.get(id)).is_none()
+}
+
+/// The units and static pods that go on with certificates which were issued anew since, for people to know of.
+pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan) -> Vec<Kept> {
+    let goes_on = |id: &ResourceId| {
+        plan.step(id).is_none_or(|step| {
+            let is_started = |change: &Change| matches!(change, Change::Start | Change::Stop);
+            !step.restarts() && !step.starts_pod() && !step.changes.iter().any(is_started)
+        })
+    };
+    let keep = |(id, resource): (&ResourceId, &Resource)| {
+        let (noted, present) = match (resource, observed.get(id)?) {
+            (Resource::Unit(unit), Observed::Unit(found)) if found.running => {
+                (found.stamp.as_ref()?, units::reading(unit, observed)?)
+            }
+            (Resource::File(file), Observed::File(found)) => {
+                (found.pod_mounted.as_ref()?, pods::reading(file, desired, observed)?)
+            }
+            _ => return None,
+        };
+        let until = OffsetDateTime::from_unix_timestamp(i64::try_from(noted.due?).ok()?).ok()?;
+        (noted.bytes != present.bytes && noted.serves_as(&present) && goes_on(id)).then(|| Kept {
+            resource: id.clone(),
+            why: format!(
+                "its certificates were issued anew for the same names by the same authority; it reads the new ones with \
+                 its next restart, which comes with the next change, and not later than {}",
+                timestamp(until)
+            ),
+            keeping: Keeping::Loaded,
+        })
+    };
+    let started = desired.iter().filter(|(id, _)| matches!(id.kind, Kind::Unit | Kind::File));
+    started.filter_map(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> OffsetDateTime {
+        OffsetDateTime::from_unix_timestamp(seconds).expect("a time")
+    }
+
+    fn reading(bytes: &str, meaning: Option<&str>, due: Option<u64>) -> Reading {
+        Reading { bytes: bytes.into(), meaning: meaning.map(Into::into), due }
+    }
+
+    #[test]
+    fn a_reading_is_noted_and_read_back() {
+        for one in [reading("a", Some("b"), Some(9)), reading("a", Some("b"), None), reading("a", None, None)]
+        {
+            assert_eq!(Reading::noted(&one.to_string(), at(8)), one);
+        }
+    }
+
+    #[test]
+    fn what_means_the_same_serves_until_a_certificate_in_it_is_due() {
+        let noted = reading("old", Some("same"), Some(9)).to_string();
+        let present = reading("new", Some("same"), Some(99));
+        assert!(Reading::noted(&noted, at(8)).serves_as(&present));
+        assert!(!Reading::noted(&noted, at(9)).serves_as(&present), "it is due");
+        let unchanged = reading("old", Some("same"), Some(9));
+        assert!(Reading::noted(&noted, at(9)).serves_as(&unchanged), "there is nothing newer to read");
+        assert!(!Reading::noted(&noted, at(8)).serves_as(&reading("new", Some("other"), None)));
+        // As earlier versions of the agent noted it.
+        assert!(Reading::noted("old", at(8)).serves_as(&unchanged));
+        assert!(!Reading::noted("old", at(8)).serves_as(&present));
+    }
+}

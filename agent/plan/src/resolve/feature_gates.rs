@@ -1,0 +1,267 @@
+//! Feature gates of Kubernetes' components: whether the release that runs has them, and lets them be set.
+//!
+//! A component ends at once if it is told a gate that it does not know, or another value than that to which a gate is
+//! locked (`SetFromMap` of k8s.io/component-base/featuregate).
+
+use std::collections::BTreeMap;
+
+use kops_agent_spec::NodeupConfig;
+
+use super::{KubernetesVersion, Problems};
+
+/// The gates by release.
+const TABLE: &str = include_str!("feature_gates.txt");
+/// The minor versions that the table has a column for.
+const OLDEST_MINOR: u64 = 32;
+const NEWEST_MINOR: u64 = 36;
+/// From this minor version on a component ends if a gate is on that needs another one that is off.
+const CHECKS_NEEDS: u64 = 36;
+
+/// How a release has a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gate {
+    stage: char,
+    is_on: bool,
+    is_locked: bool,
+}
+
+/// The gates of a component, as it is told to set them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gates<'a> {
+    set: &'a BTreeMap<String, bool>,
+    minor: u64,
+}
+
+impl<'a> Gates<'a> {
+    pub(super) fn new(set: &'a BTreeMap<String, bool>, version: &KubernetesVersion) -> Gates<'a> {
+        Gates { set, minor: version.minor() }
+    }
+
+    /// Whether a gate is on: as it is set, and else by its default. `AllAlpha` and `AllBeta` set those of their stage.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        // Of a release without a column nothing is known but what is set.
+        if self.minor < OLDEST_MINOR {
+            return self.set.get(name).copied().unwrap_or(true);
+        }
+        let Some(gate) = self.gate(name) else { return self.set.get(name).copied().unwrap_or_default() };
+        let of_stage = match gate.stage {
+            'a' => self.set.get("AllAlpha"),
+            'b' => self.set.get("AllBeta"),
+            _ => None,
+        };
+        self.set.get(name).or(of_stage).copied().unwrap_or(gate.is_on)
+    }
+
+    fn gate(&self, name: &str) -> Option<Gate> {
+        columns(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
+    }
+
+    fn check(&self, name: &str, value: bool) -> Result<(), String> {
+        if !(OLDEST_MINOR..=NEWEST_MINOR).contains(&self.minor) {
+            return Ok(());
+        }
+        let release = self.minor;
+        match self.gate(name) {
+            None => Err(format!(
+                "is no feature gate of Kubernetes 1.{release}, so the component ends at once; {}",
+                columns(name).map_or_else(|| "correct or remove it".to_owned(), |gate| gate.why_not(release))
+            )),
+            Some(Gate { is_locked: true, is_on, .. }) if is_on != value => Err(format!(
+                "is {value}, but Kubernetes 1.{release} has this feature gate locked to {is_on}, so the component ends at once; \
+                 remove it"
+            )),
+            Some(_) => self.check_needs(name, value),
+        }
+    }
+
+    fn check_needs(&self, name: &str, value: bool) -> Result<(), String> {
+        let off = columns(name).into_iter().flat_map(|columns| columns.needs.split(','));
+        let off: Vec<&str> = off
+            .filter(|needed| value && self.minor >= CHECKS_NEEDS && !needed.is_empty() && !self.is_on(needed))
+            .collect();
+        match off.as_slice() {
+            [] => Ok(()),
+            off => Err(format!(
+                "is on, but needs {}, which is off, so the component ends at once; set it to true too",
+                off.join(", ")
+            )),
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Clone, Copy)]
+struct Columns {
+    gates: [Option<Gate>; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize],
+    needs: &'static str,
+}
+
+fn columns(name: &str) -> Option<Columns> {
+    let line = TABLE.lines().find(|line| line.split(' ').next() == Some(name))?;
+    let mut words = line.split(' ').skip(1);
+    let mut gates = [None; (NEWEST_MINOR - OLDEST_MINOR + 1) as usize];
+    for gate in &mut gates {
+        *gate = gate_of(words.next()?);
+    }
+    Some(Columns { gates, needs: words.next().unwrap_or_default() })
+}
+
+fn gate_of(word: &str) -> Option<Gate> {
+    let stage = word.chars().next().filter(|stage| *stage != '.')?;
+    Some(Gate { stage, is_on: word.contains('+'), is_locked: word.ends_with('!') })
+}
+
+impl Columns {
+    fn of(&self, minor: u64) -> Option<Gate> {
+        let column = usize::try_from(minor.checked_sub(OLDEST_MINOR)?).ok()?;
+        self.gates.get(column).copied().flatten()
+    }
+
+    /// Why a release that the table has a column for does not have it.
+    fn why_not(&self, release: u64) -> String {
+        let has_it = |minor: &u64| self.of(*minor).is_some();
+        match (OLDEST_MINOR..release).rfind(has_it) {
+            Some(last) => format!("1.{last} was the last release that had it, so remove it"),
+            None => {
+                let first = (release..=NEWEST_MINOR).find(has_it).unwrap_or(NEWEST_MINOR);
+                format!("1.{first} is the first release that has it, so remove it")
+            }
+        }
+    }
+}
+
+/// The gates of `field`, read; each that is wrong is told.
+pub(super) fn read(
+    field: &str,
+    gates: &BTreeMap<String, String>,
+    version: &KubernetesVersion,
+    problems: &mut Problems,
+) -> BTreeMap<String, bool> {
+    let mut read = BTreeMap::new();
+    for (name, value) in gates {
+        let on = go_bool(value).ok_or_else(|| format!("{name} is {value:?}; it must be true or false"));
+        if let Some(on) = problems.keep(field, on) {
+            read.insert(name.clone(), on);
+        }
+    }
+    let gates = Gates::new(&read, version);
+    for (name, value) in &read {
+        problems.keep(&format!("{field}.{name}"), gates.check(name, *value));
+    }
+    read
+}
+
+/// Checks the gates of all components but kubelet. They end in their own pods, while the node works: that is a warning.
+pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems: &mut Problems) {
+    let api_server = config.api_server_config.as_ref().and_then(|config| config.kube_api_server.as_ref());
+    let control_plane = config.control_plane_config.as_ref();
+    let components = [
+        ("APIServerConfig.KubeAPIServer", api_server.map(|config| &config.feature_gates)),
+        (
+            "ControlPlaneConfig.KubeControllerManager",
+            control_plane.map(|config| &config.kube_controller_manager.feature_gates),
+        ),
+        (
+            "ControlPlaneConfig.KubeScheduler",
+            control_plane.map(|config| &config.kube_scheduler.feature_gates),
+        ),
+        ("KubeProxy", config.kube_proxy.as_ref().map(|config| &config.feature_gates)),
+    ];
+    for (component, gates) in components {
+        if let Some(gates) = gates {
+            let mut found = Problems::default();
+            read(&format!("{component}.featureGates"), gates, version, &mut found);
+            found.iter().for_each(|gate| problems.warn(gate.field.clone(), gate.problem.clone()));
+        }
+    }
+}
+
+/// A bool in any of the spellings that Go's `strconv.ParseBool` takes.
+fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn told(version: &str, gates: &[(&str, &str)]) -> String {
+        let gates = gates.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut problems = Problems::default();
+        read("gates", &gates, &KubernetesVersion::parse(version).unwrap(), &mut problems);
+        problems.to_string()
+    }
+
+    #[test]
+    fn every_line_of_the_table_has_a_gate_for_some_release() {
+        let lines: Vec<&str> = TABLE.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(lines.len() > 250);
+        for line in lines {
+            let columns = columns(line.split(' ').next().unwrap()).unwrap();
+            assert!(columns.gates.iter().flatten().all(|gate| "abgd".contains(gate.stage)), "{line}");
+            assert!(columns.gates.iter().any(Option::is_some), "{line}");
+            for needed in columns.needs.split(',').filter(|needed| !needed.is_empty()) {
+                assert!(super::columns(needed).unwrap().of(NEWEST_MINOR).is_some(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn gates_are_bools_as_go_reads_them() {
+        assert_eq!(told("1.34.0", &[("NodeLogQuery", "True"), ("EventedPLEG", "0")]), "");
+        assert_eq!(
+            told("1.34.0", &[("NodeLogQuery", "yes")]),
+            "gates: NodeLogQuery is \"yes\"; it must be true or false"
+        );
+    }
+
+    #[test]
+    fn a_gate_that_the_release_does_not_have_is_told_with_those_that_do() {
+        for (version, gate, part) in [
+            (
+                "1.34.0",
+                "NoSuchGate",
+                "no feature gate of Kubernetes 1.34, so the component ends at once; correct or remove it",
+            ),
+            ("1.33.0", "CPUManager", "1.32 was the last release that had it"),
+            ("1.34.0", "AtomicFIFO", "1.36 is the first release that has it"),
+        ] {
+            let told = told(version, &[(gate, "true")]);
+            assert!(told.starts_with(&format!("gates.{gate}: ")) && told.contains(part), "{told}");
+        }
+        // What a newer release has is not known.
+        assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
+    }
+
+    #[test]
+    fn a_locked_gate_keeps_its_value() {
+        assert_eq!(told("1.34.0", &[("NodeSwap", "true"), ("AllAlpha", "true")]), "");
+        assert!(told("1.34.0", &[("NodeSwap", "false")]).contains("locked to true"));
+        assert_eq!(told("1.33.0", &[("NodeSwap", "false")]), "");
+    }
+
+    #[test]
+    fn a_gate_needs_those_that_it_depends_on() {
+        let [on, off] = ["true", "false"];
+        let both = [("NodeDeclaredFeatures", off), ("RestartAllContainersOnContainerExits", on)];
+        assert!(told("1.36.0", &both).contains("needs NodeDeclaredFeatures"), "{}", told("1.36.0", &both));
+        assert_eq!(told("1.36.0", &[both[1]]), "");
+    }
+
+    #[test]
+    fn a_gate_is_on_by_default_by_its_stage_or_as_it_is_set() {
+        let is_on = |version: &str, set: &[(&str, bool)], name: &str| {
+            let set = set.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            Gates::new(&set, &KubernetesVersion::parse(version).unwrap()).is_on(name)
+        };
+        let gate = "CustomCPUCFSQuotaPeriod";
+        assert!(!is_on("1.35.0", &[], gate) && is_on("1.36.0", &[], gate) && is_on("1.40.0", &[], gate));
+        assert!(is_on("1.35.0", &[(gate, true)], gate) && is_on("1.35.0", &[("AllAlpha", true)], gate));
+        assert!(!is_on("1.35.0", &[("AllAlpha", true), (gate, false)], gate));
+    }
+}

@@ -1,0 +1,113 @@
+//! The sysctls that kubelet lets pods set although they may disturb others: kernel settings that are each pod's own.
+//!
+//! Source: `NewAllowlist` in pkg/kubelet/sysctl, `IsValidSysctlPattern` in pkg/apis/policy/validation, and
+//! k8s.io/component-helpers/node/util/sysctl.
+
+/// The most characters of a pattern.
+const LONGEST: usize = 253;
+/// Kernel settings that each pod has of its own.
+const NAMESPACED: [&str; 10] = [
+    "kernel.msg",
+    "kernel.msgmax",
+    "kernel.msgmnb",
+    "kernel.msgmni",
+    "kernel.sem",
+    "kernel.shm",
+    "kernel.shm_rmid_forced",
+    "kernel.shmall",
+    "kernel.shmmax",
+    "kernel.shmmni",
+];
+/// Prefixes of kernel settings that each pod has of its own.
+const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
+
+/// Whether kubelet accepts a name, or a pattern that ends in `*`.
+///
+/// # Errors
+/// What it accepts.
+pub(super) fn check(pattern: &str) -> Result<(), String> {
+    if pattern.len() > LONGEST || !is_pattern(pattern) {
+        return Err(format!(
+            "{pattern:?} is no sysctl that kubelet accepts; write the name alone, as net.core.somaxconn, or a pattern that \
+             ends in *, as net.ipv4.*"
+        ));
+    }
+    let dotted = dotted(pattern);
+    let known = dotted.split('*').next().unwrap_or_default();
+    if NAMESPACED.contains(&known) || NAMESPACED_PREFIXES.iter().any(|prefix| known.starts_with(prefix)) {
+        return Ok(());
+    }
+    Err(format!(
+        "{pattern:?} is not known to be a pod's own, so kubelet does not start; it accepts net.*, fs.mqueue.*, kernel.sem, \
+         kernel.shm* and kernel.msg*; set others with sysctlParameters"
+    ))
+}
+
+/// Parts with `.` or `/` between them; the last may end in `*`.
+fn is_pattern(pattern: &str) -> bool {
+    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_inner = |c: char| is_edge(c) || matches!(c, '-' | '_');
+    let parts: Vec<&str> = pattern.split(['.', '/']).collect();
+    let Some((last, parts)) = parts.split_last() else { return false };
+    let is_part =
+        |part: &&str| part.starts_with(is_edge) && part.ends_with(is_edge) && part.chars().all(is_inner);
+    let is_last = match last.strip_suffix('*') {
+        Some("") => true,
+        Some(start) => start.starts_with(is_edge) && start.chars().all(is_inner),
+        None => is_part(last),
+    };
+    is_last && parts.iter().all(is_part)
+}
+
+/// The name with `.` between its parts. A name whose first separator is `/` has both exchanged.
+fn dotted(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(first) if name[first..].starts_with('/') => name
+            .chars()
+            .map(|c| match c {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            })
+            .collect(),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_a_pods_own_are_accepted() {
+        for pattern in [
+            "net.core.somaxconn",
+            "net.*",
+            "net.ipv4.tcp_*",
+            "kernel.shm*",
+            "kernel.msgmax",
+            "fs.mqueue.*",
+            "net/ipv4/conf/eno2.100/rp_filter",
+        ] {
+            assert_eq!(check(pattern), Ok(()), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn others_and_assignments_are_not() {
+        for pattern in [
+            "",
+            "--net.ipv4.tcp_keepalive_time=\"600\"",
+            "net.core.somaxconn=1",
+            "net.*.x",
+            "Net.core",
+            "net",
+            "*",
+            "vm.swappiness",
+            "kernel.*",
+            "kernel.pid_max",
+        ] {
+            assert!(check(pattern).is_err(), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+#![allow(clippy::unwrap_used)]
+
+use crate::resolve::Inputs;
+use crate::resolve::testing::{control_plane, problems};
+
+/// A machine of this Kubernetes whose kubelet has these settings.
+fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
+    let (version, settings) = (version.to_owned(), settings.to_owned());
+    move |inputs| {
+        inputs.config.kubernetes_version = version;
+        inputs.config.kubelet_config = serde_yaml::from_str(&settings).unwrap();
+    }
+}
+
+#[test]
+fn what_kubelet_refuses_is_told_with_its_field() {
+    for (settings, field) in [
+        ("enforceNodeAllocatable: 'pods,system-reserved.kube-reserved'", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: 'pods,kube_reserved'", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: 'pods,kube-reserved'", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: 'pods,pods'", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: 'none,pods'", "enforceNodeAllocatable"),
+        ("cpuManagerPolicy: Static", "cpuManagerPolicy"),
+        ("cpuManagerPolicy: static", "cpuManagerPolicy"),
+        ("{cpuManagerPolicy: static, kubeReserved: {cpu: '0'}}", "cpuManagerPolicy"),
+        ("topologyManagerPolicy: best", "topologyManagerPolicy"),
+        ("hairpinMode: veth", "hairpinMode"),
+        ("memorySwapBehavior: Limited", "memorySwapBehavior"),
+        ("tlsMinVersion: '1.2'", "tlsMinVersion"),
+        ("tlsCipherSuites: [TLS_RSA_AES_128]", "tlsCipherSuites[0]"),
+        ("authorizationMode: RBAC", "authorizationMode"),
+        ("logFormat: jsn", "logFormat"),
+        ("logLevel: -1", "logLevel"),
+        ("containerLogMaxSize: 10MB", "containerLogMaxSize"),
+        ("containerLogMaxSize: 1.5Gi", "containerLogMaxSize"),
+        ("containerLogMaxFiles: 1", "containerLogMaxFiles"),
+        ("evictionHard: 'memory.avail<100Mi'", "evictionHard"),
+        ("evictionHard: 'memory.available<100MB'", "evictionHard"),
+        ("evictionHard: 'memory.available<0'", "evictionHard"),
+        ("evictionHard: 'nodefs.available<110%'", "evictionHard"),
+        ("evictionSoft: 'memory.available<200Mi'", "evictionSoft"),
+        ("evictionSoftGracePeriod: 'memory.available=soon'", "evictionSoftGracePeriod"),
+        ("evictionMinimumReclaim: 'memory.available=-1'", "evictionMinimumReclaim"),
+        ("kubeReserved: {memory: 512MB}", "kubeReserved.memory"),
+        ("kubeReserved: {cpu: lots}", "kubeReserved.cpu"),
+        ("kubeReserved: {gpu: '1'}", "kubeReserved.gpu"),
+        ("systemReserved: {cpu: 100milli}", "systemReserved.cpu"),
+        ("systemReserved: {cpu: '-1'}", "systemReserved.cpu"),
+        ("taints: ['dedicated=gpu=b:NoSchedule']", "taints[0]"),
+        ("nodeLabels: {'a b': c}", "nodeLabels"),
+        ("nodeLabels: {a: b c}", "nodeLabels.a"),
+        ("allowedUnsafeSysctls: ['--net.ipv4.tcp_keepalive_time=\"600\"']", "allowedUnsafeSysctls[0]"),
+        ("imageGCHighThresholdPercent: 150", "imageGCHighThresholdPercent"),
+        ("imageGCHighThresholdPercent: 70", "imageGCLowThresholdPercent"),
+        ("imageMaximumGCAge: 1m", "imageMaximumGCAge"),
+        ("shutdownGracePeriodCriticalPods: 60s", "shutdownGracePeriodCriticalPods"),
+        ("shutdownGracePeriod: 500ms", "shutdownGracePeriod"),
+        ("featureGates: {ExpandPersistentVolumes: 'true'}", "featureGates.ExpandPersistentVolumes"),
+        ("maxPods: -1", "maxPods"),
+        ("eventQPS: -1", "eventQPS"),
+        ("registryPullQPS: -1", "registryPullQPS"),
+        ("readOnlyPort: 70000", "readOnlyPort"),
+        ("nodeLeaseDurationSeconds: -5", "nodeLeaseDurationSeconds"),
+        ("maxParallelImagePulls: 0", "maxParallelImagePulls"),
+        ("{maxParallelImagePulls: 5, serializeImagePulls: true}", "maxParallelImagePulls"),
+        ("systemCgroups: /system.slice", "systemCgroups"),
+        ("cpuCFSQuotaPeriod: 50ms", "cpuCFSQuotaPeriod"),
+        ("crashLoopBackOffMaxContainerRestartPeriod: 60s", "crashLoopBackOffMaxContainerRestartPeriod"),
+        ("imageMinimumGCAge: 5m", "imageMinimumGCAge"),
+        ("networkPluginName: cni", "networkPluginName"),
+        ("registerSchedulable: true", "registerSchedulable"),
+    ] {
+        let told = problems(with("1.34.0", settings));
+        assert!(told.starts_with(&format!("KubeletConfig.{field}: ")), "{settings}: {told}");
+        assert_eq!(told.lines().count(), 1, "{settings}: {told}");
+    }
+}
+
+#[test]
+fn what_kubelet_accepts_is_accepted() {
+    for (version, settings) in [
+        (
+            "1.32.0",
+            "{kubeReserved: {cpu: 100m, memory: 1.5Gi, pid: '1000', ephemeral-storage: '1e9'}, cpuManagerPolicy: static, \
+             enforceNodeAllocatable: 'pods,kube-reserved-compressible', kubeReservedCgroup: /kube, registerSchedulable: true, \
+             tlsCipherSuites: [TLS_AES_128_GCM_SHA256], tlsMinVersion: VersionTLS13, containerLogMaxSize: 50M, maxPods: 0}",
+        ),
+        (
+            "1.34.0",
+            "{evictionHard: 'memory.available<5%,nodefs.inodesFree<0%', evictionSoft: 'imagefs.available < 1Gi', \
+             evictionSoftGracePeriod: 'imagefs.available=1m30s', evictionMinimumReclaim: 'pid.available=0', \
+             memorySwapBehavior: LimitedSwap, failSwapOn: false, enforceNodeAllocatable: none, podPidsLimit: -1, \
+             featureGates: {CustomCPUCFSQuotaPeriod: 'true'}, cpuCFSQuotaPeriod: 50ms, imageMaximumGCAge: 0s}",
+        ),
+        (
+            "1.36.0",
+            "{cpuCFSQuotaPeriod: 50ms, crashLoopBackOffMaxContainerRestartPeriod: 2m, logFormat: json}",
+        ),
+        ("1.40.0", "{featureGates: {OfTheFuture: 'true'}, topologyManagerPolicy: single-numa-node}"),
+    ] {
+        let node = control_plane(with(version, settings));
+        let known = version != "1.40.0";
+        assert_eq!(node.warnings.is_empty(), known, "{:?}", node.warnings);
+    }
+}
+
+#[test]
+fn swap_that_keeps_kubelet_from_starting_is_warned_of() {
+    let node = control_plane(with("1.34.0", "memorySwapBehavior: LimitedSwap"));
+    assert!(node.warnings[0].problem.contains("set failSwapOn to false"), "{:?}", node.warnings);
+}
+
+#[test]
+fn a_taint_of_an_effect_that_there_is_not_is_warned_of() {
+    let node = control_plane(with("1.34.0", "taints: ['dedicated=gpu:Noschedule']"));
+    assert_eq!(node.warnings[0].field, "KubeletConfig.taints[0]");
+}

@@ -1,0 +1,239 @@
+//! What a text of YAML may cost to read, known before it is read: a state store, a cloud or an add-on may have any text.
+//!
+//! The reader (libyaml behind `serde_yaml`) takes time by the square of how deep flow collections (`[`, `{`) nest and of how many
+//! directives there are, and memory by what aliases expand to. The size of a text bounds neither.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+use super::scanner::Scanner;
+
+/// The longest text, in bytes. etcd takes no object of more than 1.5 MiB, and kOps writes some ten thousand bytes.
+const LONGEST: usize = 8 << 20;
+/// How deep lists and mappings may nest. Schemas of Kubernetes' largest resources nest some fifty levels in JSON.
+pub(super) const DEEPEST: usize = 100;
+/// The most directives (`%YAML`, `%TAG`): a document has one at most.
+pub(super) const MOST_DIRECTIVES: usize = 16;
+/// What a node takes besides the bytes of its scalar.
+const NODE: usize = 16;
+/// How many times as large as its text a value may be. Without aliases it is at most nine times as large: a node has two bytes of
+/// text at least.
+const MOST_TIMES: usize = 16;
+/// As large any value may be, however short its text is.
+const SMALL: usize = 256 << 10;
+
+/// Why a text is not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TooCostly {
+    /// It is too long.
+    Long,
+    /// It nests too deep.
+    Deep,
+    /// It has too many directives.
+    Directives,
+    /// It is too large once its aliases are expanded.
+    Large,
+}
+
+impl fmt::Display for TooCostly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TooCostly::Long => write!(f, "it is longer than {} MiB", LONGEST >> 20),
+            TooCostly::Deep => write!(f, "its lists and mappings nest deeper than {DEEPEST} levels"),
+            TooCostly::Directives => {
+                write!(f, "it has more than {MOST_DIRECTIVES} directives (lines that begin with %)")
+            }
+            TooCostly::Large => f.write_str("its aliases expand to many times its size"),
+        }
+    }
+}
+
+/// Refuses a text that costs more to read than any file of kOps or Kubernetes.
+///
+/// # Errors
+/// Which bound it is over.
+pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
+    if text.len() > LONGEST {
+        return Err(TooCostly::Long);
+    }
+    Scanner::of(text).scan()?;
+    // Without an alias nothing is expanded.
+    if !text.contains(&b'*') {
+        return Ok(());
+    }
+    let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
+    for document in serde_yaml::Deserializer::from_slice(text) {
+        // What else is wrong with it, reading it tells.
+        let counted = Counted(&left).deserialize(document);
+        if counted.is_err() {
+            break;
+        }
+    }
+    if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }
+}
+
+/// Counts what a value takes, and keeps nothing of it.
+#[derive(Clone, Copy)]
+struct Counted<'a>(&'a Cell<usize>);
+
+impl Counted<'_> {
+    fn spend<E: de::Error>(self, bytes: usize) -> Result<(), E> {
+        self.0.set(self.0.get().saturating_sub(bytes.saturating_add(NODE)));
+        if self.0.get() == 0 { Err(E::custom(TooCostly::Large)) } else { Ok(()) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Counted<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Counted<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_i128<E: de::Error>(self, _: i128) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_u128<E: de::Error>(self, _: u128) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        self.spend(0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<(), E> {
+        self.spend(text.len())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.spend(0)?;
+        while items.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        self.spend(0)?;
+        while entries.next_key_seed(self)?.is_some() {
+            entries.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+
+    /// A value with a tag of its own.
+    fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
+        let (IgnoredAny, value) = tagged.variant()?;
+        value.newtype_variant_seed(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn checked(text: &str) -> Result<(), TooCostly> {
+        check(text.as_bytes())
+    }
+
+    #[test]
+    fn what_would_take_the_reader_long_is_refused() {
+        let (times, many) = (20_000, 33_000);
+        for deep in ["{a: ", "{a:\n", "[", "[a: ", "- ", "? ", "{\"", "{? "] {
+            assert_eq!(checked(&deep.repeat(times)), Err(TooCostly::Deep), "{deep:?}");
+            assert_eq!(
+                checked(&format!("a: x\nb:\n - {}", deep.repeat(times))),
+                Err(TooCostly::Deep),
+                "{deep:?}"
+            );
+        }
+        let indented: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+        assert_eq!(checked(&indented), Err(TooCostly::Deep));
+        let directives: String = (0..times).map(|number| format!("%TAG !a{number}! x\n")).collect();
+        assert_eq!(checked(&format!("{directives}---\na: 1")), Err(TooCostly::Directives));
+        let scalar = format!("a: &a {}\nb: [{}]", "x".repeat(100_000), "*a,".repeat(many));
+        assert_eq!(checked(&scalar), Err(TooCostly::Large));
+        let list = format!("a: &a [{}]\nb: [{}]", "x,".repeat(times), "*a,".repeat(many));
+        assert_eq!(checked(&list), Err(TooCostly::Large));
+        let laughs = |(text, last): (String, usize), _: usize| {
+            let next = last + 1;
+            (format!("{text}a{next}: &a{next} [{}]\n", format!("*a{last},").repeat(10)), next)
+        };
+        let (laughs, _) = (0..50).fold(("a0: &a0 x\n".to_owned(), 0), laughs);
+        assert_eq!(checked(&laughs), Err(TooCostly::Large));
+        assert_eq!(checked(&"x".repeat(LONGEST + 1)), Err(TooCostly::Long));
+    }
+
+    #[test]
+    fn what_is_large_and_plain_passes() {
+        let flat = format!("a: [{}]\n# *", "1,".repeat(1 << 20));
+        let entries: String =
+            (0..20_000).map(|number| format!("  - {{name: n{number}, value: '*'}}\n")).collect();
+        let script = "{[(\n".repeat(5000);
+        let literal =
+            format!("- a: |\n{}", script.lines().map(|line| format!("   {line}\n")).collect::<String>());
+        let quoted = serde_json::json!({ "script": script, "plain": vec!["a{[b"; 2000] }).to_string();
+        let plain = format!("a: x\n  {}", "y {[ ".repeat(5000));
+        let aliases = format!("a: &a {{b: c, d: [e, f]}}\ng: [{}]", "*a, ".repeat(1000));
+        for text in [&flat, &format!("a:\n{entries}"), &literal, &quoted, &plain, &aliases] {
+            assert_eq!(checked(text), Ok(()), "{:.60}", text);
+            serde_yaml::from_str::<serde_json::Value>(text).unwrap();
+        }
+    }
+
+    /// The pieces of texts that mean something to libyaml.
+    const PIECES: [&str; 50] = [
+        "{", "}", "[", "]", ":", ": ", "- ", "? ", ",", ", ", "'", "\"", "|\n", ">\n", "|2\n", "|-\n", "\n",
+        "\n ", "\n  ", "\n   ", "a", "b: ", "a: ", " ", "\t", "#", " # x", "!t ", "!<x> ", "!<]> ", "%",
+        "---\n", "...\n", "\n---\n", "\n...\n", "\\", "''", "é", "\u{85}", "\r\n", "\u{2028}", "-", "?",
+        "a b", "x: |\n", "x: \"", "x: '", "y:\n", "- - ", "\n- ",
+    ];
+
+    proptest! {
+        /// Whatever comes before it, what nests too deep for the reader is found, and what the reader reads is not refused.
+        #[test]
+        fn the_scanner_finds_what_libyaml_finds(
+            pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),
+            opening in proptest::sample::select(&["[", "{a: ", "[a: ", "{", "[\n"][..]),
+        ) {
+            let text = pieces.concat() + &opening.repeat(140);
+            match serde_yaml::from_str::<serde_json::Value>(&text) {
+                Ok(_) => prop_assert_eq!(checked(&text), Ok(())),
+                Err(error) if error.to_string().contains("recursion limit") => {
+                    prop_assert_eq!(checked(&text), Err(TooCostly::Deep));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
