@@ -6,7 +6,7 @@
 use super::LabelPatch;
 
 /// The most characters of a label's name, and of its value.
-const LONGEST: usize = 63;
+pub(crate) const LONGEST: usize = 63;
 /// The most characters of a label's prefix.
 const LONGEST_PREFIX: usize = 253;
 
@@ -57,12 +57,14 @@ pub fn problem(key: &str, value: &str) -> Option<String> {
         .then(|| format!("{value:?} is no value of the label {key}: it should be {rule}, or empty"))
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether the API server takes this as the name in a key, or as a value that is not empty.
+pub(crate) fn is_name(text: &str) -> bool {
     is_between_alphanumerics(text, |byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         && text.len() <= LONGEST
 }
 
-fn is_domain(text: &str) -> bool {
+/// Whether the API server takes this as the prefix of a key: a DNS subdomain of RFC 1123.
+pub(crate) fn is_domain(text: &str) -> bool {
     let is_part = |part: &str| {
         is_between_alphanumerics(part, |byte| {
             byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'

@@ -1,10 +1,6 @@
-//! Names and values of labels and taints, as the API server accepts them (`IsQualifiedName` and `IsValidLabelValue` in
-//! k8s.io/apimachinery/pkg/util/validation).
+//! Refuses keys and values of labels and taints that the API server would not accept.
 
-/// The most characters that a name, and a value, may have.
-const LONGEST: usize = 63;
-/// The most characters that the domain before the `/` of a key may have.
-const LONGEST_DOMAIN: usize = 253;
+use crate::labels::{LONGEST, is_domain, is_name};
 
 /// Whether it is a key: a name, or `domain/name`.
 ///
@@ -15,7 +11,7 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
         Some((domain, name)) => (Some(domain), name),
         None => (None, key),
     };
-    if is_word(name) && domain.is_none_or(is_domain) {
+    if is_name(name) && domain.is_none_or(is_domain) {
         return Ok(());
     }
     Err(format!(
@@ -29,30 +25,13 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
 /// # Errors
 /// What a value looks like.
 pub(super) fn check_value(value: &str) -> Result<(), String> {
-    if value.is_empty() || is_word(value) {
+    if value.is_empty() || is_name(value) {
         return Ok(());
     }
     Err(format!(
         "{value:?} is no value that the API server accepts; a value is empty, or has at most {LONGEST} letters, digits, '-', \
          '_' and '.', and begins and ends with a letter or digit"
     ))
-}
-
-fn is_word(word: &str) -> bool {
-    let ends_well = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
-    word.len() <= LONGEST
-        && ends_well(word.chars().next())
-        && ends_well(word.chars().last())
-        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-/// A DNS subdomain of RFC 1123.
-fn is_domain(domain: &str) -> bool {
-    let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_part = |part: &str| {
-        part.starts_with(is_edge) && part.ends_with(is_edge) && part.chars().all(|c| is_edge(c) || c == '-')
-    };
-    domain.len() <= LONGEST_DOMAIN && domain.split('.').all(is_part)
 }
 
 #[cfg(test)]
