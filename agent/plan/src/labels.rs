@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::identity::Identity;
 use kops_agent_spec::{NodeupConfig, SpecError};
 
-pub use validity::problem;
 pub(crate) use validity::{LONGEST, is_domain, is_name};
+pub use validity::{problem, retain_valid};
 
 /// The labels that say what a node is for. A node has exactly those of its group
 /// (upstream: `cmd/kops-controller/controllers/node_controller.go`).

@@ -3,6 +3,8 @@
 //! Source: `ValidateLabels` in `k8s.io/apimachinery/pkg/apis/meta/v1/validation`, `IsQualifiedName` and `IsValidLabelValue` in its
 //! `pkg/util/validation`.
 
+use std::collections::BTreeMap;
+
 use super::LabelPatch;
 
 /// The most characters of a label's name, and of its value.
@@ -14,13 +16,7 @@ impl LabelPatch {
     /// The patch without the labels that the API server would refuse, and why it would.
     #[must_use]
     pub fn without_invalid(mut self) -> (Option<LabelPatch>, Vec<String>) {
-        let mut problems = Vec::new();
-        self.set.retain(|key, value| {
-            let why = problem(key, value);
-            let is_valid = why.is_none();
-            problems.extend(why);
-            is_valid
-        });
+        let problems = retain_valid(&mut self.set);
         self.before.retain(|key, _| self.set.contains_key(key) || self.remove.contains(key));
         ((!self.set.is_empty() || !self.remove.is_empty()).then_some(self), problems)
     }
@@ -41,6 +37,18 @@ impl LabelPatch {
         });
         set.chain(removed).collect()
     }
+}
+
+/// Removes the labels that the API server would refuse, and says why it would.
+pub fn retain_valid(labels: &mut BTreeMap<String, String>) -> Vec<String> {
+    let mut problems = Vec::new();
+    labels.retain(|key, value| {
+        let why = problem(key, value);
+        let is_valid = why.is_none();
+        problems.extend(why);
+        is_valid
+    });
+    problems
 }
 
 /// Why the API server would refuse a label, as a sentence without its subject; `None` if it takes the label.
@@ -82,8 +90,6 @@ fn is_between_alphanumerics(text: &str, is_inner: impl Fn(u8) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
-
     use super::super::{ObservedNode, Wanted, diff};
     use super::*;
 

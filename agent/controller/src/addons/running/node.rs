@@ -34,18 +34,14 @@ pub struct ThisNode {
 }
 
 impl ThisNode {
-    /// That which the settings name; `None` where they name none. A label that the API server would refuse keeps the Node from no other.
+    /// The Node that the settings name; `None` where they name none. Labels that the API server would refuse are left out, and the
+    /// Node gets the others.
     pub fn of(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
         if settings.node_name.is_empty() {
             return None;
         }
-        let (mut settings, mut refused) = (settings.clone(), Vec::new());
-        settings.node_labels.retain(|key, value| {
-            let problem = labels::problem(key, value);
-            let is_valid = problem.is_none();
-            refused.extend(problem);
-            is_valid
-        });
+        let mut settings = settings.clone();
+        let refused = labels::retain_valid(&mut settings.node_labels);
         let events = Events::of_component(client.clone(), COMPONENT);
         Some(ThisNode { nodes: Api::all(client), settings, refused, events })
     }
