@@ -1,14 +1,17 @@
-//! Which kOps wrote a cluster's state store, and every difference between kOps releases that decides a node.
+//! Every difference between kOps releases that decides a node.
 //!
 //! A gate is a method with the name of what it decides; no other module compares kOps versions. Source: upstream at the tags
 //! v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
+
+mod written_by;
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
 use kops_agent_spec::NodeupConfig;
-use kops_agent_spec::urls::hash_and_urls;
+
+pub use written_by::{Evidence, WrittenBy};
 
 /// The oldest minor version of kOps whose stores are decided.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
@@ -42,113 +45,6 @@ pub enum Releases {
     UpTo(u64),
     /// This one and newer ones.
     Since(u64),
-}
-
-/// The kOps release that wrote a configuration, and how that is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct WrittenBy {
-    /// The release whose rules decide the node.
-    pub release: KopsRelease,
-    /// The whole version, such as `1.35.2`; `None` where only the form of the configuration tells the release.
-    pub version: Option<String>,
-    /// What told it.
-    pub evidence: Evidence,
-}
-
-/// What tells the kOps release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Evidence {
-    /// `kops-version.txt` in the state store.
-    VersionFile,
-    /// The URL of a kOps program among the downloads.
-    Downloads,
-    /// Fields of the configuration that only some releases write.
-    Fields,
-}
-
-impl fmt::Display for Evidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Evidence::VersionFile => "kops-version.txt of the state store",
-            Evidence::Downloads => "the URLs of kOps' programs among the downloads",
-            Evidence::Fields => "the fields of the node's configuration",
-        })
-    }
-}
-
-impl WrittenBy {
-    /// The release that wrote this configuration. `version_file` is the text of the store's `kops-version.txt`, where this
-    /// machine may read it.
-    ///
-    /// The configuration goes before the file: a newer kOps may have written the store since, and this machine still have the
-    /// configuration that its user-data pins.
-    ///
-    /// # Errors
-    /// If the release is older than any that is supported, or the version file has no version.
-    pub fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
-        let by_fields = KopsRelease::of_fields(config);
-        if let Some(version) = version_of_downloads(config) {
-            return WrittenBy::of_version(&version, Evidence::Downloads);
-        }
-        if let Some(version) = version_file {
-            let written_by = WrittenBy::of_version(version.trim(), Evidence::VersionFile)?;
-            if written_by.release.has_gossip() == by_fields.has_gossip() {
-                return Ok(written_by);
-            }
-        }
-        Ok(WrittenBy { release: by_fields, version: None, evidence: Evidence::Fields })
-    }
-
-    /// The release that writes what the store has now, by the text of its `kops-version.txt`. Without that it is taken to be the
-    /// newest.
-    ///
-    /// # Errors
-    /// As of [`WrittenBy::find`].
-    pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, String> {
-        match version_file {
-            Some(version) => WrittenBy::of_version(version.trim(), Evidence::VersionFile),
-            None => Ok(WrittenBy { release: KopsRelease::NEWEST, version: None, evidence: Evidence::Fields }),
-        }
-    }
-
-    fn of_version(version: &str, evidence: Evidence) -> Result<WrittenBy, String> {
-        let release =
-            KopsRelease::of_version(version).map_err(|problem| format!("{problem} ({evidence})"))?;
-        Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
-    }
-
-    /// What there is to warn of; `None` where the release is known well.
-    pub fn warning(&self) -> Option<String> {
-        let newest = KopsRelease::NEWEST;
-        match &self.version {
-            Some(version) if minor_of(version).is_some_and(|minor| minor > NEWEST_KNOWN_MINOR) => {
-                Some(format!(
-                    "kOps {version} is newer than this kops-agent knows, so the node is decided as kOps {newest} decides it"
-                ))
-            }
-            None if self.release.is_ambiguous() => Some(format!(
-                "the release of kOps that wrote this configuration is not known (no kops-version.txt could be read, and no \
-                 download names it), so the node is decided as kOps {} decides it",
-                self.release
-            )),
-            _ => None,
-        }
-    }
-}
-
-/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`, as kOps publishes its programs, behind whatever
-/// file repository.
-fn version_of_downloads(config: &NodeupConfig) -> Option<String> {
-    let entries = config.assets.values().flatten();
-    let urls = entries.flat_map(|entry| hash_and_urls(entry).1.split(','));
-    urls.filter_map(|url| {
-        let (_, rest) = url.split_once("/kops/")?;
-        let (version, rest) = rest.split_once('/')?;
-        (rest.starts_with("linux/") && minor_of(version).is_some()).then(|| version.to_owned())
-    })
-    .next()
 }
 
 /// The minor version of `1.35.2`, `v1.36.0-beta.1` or `1.37.0-alpha.1+commit`; `None` for what is no version of kOps 1.
@@ -457,67 +353,5 @@ impl KopsRelease {
     /// Dedicated API servers find etcd by addresses of a load balancer.
     pub fn api_servers_know_etcd_addresses(self) -> bool {
         !self.is_at_most(36)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn config(text: &str) -> NodeupConfig {
-        NodeupConfig::parse(text.as_bytes(), "nodeupconfig.yaml").unwrap()
-    }
-
-    fn found(version_file: Option<&str>, text: &str) -> (String, Evidence) {
-        let written_by = WrittenBy::find(version_file, &config(text)).unwrap();
-        (written_by.release.to_string(), written_by.evidence)
-    }
-
-    #[test]
-    fn downloads_go_before_the_version_file_and_that_before_fields() {
-        let protokube = "Assets: {amd64: ['00@https://repo.example.com/binaries/kops/1.34.3/linux/amd64/protokube,https://x/y']}";
-        assert_eq!(found(Some("1.36.2\n"), protokube), ("1.34".into(), Evidence::Downloads));
-        let worker = "usesLegacyGossip: false";
-        assert_eq!(found(Some("1.35.2\n"), worker), ("1.35".into(), Evidence::VersionFile));
-        assert_eq!(
-            found(Some("1.37.0"), worker),
-            ("1.36".into(), Evidence::Fields),
-            "the store has been rewritten"
-        );
-        assert_eq!(found(None, "usesLegacyGossip: false"), ("1.36".into(), Evidence::Fields));
-    }
-
-    #[test]
-    fn fields_tell_the_release_as_far_as_they_can() {
-        for (text, release) in [
-            ("{}", "1.37"),
-            ("usesLegacyGossip: true", "1.36"),
-            ("{usesLegacyGossip: false, channels: [s3://a/b]}", "1.35"),
-            ("{usesLegacyGossip: false, KubeletConfig: {podInfraContainerImage: pause}}", "1.34"),
-        ] {
-            assert_eq!(found(None, text).0, release, "{text}");
-        }
-    }
-
-    #[test]
-    fn an_old_release_is_refused_and_a_new_one_decided_as_the_newest_with_a_warning() {
-        let worker = config("usesLegacyGossip: false");
-        let refused = WrittenBy::find(Some("1.33.1"), &worker).unwrap_err();
-        assert!(refused.contains("kOps 1.33.1") && refused.contains("1.34 and newer"), "{refused}");
-        for nonsense in ["", "latest", "2.36.0"] {
-            assert!(WrittenBy::find(Some(nonsense), &config("{}")).is_err(), "{nonsense}");
-        }
-        let newer = WrittenBy::find(Some("1.40.0-alpha.1"), &config("{}")).unwrap();
-        assert_eq!(newer.release, KopsRelease::NEWEST);
-        assert!(newer.warning().unwrap().contains("1.40.0-alpha.1"));
-        assert_eq!(WrittenBy::find(Some("1.35.2"), &worker).unwrap().warning(), None);
-    }
-
-    #[test]
-    fn a_guess_is_told() {
-        let guessed = WrittenBy::find(None, &config("usesLegacyGossip: false")).unwrap();
-        assert!(guessed.warning().unwrap().contains("1.36"));
-        assert_eq!(WrittenBy::find(None, &config("{}")).unwrap().warning(), None);
     }
 }
