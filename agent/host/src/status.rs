@@ -97,7 +97,7 @@ impl Host {
         // A run keeps no journal before the node has converged for the first time, nor where it waits for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
-        let is_as_left = !never_converged && !unfinished && changed.is_empty();
+        let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
         let failure = first_failure::last_failure(&self.root, &record)?;
         Ok(Status {
             converged: is_as_left && units.iter().all(|unit| unit.running),
@@ -215,6 +215,7 @@ mod tests {
         write_file(&host.root, &path, 0o644, None, b"[Service]\n").unwrap();
         let mut record = Record::default();
         record.config_hash = "hash".into();
+        record.converged_since = Some("2026-11-21T12:00:00Z".into());
         record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
         record.write(&host.root).unwrap();
         assert!(!host.status().unwrap().converged, "what an earlier agent has recorded is taken to run");
@@ -234,6 +235,7 @@ mod tests {
         write_file(&host.root, "/etc/x", 0o644, None, b"new").unwrap();
         let mut record = Record::default();
         record.config_hash = "hash".into();
+        record.converged_since = Some("2026-11-21T12:00:00Z".into());
         record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
         record.write(&host.root).unwrap();
         assert!(host.status().unwrap().converged);
@@ -267,6 +269,7 @@ mod tests {
         write_file(&host.root, "/etc/x", 0o644, None, b"x").unwrap();
         let mut record = Record::default();
         record.config_hash = "hash".into();
+        record.converged_since = Some("2026-11-21T12:00:00Z".into());
         record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
         record.write(&host.root).unwrap();
         host.note_failure("the store cannot be reached").unwrap();
