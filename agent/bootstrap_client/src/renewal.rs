@@ -47,7 +47,7 @@ impl KopsController {
                 return None;
             }
         };
-        // Behind one name are several servers, of which some may be kOps' own while others are ours by now.
+        // One name may lead to several servers: some may still be kOps' own kops-controller, others ours.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {

@@ -273,7 +273,7 @@ pub(super) async fn ask_each<T>(
     Err(Failures(failures))
 }
 
-/// What came of each server that was asked in vain, and of which address of it, in the order of asking.
+/// Why each server that was asked gave nothing, with the address that was asked, in the order of asking.
 #[derive(Debug)]
 pub(super) struct Failures(Vec<(String, Failure)>);
 

@@ -40,7 +40,7 @@ pub struct CloudCalls {
     failing: Arc<Mutex<BTreeMap<&'static str, Failing>>>,
 }
 
-/// When calls of a service failed, of which none succeeded in between.
+/// When a service's calls began to fail, and when the last one failed. No call has succeeded between the two.
 #[derive(Clone, Copy, Debug)]
 struct Failing {
     first: Instant,
@@ -57,7 +57,7 @@ impl CloudCalls {
         }
     }
 
-    /// Notes that a service has answered: also a refusal that is about somebody else is an answer.
+    /// Notes that a service has answered. That it refuses a machine's own token is an answer too.
     pub fn answered(&self, service: &'static str) {
         self.failing().remove(service);
     }

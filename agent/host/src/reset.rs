@@ -75,9 +75,9 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
-    /// Those of them that the spec has named as kubelet's or containerd's.
+    /// Those of `folders` in which the spec has kubelet or containerd keep data.
     pub data_folders: BTreeSet<String>,
-    /// Folders that the spec has named as kubelet's or containerd's, and that stay, since other programs may have files there.
+    /// Folders in which the spec has kubelet or containerd keep data, and that stay: other programs may have files there.
     pub shared: BTreeSet<String>,
     /// What others have mounted on these folders: it is emptied, and stays mounted. What it hides is not removed.
     pub emptied: BTreeSet<String>,

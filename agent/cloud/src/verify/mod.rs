@@ -149,8 +149,8 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
-    /// Checks the signature of a token that anybody could have written, and whose key came with it: CPU, so the request waits for its
-    /// turn first. It runs on no thread that serves others.
+    /// Checks the signature of a token that carries its own key, as anybody can write one. It takes CPU: the request waits for its turn
+    /// before, and the check runs on a thread that serves nobody else.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
     /// it is. What it finds has to be the same.

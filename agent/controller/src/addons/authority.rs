@@ -29,7 +29,7 @@ pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> 
     Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
 }
 
-/// Those of an add-on's two objects that are there, as far as the API server says.
+/// The Secret and the issuer of an add-on's authority, as far as they are there. What the API server does not answer for is left out.
 pub async fn found(objects: &Objects, addon: &str) -> Vec<(Resource, Listed)> {
     let mut found = Vec::new();
     for (resource, name) in [(secrets(), secret_name(addon)), (issuers(), addon.to_owned())] {

@@ -1,8 +1,8 @@
 //! The threads on which machines are served, and how many TLS handshakes compute on them at the same time.
 //!
-//! A handshake is a millisecond of CPU or two that any stranger can order. The Lease, the probes and the labelling of Nodes have other
-//! threads (those of `main`), so they never wait for one. Of the server's own threads handshakes have half: requests whose handshake is
-//! done, and the answers of the cloud and the API server, have the other half.
+//! Any stranger can have a handshake computed, which takes one or two milliseconds of CPU. The Lease, the probes and the labelling of
+//! Nodes run on the threads of `main`, so they never wait for a handshake. Handshakes use at most half of the server's own threads. The
+//! other half serves requests whose handshake is done, and reads answers of the cloud and of the API server.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -62,7 +62,7 @@ impl Handshakes {
         Handshakes { turns: Semaphore::new(most) }
     }
 
-    /// Does a handshake, of which each step waits for its turn. A peer that is silent between two steps has no turn, so it keeps no
+    /// Does a handshake. Each step of it waits for a turn, and gives the turn back. So a peer that is silent between two steps keeps no
     /// other peer waiting.
     pub async fn run<F: Future>(&self, handshake: F) -> F::Output {
         let mut handshake = pin!(handshake);

@@ -24,7 +24,7 @@ pub struct KubeconfigArgs {
 /// The files of a kubeconfig, and the context that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The files, of which the first that says something wins.
+    /// The files. Where several set the same thing, the first of them wins.
     pub files: Vec<PathBuf>,
     /// Whether files that are not there are passed over.
     pub skips_missing: bool,

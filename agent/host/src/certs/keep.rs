@@ -144,7 +144,7 @@ pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)
     Some((identity, u64::try_from(due.unix_timestamp()).ok()?))
 }
 
-/// Those of these authorities that are not younger than `signer`, all in PEM.
+/// The authorities, in PEM, that are not younger than the authority `signer`.
 pub(super) fn not_younger(authorities: &str, signer: &str) -> String {
     // kOps makes serial numbers of the time (upup/pkg/fi/ca.go, `AddItem`).
     let age = |pem: &str| {

@@ -1,4 +1,4 @@
-//! What the files of a certificate say to a program that has read them, where those of another certificate say as much.
+//! Which certificates, keys and bundles do for a program as well as those that it has read, so that it need not be restarted.
 //!
 //! A certificate serves as well as another that the same authority has signed for the same names and uses. A bundle of
 //! authorities serves as well without those that do not sign yet: upstream's control planes trust only the one that signs

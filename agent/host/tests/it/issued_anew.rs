@@ -1,5 +1,5 @@
-//! Another program issues the certificates of a node anew, as nodeup does at every boot: what has loaded those of before goes
-//! on with them, and is started anew before they end.
+//! nodeup issues a node's certificates anew at every boot. A component that has loaded the earlier ones goes on with them, and is
+//! restarted before they end.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

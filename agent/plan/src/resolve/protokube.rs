@@ -1,4 +1,4 @@
-//! protokube: what of it a node downloads. kOps up to 1.36 knows it.
+//! The programs of protokube that a node downloads. kOps has protokube up to 1.36.
 //!
 //! Source: nodeup/pkg/model/protokube.go at v1.34.3, v1.35.2 and v1.36.2.
 

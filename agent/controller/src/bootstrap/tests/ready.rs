@@ -205,7 +205,7 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
     }
     let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()));
-    // Nobody is there to accept the connection and to hang up on it.
+    // No thread is free to accept this connection, so nothing closes it either.
     let hung_up =
         timeout(Duration::from_millis(50), tokio::io::AsyncReadExt::read(&mut silent, &mut [0])).await;
     assert!(hung_up.is_err());
