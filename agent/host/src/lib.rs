@@ -59,7 +59,7 @@ pub use error::{Error, FailedResource, FailedUnit, Result};
 pub use host::Host;
 pub use lock::Lock;
 pub use places::TIMELINE;
-pub use private_files::{Holds, PrivateFile, PrivateFiles};
+pub use private_files::{PrivateFile, PrivateFiles};
 pub use reader::Reader;
 pub use record::{Decided, Failure, Record, Superseded};
 pub use reset::{Reset, Resetting};

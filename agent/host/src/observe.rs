@@ -1,6 +1,6 @@
 //! What a machine is like, as far as it is asked about.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::{self, ScopedJoinHandle};
 
@@ -11,8 +11,8 @@ use kops_agent_plan::diff::{
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    AssetContent, Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Kind, Mode, Mount,
-    Resource, ResourceId, Symlink, Unit,
+    AssetContent, Content, DesiredState, Directory, File, FreeText, HostsEntry, Image, KernelModule, Kind,
+    Mode, Mount, Resource, ResourceId, Symlink, Unit,
 };
 
 use crate::certs::Certificates;
@@ -108,6 +108,8 @@ pub(crate) struct Observer<'a> {
     record: Record,
     /// SHA-256 of files that this very run has written, by path.
     written: BTreeMap<String, String>,
+    /// What was last applied, once it was asked for.
+    applied: OnceCell<Option<DesiredState>>,
     /// SHA-256 of members of archives that are at hand, by the archive's, once they were asked for.
     members: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
 }
@@ -146,6 +148,7 @@ impl<'a> Observer<'a> {
             hosts: String::from_utf8_lossy(&hosts).into_owned(),
             record: Record::read(&host.root)?,
             written: BTreeMap::new(),
+            applied: OnceCell::new(),
             members: RefCell::default(),
             host,
             certificates,
@@ -282,6 +285,10 @@ impl<'a> Observer<'a> {
             false => None,
         };
         let access = Access { mode: Mode(metadata.mode), owner, group };
+        let free_text = match &content {
+            ObservedContent::Text(found) => self.free_text_of(&contents::id(file), found),
+            _ => None,
+        };
         Ok(Some(Observed::File(ObservedFile {
             access,
             sha256,
@@ -289,7 +296,24 @@ impl<'a> Observer<'a> {
             commands_ran_for,
             serves,
             pod_mounted,
+            free_text,
         })))
+    }
+
+    /// What is free text of a text that was found, by what was last applied there.
+    fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
+        // It only decides what is shown: where it cannot be read, the desired text does.
+        let read = || self.host.applied().ok().flatten().map(|applied| applied.desired());
+        let (text, free_text) = match self.applied.get_or_init(read).as_ref()?.get(id)? {
+            Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
+            Resource::Unit(Unit { text: Some(text), free_text, .. }) => (text, free_text),
+            _ => return None,
+        };
+        match free_text {
+            // Lines of another text are not these.
+            Some(FreeText::Lines(_)) if text != found => None,
+            free_text => free_text.clone(),
+        }
     }
 
     /// What was noted that a unit or a static pod had read when it was started.
@@ -312,6 +336,7 @@ impl<'a> Observer<'a> {
             commands_ran_for: Some(sha256.clone()),
             serves: None,
             pod_mounted: None,
+            free_text: None,
             sha256,
             content: ObservedContent::Unknown { why, differs: true },
         })
@@ -457,6 +482,7 @@ impl<'a> Observer<'a> {
             None => None,
         };
         let id = ResourceId::new(Kind::Unit, &unit.name);
+        let free_text = text.as_deref().and_then(|text| self.free_text_of(&id, text));
         let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
         let belongs = match unit.text {
             // What an operator has put into /etc stays there.
@@ -477,6 +503,7 @@ impl<'a> Observer<'a> {
             starting: state.starting,
             stamp: self.noted_reading(Stamp::Unit, &unit.name)?,
             overridden,
+            free_text,
         })))
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, PoisonError};
 
+use crate::known;
 use kops_agent_plan::diff::{Action, Step};
 use kops_agent_plan::resource::ResourceId;
 use kops_agent_process::output::plain_lines;
@@ -131,7 +132,7 @@ impl<L: Log> Log for OursOnly<L> {
             return;
         }
         // A message may say what a server has said, and journalctl is read on a terminal.
-        let message = plain_lines(&record.args().to_string());
+        let message = plain_lines(&known::masked(record.args().to_string()));
         let fields = fields_of(&message);
         let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());
         self.inner.log(&record.to_builder().args(format_args!("{message}")).key_values(&fields).build());

@@ -13,6 +13,7 @@ mod command;
 mod doctor;
 mod exit;
 mod given_to_units;
+mod known;
 mod logging;
 mod node;
 mod output;
@@ -26,13 +27,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use kops_agent_net::tls;
-use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 use nix::sys::stat::{Mode, umask};
 use tokio::runtime::{Builder, Runtime};
 
 use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
+
+use crate::known::error_text;
 
 fn main() -> ExitCode {
     started::note();

@@ -9,11 +9,10 @@ use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
-use kops_agent_plan::resolve::NodeConfig;
 use kops_agent_plan::resource::DesiredState;
-use kops_agent_plan::shown;
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
+use serde_json::Value;
 
 pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
@@ -40,13 +39,23 @@ pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: 
     }
 }
 
-/// Prints what would change.
-pub fn print_plan(plan: &Plan, output: Output, color: Color) -> Result<u8> {
+/// A plan in JSON.
+#[derive(Serialize)]
+struct Summarized<'a> {
+    summary: Summary,
+    #[serde(flatten)]
+    plan: Option<&'a Plan>,
+}
+
+/// Prints what would change, or only how much of it.
+pub fn print_plan(plan: &Plan, is_brief: bool, output: Output, color: Color) -> Result<u8> {
+    let style = Style { colour: in_color(color), diffs: true };
     match output {
-        Output::Json => print_json(plan),
-        Output::Text => {
-            print_bytes(text::plan(plan, Style { colour: in_color(color), diffs: true }).as_bytes())
+        Output::Json => {
+            print_json(&Summarized { summary: plan.summary(), plan: (!is_brief).then_some(plan) })
         }
+        Output::Text if is_brief => print_text(&(text::summary(plan) + "\n")),
+        Output::Text => print_bytes(text::plan(plan, style).as_bytes()),
     }
 }
 
@@ -56,18 +65,11 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
         Output::Json => print_json(report),
         Output::Text => {
             let mut text: String = report.kept.iter().map(|kept| text::keeping(kept) + "\n").collect();
-            let Summary { create, change, restart, remove } = report.summary;
             let is_unmended = report.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
             match report.applied.is_empty() {
                 true if is_unmended => text.push_str("Nothing that can be done now.\n"),
                 true => text.push_str("Nothing to do: this node is as it should be.\n"),
-                false => {
-                    let removed = if remove > 0 { format!(", {remove} removed") } else { String::new() };
-                    writeln!(
-                        text,
-                        "Converged: {create} created, {change} changed, {restart} restarted{removed}."
-                    )?;
-                }
+                false => writeln!(text, "{}", text::applied(&report.summary))?,
             }
             print_text(&text)
         }
@@ -122,11 +124,10 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
 }
 
 /// Prints what a node is decided from.
-pub fn print_node_config(node: &NodeConfig, output: Output) -> Result<u8> {
-    let node = shown::node(node);
+pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
-        Output::Json => print_json(&node),
-        Output::Text => print_text(&kops_agent_spec::go_yaml::value_to_string(&node)),
+        Output::Json => print_document(&(serde_json::to_string_pretty(node)? + "\n")),
+        Output::Text => print_text(&kops_agent_spec::go_yaml::value_to_string(node)),
     }
 }
 
@@ -144,7 +145,14 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
         }
         // A line without an origin is a default: no field of a file and no fact changes it.
         writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
-        line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
+        if line.entries.is_empty() {
+            line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
+        }
+        for entry in &line.entries {
+            let of_default = if entry.origins.is_empty() { "    (default)" } else { "" };
+            writeln!(text, "        {}{of_default}", entry.text)?;
+            entry.origins.iter().try_for_each(|origin| writeln!(text, "            from {origin}"))?;
+        }
     }
     print_text(&text)
 }
@@ -152,7 +160,7 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
 /// Prints what was observed.
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     match output {
-        Output::Json => print_json(facts),
+        Output::Json => print_document(&(serde_json::to_string_pretty(facts)? + "\n")),
         Output::Text => print_document(&serde_yaml::to_string(facts)?),
     }
 }
@@ -170,10 +178,11 @@ pub fn print_verification(
         #[derive(Serialize)]
         struct Verification<'a> {
             changed: &'a [Drift],
-            plan: Option<&'a Plan>,
+            plan: Option<Summarized<'a>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             superseded: Option<&'a str>,
         }
+        let plan = plan.map(|plan| Summarized { summary: plan.summary(), plan: Some(plan) });
         return print_json(&Verification { changed, plan, superseded });
     }
     let mut text = String::new();

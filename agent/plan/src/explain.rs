@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::redaction::MARK;
-use crate::resource::{Content, DesiredState, Resource, ResourceId};
+use crate::resource::{Content, DesiredState, File, Resource, ResourceId, Unit};
 use crate::shown;
 
 /// One document that a decision was made from.
@@ -65,6 +64,18 @@ pub struct Line {
     pub text: String,
     /// The fields that decide it, each `document: path`; empty where it is always so.
     pub origins: Vec<String>,
+    /// The entries, where the line has a list of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub entries: Vec<Entry>,
+}
+
+/// An entry of a list in a line, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// The entry.
+    pub text: String,
+    /// The fields that decide it, as those of a line.
+    pub origins: Vec<String>,
 }
 
 /// A field of a document, by the keys and indices that lead to it.
@@ -82,6 +93,7 @@ where
     let mut texts = Texts::new();
     let usual = lines(&state, question, &mut texts);
     let mut origins: BTreeMap<(ResourceId, String), BTreeSet<String>> = BTreeMap::new();
+    let mut of_entries: BTreeMap<(ResourceId, String), BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
 
     for (index, source) in sources.iter().enumerate() {
         for path in leaves(&source.value) {
@@ -92,6 +104,10 @@ where
                     let other: BTreeSet<_> = lines(&state, question, &mut texts).into_iter().collect();
                     for line in usual.iter().filter(|line| !other.contains(*line)) {
                         let field = format!("{}: {}", source.name, path.join("."));
+                        for entry in gone_entries(line, &other) {
+                            let of_line = of_entries.entry(line.clone()).or_default();
+                            of_line.entry(entry.to_owned()).or_default().insert(field.clone());
+                        }
                         origins.entry(line.clone()).or_default().insert(field);
                     }
                     break;
@@ -104,19 +120,56 @@ where
     usual
         .into_iter()
         .map(|key| {
-            let origins = origins.get(&key).into_iter().flatten().cloned().collect();
-            let (resource, line) = key;
-            let shown = shown
+            let (resource, line) = &key;
+            let fields = shown
                 .entry(resource.clone())
-                .or_insert_with(|| state.get(&resource).map(shown_lines).unwrap_or_default());
-            let text = shown.get(&line).map_or(MARK, String::as_str).to_owned();
-            Line { text, resource, origins }
+                .or_insert_with(|| state.get(resource).map(shown_fields).unwrap_or_default());
+            let sorted =
+                |origins: Option<&BTreeSet<String>>| origins.into_iter().flatten().cloned().collect();
+            let of_entries = |entry: &str| Entry {
+                text: shown::line(entry),
+                origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
+            };
+            // A field is shown as a whole: it may be a text that is hidden.
+            let (text, entries) = match fields.get(line) {
+                Some(field) => (field.clone(), Vec::new()),
+                None => (
+                    shown::line(line),
+                    entries(line).into_iter().flat_map(|(_, entries)| entries).map(of_entries).collect(),
+                ),
+            };
+            let origins = sorted(origins.get(&key));
+            Line { resource: resource.clone(), text, origins, entries }
         })
         .collect()
 }
 
-/// What [`shown::comparable`] has made of each text at its place: most changes of a field leave most texts as they are.
-type Texts = BTreeMap<(String, String), String>;
+/// What stands before a list in a line, and the entries of that list: `--admission=A,B`, `NO_PROXY=a,b`, `modes: [a, b]`.
+fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
+    let at = line.find(['=', ':'])? + 1;
+    let (name, list) = line.split_at(at);
+    let is_frame = |c: char| c.is_whitespace() || matches!(c, '[' | ']' | '"' | '\'');
+    let entries: Vec<&str> = list.split(',').map(|entry| entry.trim_matches(is_frame)).collect();
+    (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
+}
+
+/// The entries of a line's list that no line of this name has among the others.
+fn gone_entries<'a>(
+    (resource, line): &'a (ResourceId, String),
+    others: &BTreeSet<(ResourceId, String)>,
+) -> Vec<&'a str> {
+    let Some((name, mut gone)) = entries(line) else { return Vec::new() };
+    for (_, line) in others.iter().filter(|(other, _)| other == resource) {
+        if let Some(list) = line.strip_prefix(name) {
+            let left = entries(line).map_or_else(|| vec![list.trim()], |(_, entries)| entries);
+            gone.retain(|entry| !left.contains(entry));
+        }
+    }
+    gone
+}
+
+/// What [`shown::comparable_text`] has made of each text at its place: most changes of a field leave most texts as they are.
+type Texts = BTreeMap<(String, String), Option<String>>;
 
 /// The lines that the question is about, each once, in order.
 fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(ResourceId, String)> {
@@ -136,60 +189,26 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// The text of a file or unit, where it may be looked into.
-fn text_of(resource: &Resource) -> Option<&str> {
-    match resource {
-        Resource::File(file) if shown::is_hidden(file) => None,
-        Resource::File(file) => match &file.content {
-            Content::Text(text) => Some(text),
-            _ => None,
-        },
-        Resource::Unit(unit) => unit.text.as_deref(),
-        _ => None,
-    }
-}
-
 /// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON. They are not to be shown.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
-    if let Some(text) = text_of(resource) {
-        let place = (resource.id().name, text.to_owned());
-        let text = texts.entry(place).or_insert_with_key(|(id, text)| shown::comparable(id, text));
-        return text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect();
+    let (text, free_text) = match resource {
+        Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
+        Resource::Unit(Unit { text: Some(text), free_text, .. }) => (text, free_text),
+        _ => return fields(&serde_json::to_value(resource).unwrap_or_default()),
+    };
+    let place = (resource.id().name, text.clone());
+    let comparable =
+        texts.entry(place).or_insert_with_key(|(_, text)| shown::comparable_text(text, free_text.as_ref()));
+    match comparable {
+        Some(text) => text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect(),
+        None => fields(&serde_json::to_value(resource).unwrap_or_default()),
     }
-    fields(&serde_json::to_value(resource).unwrap_or_default())
 }
 
-/// What may be shown of each of its lines.
-fn shown_lines(resource: &Resource) -> BTreeMap<String, String> {
-    let mut shown = BTreeMap::new();
-    let mut add = |line: String, text: String| {
-        // What is secret in one place is in all.
-        shown
-            .entry(line)
-            .and_modify(|shown: &mut String| {
-                if text.contains(MARK) {
-                    shown.clone_from(&text);
-                }
-            })
-            .or_insert(text);
-    };
-    match text_of(resource) {
-        Some(text) => {
-            for (line, text) in shown::lines(&resource.id().name, text) {
-                // Where the end of a line is hidden its last flags are.
-                let parts = split_flags(&text).into_iter().chain(std::iter::repeat(MARK.to_owned()));
-                split_flags(&line).into_iter().zip(parts).for_each(|(line, text)| add(line, text));
-            }
-        }
-        None => {
-            let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
-            lines
-                .into_iter()
-                .zip(fields(&shown::resource(resource)))
-                .for_each(|(line, text)| add(line, text));
-        }
-    }
-    shown
+/// What may be shown of each of its lines that is a field: a text that is hidden as a whole is one.
+fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
+    let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
+    lines.into_iter().zip(fields(&shown::resource(resource))).collect()
 }
 
 fn fields(value: &Value) -> Vec<String> {
@@ -308,7 +327,7 @@ fn remove(value: &mut Value, path: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{File, Mode, Unit};
+    use crate::resource::FreeText;
     use serde_json::json;
 
     fn decide(values: &[Value]) -> Option<DesiredState> {
@@ -358,33 +377,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_not_shown_with_its_origin() {
+    fn free_text_is_not_shown_and_its_origin_is() {
         let decide = |values: &[Value]| {
             let secret = values[0]["secret"].as_str()?;
             let mut state = DesiredState::default();
-            state.add(File::text("/etc/private", format!("{secret}\n")).mode(Mode(0o400)));
-            state.add(File::text(
-                "/etc/x",
-                format!("a: b\ntls_key: |\n  {secret}\npassword: |\n  {secret}\n"),
-            ));
-            state.add(Unit::new(
-                "x.service",
-                format!("ExecStart=/bin/mysql --v=1 -p{secret} --b --password {secret} --c\n"),
-            ));
+            state.add(File {
+                free_text: Some(FreeText::Whole),
+                ..File::text("/etc/free", format!("{secret}\n"))
+            });
+            let lines = File::text("/etc/lines", format!("a: b\nauth: {secret}\n"));
+            state.add(File { free_text: Some(FreeText::Lines([1].into())), ..lines });
+            state.add(Unit {
+                free_text: Some(FreeText::Whole),
+                ..Unit::new("x.service", format!("Environment=A={secret}\n"))
+            });
             Some(state)
         };
         let sources = [Source { name: "spec".into(), value: json!({"secret": "hunter2"}) }];
         let explained = |question| explain(&sources, &Question::read(question), decide);
-        let texts =
-            |question| -> Vec<String> { explained(question).into_iter().map(|line| line.text).collect() };
-        assert!(texts("/etc/private").contains(&"content: {\"text\":\"[***]\"}".to_owned()));
-        assert_eq!(texts("/etc/x"), ["a: b", "tls_key: |", "  [***]", "password: |"]);
-        assert_eq!(
-            texts("x.service"),
-            ["ExecStart=/bin/mysql", "--v=1 -p[***]", "--b", "--password [***]", MARK]
-        );
-        let origins: Vec<_> = explained("/etc/x").into_iter().map(|line| line.origins.len()).collect();
-        assert_eq!(origins, [0, 0, 1, 0]);
+        let find = |question, text: &str| {
+            let line = explained(question).into_iter().find(|line| line.text == text);
+            line.unwrap_or_else(|| panic!("{:?}", explained(question))).origins
+        };
+        assert_eq!(find("/etc/free", "content: {\"text\":\"[***]\"}"), ["spec: secret"]);
+        assert_eq!(find("/etc/lines", "[***]"), ["spec: secret"]);
+        assert!(find("/etc/lines", "a: b").is_empty());
+        assert_eq!(find("x.service", "text: \"[***]\""), ["spec: secret"]);
+    }
+
+    #[test]
+    fn each_entry_of_a_list_names_the_fields_that_decide_it() {
+        let decide = |values: &[Value]| {
+            let own: Vec<&str> = values[0]["plugins"].as_array()?.iter().filter_map(Value::as_str).collect();
+            let mut state = DesiredState::default();
+            state.add(File::text("/m", format!("    - --plugins=Always,{}\n", own.join(","))));
+            Some(state)
+        };
+        let sources = [Source { name: "spec".into(), value: json!({"plugins": ["A", "B"]}) }];
+        let lines = explain(&sources, &Question::read("--plugins"), decide);
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!(line.origins, ["spec: plugins.0", "spec: plugins.1"]);
+        let entries: Vec<(&str, &[String])> =
+            line.entries.iter().map(|entry| (entry.text.as_str(), entry.origins.as_slice())).collect();
+        let (first, second) = ("spec: plugins.0".to_owned(), "spec: plugins.1".to_owned());
+        assert_eq!(entries, [("Always", &[][..]), ("A", &[first][..]), ("B", &[second][..])]);
     }
 
     #[test]

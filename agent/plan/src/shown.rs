@@ -1,46 +1,42 @@
-//! Texts of files and units as they may be shown, in plans, in journals and on terminals: without what is secret in them.
+//! Texts of files and units as they may be shown, in plans, in journals and on terminals.
 //!
-//! Which users may read a file does not tell whether it has a secret: kOps writes tokens into files that all may read. Of a static
-//! pod's manifest no value of a variable is shown; of every text none whose name says that it is secret, and no password of a URL.
+//! The origin of a text decides, and no value is looked at: [`FreeText`] says which part of a text is free text of the
+//! specification, and that part is hidden. All else follows from fields with a meaning of their own and from constants of this
+//! program, and is shown, whoever may read the file.
 
 mod node;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serializer;
 use serde_json::Value;
 use similar::{ChangeTag, DiffableStr as _, TextDiff};
 
-use crate::base64_text;
-use crate::redaction::manifest::{Manifest, without_placeholders};
-use crate::redaction::{MARK, Redactor};
-use crate::resource::{Content, DesiredState, File, Mode, Resource, Unit};
-use crate::static_pod::{is_manifest, is_manifest_of_kops};
+use crate::redaction::manifest::{Manifest, placeholder, without_placeholders};
+use crate::redaction::{MARK, Redactor, without_credentials};
+use crate::resource::{Content, DesiredState, File, FreeText, Resource, Unit};
 
-pub use node::node;
+pub use node::{document, node};
 
-/// The unified diff between two texts at one place; `None` where they differ in nothing that may be shown, or where it cannot
-/// be told what may be.
-pub(crate) fn diff(path: &str, before: &str, after: &str) -> Option<String> {
-    let secrets = learning(learning(Redactor::default(), path, before), path, after);
-    let names = [if before.is_empty() { "/dev/null" } else { path }, path];
-    let diff = match is_manifest(path) {
-        false => unified(names, [before, after], &secrets),
-        true => match (Manifest::read(before)?, Manifest::read(after)?) {
-            (before, after) if before.hides() || after.hides() => {
-                unified(names, [&before.with_placeholders(), &after.with_placeholders()], &secrets)
-            }
-            _ => unified(names, [before, after], &secrets),
-        },
-    };
-    (before == after || !diff.is_empty()).then_some(diff)
+/// A text, and which part of it is hidden.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) free_text: Option<&'a FreeText>,
 }
 
-/// The unified diff between the texts of these names, in which each line is shown as it is in the whole of its text: what says
-/// that it is secret may stand lines before it.
-pub(crate) fn unified(names: [&str; 2], texts: [&str; 2], secrets: &Redactor) -> String {
+/// The unified diff between two texts at one place; `None` where nothing of them may be shown.
+pub(crate) fn diff(path: &str, before: Text<'_>, after: Text<'_>) -> Option<String> {
+    let names = [if before.text.is_empty() { "/dev/null" } else { path }, path];
+    let [old, new] = comparable([before, after])?;
+    let diff = unified(names, [&old, &new]);
+    (before.text == after.text || !diff.is_empty()).then_some(diff)
+}
+
+/// The unified diff between the texts of these names.
+pub(crate) fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     let [before, after] = texts;
-    let (old, new) = (shown_lines(before, secrets), shown_lines(after, secrets));
+    let (old, new) = (shown_lines(before), shown_lines(after));
     let line = |lines: &[String], at: Option<usize>| at.and_then(|at| lines.get(at)).cloned();
     let diff = TextDiff::from_lines(before, after);
     let mut shown = String::new();
@@ -54,7 +50,7 @@ pub(crate) fn unified(names: [&str; 2], texts: [&str; 2], secrets: &Redactor) ->
             let text = match change.tag() {
                 ChangeTag::Delete => was,
                 ChangeTag::Insert => line(&new, change.new_index()),
-                // What is secret in one of them is.
+                // A key in one of them is hidden as a whole.
                 ChangeTag::Equal => {
                     was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
                 }
@@ -69,49 +65,67 @@ pub(crate) fn unified(names: [&str; 2], texts: [&str; 2], secrets: &Redactor) ->
     shown
 }
 
-/// The lines of a text as they may be shown, as many as it has.
-fn shown_lines(text: &str, secrets: &Redactor) -> Vec<String> {
-    let shown = secrets.configuration(&without_placeholders(text));
+/// The lines of a text with placeholders as they are shown, as many as it has.
+fn shown_lines(text: &str) -> Vec<String> {
+    let shown = Redactor::default().text(&without_placeholders(text));
     let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();
     let lines = text.tokenize_lines();
     // Where it cannot be told which line is which, none is shown.
     if shown.len() == lines.len() { shown } else { lines.iter().map(|_| format!("{MARK}\n")).collect() }
 }
 
-/// A text as it may be shown.
-pub(crate) fn text(path: &str, text: &str) -> String {
-    secrets(path, text).configuration(&without_placeholders(&comparable(path, text)))
-}
-
-/// The lines of [`comparable`], each with what may be shown of it.
-pub(crate) fn lines(path: &str, text: &str) -> Vec<(String, String)> {
-    let comparable = comparable(path, text);
-    let shown = shown_lines(&comparable, &secrets(path, text));
-    let without_end = |line: &str| line.trim_end_matches(['\n', '\r']).to_owned();
-    comparable
-        .tokenize_lines()
-        .into_iter()
-        .map(without_end)
-        .zip(shown.iter().map(|line| without_end(line)))
-        .collect()
-}
-
-/// A text in which each line differs that another value decides. It is not to be shown.
-pub(crate) fn comparable(path: &str, text: &str) -> String {
-    if is_manifest(path) { comparable_manifest(text) } else { text.to_owned() }
-}
-
-fn comparable_manifest(text: &str) -> String {
-    match Manifest::read(text) {
-        None => MARK.to_owned(),
-        Some(manifest) if manifest.hides() => manifest.with_placeholders(),
-        Some(_) => text.to_owned(),
+/// The texts with a placeholder for each hidden part, which differs where the part does. They are not to be shown as they are.
+/// `None` where nothing may be shown.
+fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
+    let mut comparable: [String; N] = texts.map(|text| text.text.to_owned());
+    if texts.iter().any(|text| text.free_text == Some(&FreeText::Variables)) {
+        let mut manifests = Vec::new();
+        for text in texts {
+            manifests.push(Manifest::read(text.text)?);
+        }
+        // Both are written anew, or neither is: another spelling is no difference.
+        if manifests.iter().any(|manifest| !manifest.values().is_empty()) {
+            for (text, manifest) in comparable.iter_mut().zip(manifests) {
+                *text = manifest.with_placeholders();
+            }
+        }
+        return Some(comparable);
     }
+    for (comparable, Text { text, free_text }) in comparable.iter_mut().zip(texts) {
+        match free_text {
+            Some(FreeText::Whole) => return None,
+            Some(FreeText::Lines(hidden)) => *comparable = without_lines(text, hidden),
+            Some(FreeText::Variables) | None => {}
+        }
+    }
+    Some(comparable)
 }
 
-/// What is secret in the text of a file or a unit, wherever it stands there.
-fn secrets(path: &str, text: &str) -> Redactor {
-    learning(Redactor::default(), path, text)
+fn without_lines(text: &str, hidden: &BTreeSet<usize>) -> String {
+    let lines = text.tokenize_lines().into_iter().enumerate();
+    let shown = lines.map(|(number, line)| match hidden.contains(&number) {
+        true => placeholder(line.trim_end()) + if line.ends_with_newline() { "\n" } else { "" },
+        false => line.to_owned(),
+    });
+    shown.collect()
+}
+
+/// A text in which each line differs that another value decides; `None` where nothing may be shown of it.
+pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Option<String> {
+    comparable([Text { text, free_text }]).map(|[text]| text)
+}
+
+/// What is shown of a line of [`comparable_text`].
+pub(crate) fn line(line: &str) -> String {
+    without_credentials(&without_placeholders(line))
+}
+
+/// A text as it may be shown.
+fn text(text: &str, free_text: Option<&FreeText>) -> String {
+    match comparable_text(text, free_text) {
+        Some(text) => shown_lines(&text).concat(),
+        None => MARK.to_owned(),
+    }
 }
 
 /// The manifests of a state store, as they may be shown.
@@ -119,31 +133,10 @@ pub(crate) fn manifests<S: Serializer>(
     manifests: &BTreeMap<String, String>,
     to: S,
 ) -> Result<S::Ok, S::Error> {
-    to.collect_map(
-        manifests.iter().map(|(url, text)| (url, without_placeholders(&comparable_manifest(text)))),
-    )
+    to.collect_map(manifests.iter().map(|(url, manifest)| (url, text(manifest, Some(&FreeText::Variables)))))
 }
 
-fn learning(redactor: Redactor, path: &str, text: &str) -> Redactor {
-    let redactor = redactor.hiding_named(text);
-    match is_manifest(path).then(|| Manifest::read(text)).flatten() {
-        Some(manifest) => redactor.hiding_manifest(&manifest),
-        None => redactor,
-    }
-}
-
-/// Whether nothing is shown of a file's content: what is not for all to read may be a secret, a user's file more than others.
-/// kOps' own pods are private for the values of variables, without which they are shown.
-pub(crate) fn is_hidden(file: &File) -> bool {
-    is_private(file.mode) && !is_manifest_of_kops(&file.path)
-}
-
-/// Whether it is not for all to read.
-pub fn is_private(mode: Mode) -> bool {
-    mode.0 & 0o004 == 0
-}
-
-/// The resources of a state, with the texts of their files and units, and all else, as they may be shown.
+/// The resources of a state as they may be shown.
 #[must_use]
 pub fn state(state: &DesiredState) -> Vec<Value> {
     state.iter().map(|(_, shown)| resource(shown)).collect()
@@ -154,38 +147,29 @@ pub(crate) fn resource(resource: &Resource) -> Value {
     let shown = match resource {
         Resource::File(file) => File { content: content(file), ..file.clone() }.into(),
         Resource::Unit(unit @ Unit { text: Some(content), .. }) => {
-            Unit { text: Some(text(&unit.name, content)), ..unit.clone() }.into()
+            Unit { text: Some(text(content, unit.free_text.as_ref())), ..unit.clone() }.into()
         }
         other => other.clone(),
     };
-    // Every resource is of our own type, which always has a JSON form. Names in it are of references, and not of secrets.
-    strings(serde_json::to_value(&shown).unwrap_or_default(), &|text| Redactor::default().configuration(text))
+    // Every resource is of our own type, which always has a JSON form.
+    without_logins(serde_json::to_value(&shown).unwrap_or_default())
 }
 
 fn content(file: &File) -> Content {
     match &file.content {
-        Content::Text(_) if is_hidden(file) => Content::Text(MARK.to_owned()),
-        Content::Text(content) => Content::Text(text(&file.path, content)),
-        Content::Base64(content) if is_hidden(file) || has_secrets(content) => {
-            Content::Base64(if content.is_empty() { String::new() } else { MARK.to_owned() })
-        }
+        Content::Text(content) => Content::Text(text(content, file.free_text.as_ref())),
+        Content::Base64(_) if file.free_text.is_some() => Content::Base64(MARK.to_owned()),
         other => other.clone(),
     }
 }
 
-/// Whether bytes in base64 are a text that has more than may be shown.
-fn has_secrets(base64: &str) -> bool {
-    let decoded = base64_text::decoded(base64);
-    decoded.is_some_and(|decoded| text("", &decoded) != decoded)
-}
-
-/// A value with other texts in the place of its own.
-fn strings(value: Value, shown: &impl Fn(&str) -> String) -> Value {
+/// A value without what lets one in of the URLs in it.
+fn without_logins(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(shown(&text)),
-        Value::Array(items) => items.into_iter().map(|item| strings(item, shown)).collect(),
+        Value::String(text) => Value::String(without_credentials(&text)),
+        Value::Array(items) => items.into_iter().map(without_logins).collect(),
         Value::Object(fields) => {
-            fields.into_iter().map(|(name, value)| (name, strings(value, shown))).collect()
+            fields.into_iter().map(|(name, value)| (name, without_logins(value))).collect()
         }
         other => other,
     }
@@ -194,159 +178,75 @@ fn strings(value: Value, shown: &impl Fn(&str) -> String) -> Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-
     use super::*;
+    use crate::resource::Mode;
 
-    const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
+    fn typed(text: &str) -> Text<'_> {
+        Text { text, free_text: None }
+    }
 
     fn pod(token: &str, image: &str) -> String {
         format!(
-            "kind: Pod # {token}\nspec:\n  containers:\n  - image: {image}\n    args: [--v=4, 'at {token}']\n    env:\n    \
-             - {{name: HCLOUD_TOKEN, value: {token}}}\n    - name: HOME\n      value: /tmp\n"
+            "kind: Pod\nspec:\n  containers:\n  - image: {image}\n    args: [--v=4, --kubeconfig=/var/lib/a]\n    env:\n    \
+             - {{name: HCLOUD_TOKEN, value: {token}}}\n"
         )
     }
 
     #[test]
-    fn the_diff_of_a_manifest_tells_that_a_value_changes_and_not_to_what() {
-        let diff = diff(MANIFEST, &pod("hunter2", "a:1"), &pod("correcthorse", "a:2")).unwrap();
-        assert!(!diff.contains("hunter2") && !diff.contains("correcthorse"), "{diff}");
-        for line in [
-            "-    - at [***]\n",
-            "+    - at [***]\n",
-            "     - name: HCLOUD_TOKEN\n",
-            "-      value: '[***]'\n",
-        ] {
-            assert!(diff.contains(line), "{line:?} is not in\n{diff}");
+    fn the_diff_of_a_manifest_tells_that_a_variable_changes_and_not_to_what() {
+        let variables = |text| Text { text, free_text: Some(&FreeText::Variables) };
+        let (before, after) = (pod("hunter2", "a:1"), pod("correcthorse", "a:2"));
+        let shown = diff("/m", variables(&before), variables(&after)).unwrap();
+        assert!(!shown.contains("hunter2") && !shown.contains("correcthorse"), "{shown}");
+        for line in
+            ["-      value: '[***]'\n", "+      value: '[***]'\n", "-    image: a:1\n", "+    image: a:2\n"]
+        {
+            assert!(shown.contains(line), "{line:?} is not in\n{shown}");
         }
-        assert!(diff.contains("-    image: a:1\n") && diff.contains("+    image: a:2\n"), "{diff}");
-        let new = super::diff(MANIFEST, "", &pod("hunter2", "a:1")).unwrap();
-        assert!(new.contains("+      value: '[***]'") && !new.contains("hunter2"), "{new}");
-        let gone = super::diff(MANIFEST, &pod("hunter2", "a:1"), "").unwrap();
-        assert!(!gone.contains("hunter2"), "{gone}");
+        let new = diff("/m", variables(""), variables(&after)).unwrap();
+        assert!(new.contains("--kubeconfig=/var/lib/a") && !new.contains("correcthorse"), "{new}");
+        assert_eq!(diff("/m", variables("hunter2"), variables(&after)), None, "that is no manifest");
+        let plain = diff("/m", variables("# one\nkind: Pod\n"), variables("# two\nkind: Pod\n")).unwrap();
+        assert!(plain.ends_with("-# one\n+# two\n kind: Pod\n"), "{plain}");
     }
 
     #[test]
-    fn a_manifest_that_cannot_be_read_has_no_diff() {
-        for broken in ["spec: [\n# hunter2", "hunter2"] {
-            assert_eq!(diff(MANIFEST, broken, &pod("a", "b")), None);
-            assert_eq!(diff(MANIFEST, &pod("a", "b"), broken), None);
-            assert_eq!(text(MANIFEST, broken), MARK);
-        }
-        // What only a comment has.
-        assert_eq!(
-            diff(MANIFEST, &pod("a", "b"), &pod("a", "b").replace("kind: Pod #", "kind: Pod # x")),
-            None
+    fn lines_of_free_text_are_hidden_and_the_others_are_shown() {
+        let (old, new) = (FreeText::Lines([1].into()), FreeText::Lines([1, 2].into()));
+        let before = Text { text: "a = 1\nauth = \"hunter2\"\nb = 1\n", free_text: Some(&old) };
+        let after =
+            Text { text: "a = 1\nauth = \"correct\"\nmore = \"horse\"\nb = 2\n", free_text: Some(&new) };
+        let shown = diff("/c", before, after).unwrap();
+        assert!(shown.ends_with(" a = 1\n-[***]\n-b = 1\n+[***]\n+[***]\n+b = 2\n"), "{shown}");
+        assert!(diff("/c", Text { free_text: Some(&FreeText::Whole), ..before }, typed("x")).is_none());
+        assert!(diff("/c", typed("x"), Text { free_text: Some(&FreeText::Whole), ..before }).is_none());
+    }
+
+    #[test]
+    fn what_has_an_origin_is_shown_whatever_it_is_called_and_whoever_may_read_it() {
+        let text = "DAEMON_ARGS=\"--authorization-rbac-super-user=admin --token-ttl=1h --kubeconfig=/var/lib/a\"\npassword = \"x\"\n";
+        assert!(
+            diff("/c", typed(""), typed(text)).unwrap().contains("--authorization-rbac-super-user=admin")
         );
-    }
-
-    #[test]
-    fn a_manifest_without_values_is_shown_as_it_is() {
-        let (before, after) = ("# one\nkind: Pod\n", "# two\nkind: Pod\n");
-        assert!(diff(MANIFEST, before, after).unwrap().ends_with("-# one\n+# two\n kind: Pod\n"));
-        assert_eq!(text(MANIFEST, before), before);
-        assert_eq!(diff("/etc/a.log", "", "").unwrap(), "");
-    }
-
-    #[test]
-    fn other_texts_are_shown_without_the_values_of_secret_names() {
-        let toml =
-            "[plugins.registry.configs.auth]\nusername = \"robot\"\npassword = \"hunter2\"\nmode = \"x\"\n";
-        let unit = "[Service]\nEnvironment=\"DB_PASSWORD=hunter2\" \"A=b\"\nExecStart=/a --token=correcthorse --v=4\n";
-        let environment = "https_proxy=http://robot:hunter2@proxy:3128\nS3_SECRET_ACCESS_KEY=correcthorse\n";
-        for (path, content, stays) in [
-            ("/etc/containerd/config.toml", toml, "robot"),
-            ("a.service", unit, "A=b"),
-            ("/etc/environment", environment, "@proxy:3128"),
-        ] {
-            let diff = diff(path, "x\n", content).unwrap();
-            for shown in [&diff, &text(path, content)] {
-                assert!(!shown.contains("hunter2") && !shown.contains("correcthorse"), "{shown}");
-                assert!(shown.contains(stays) && shown.contains(MARK), "{shown}");
-            }
-        }
-        let changed = diff("/etc/a", "password = \"hunter2\"\n", "password = \"hunter3\"\n").unwrap();
-        assert!(changed.ends_with("-password = \"[***]\"\n+password = \"[***]\"\n"), "{changed}");
-    }
-
-    #[test]
-    fn a_state_is_shown_without_secrets_and_otherwise_as_it_is() {
         let mut whole = DesiredState::default();
-        whole.add(File::text(MANIFEST, pod("hunter2", "a:1")));
-        whole.add(Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=hunter2\n"));
-        whole.add(File::text("/etc/plain", "a = b\n"));
-        let shown = state(&whole);
-        assert!(shown.iter().all(|resource| !resource.to_string().contains("hunter2")));
-        assert_eq!(shown.len(), whole.len());
-        let plain = Resource::from(File::text("/etc/plain", "a = b\n"));
-        assert!(shown.contains(&serde_json::to_value(&plain).unwrap()), "{shown:#?}");
-    }
-
-    /// What all may read of a file that has secrets among what is none.
-    const MIXED: [(&str, &str); 7] = [
-        (
-            "tls_key: |\n",
-            "  -----BEGIN RSA PRIVATE KEY-----\n  MIIEpAIBAAKCAQEA0vx7agoebGcQSuuP\n  hunter2\n  -----END RSA PRIVATE KEY-----\n",
-        ),
-        ("password: |\n", "  hunter2\n  ab\n  MIIEpAIBAAKCAQEA0vx7agoebGcQSuuPiLJXZptN9nndrQmb\n"),
-        ("ExecStart=/usr/bin/mysql ", "-phunter2 -h db\n"),
-        ("hook = https://hooks.slack.com/services/", "T0/B0/hunter2\n"),
-        ("mirror = https://", "robot:hunter2@mirror.example.com/a\n"),
-        ("a: Bearer ", "hunter2hunter2\n"),
-        ("\"auth\": \"", "cm9ib3Q6aHVudGVyMmh1bnRlcjI=\"\n"),
-    ];
-
-    #[test]
-    fn each_line_is_shown_as_it_is_in_the_whole_of_its_text() {
-        let around = |n: usize, text: &str| format!("{}{text}last: line\n", "line: x\n".repeat(n));
-        for (name, secret) in MIXED {
-            let content = format!("{name}{secret}");
-            // Only what is around it changes, and only the end of it, of which the diff has no name.
-            let end = content.trim_end().rsplit_once('\n').map_or("", |(begin, _)| begin);
-            let longer =
-                format!("{end}\n  changed\n{}", &content.trim_end()[end.len()..].trim_start_matches('\n'));
-            let diffs = [
-                diff("/etc/a", "", &around(9, &content)),
-                diff("/etc/a", &around(9, &content), ""),
-                diff("/etc/a", &around(9, &content), &around(9, "")),
-                diff("/etc/a", &around(9, &content), &around(9, &longer)),
-                diff("/etc/a", &around(1, &content), &around(2, &content)),
-                Some(text("/etc/a", &around(9, &content))),
-                Some(
-                    lines("/etc/a", &around(9, &content))
-                        .into_iter()
-                        .map(|(_, shown)| shown + "\n")
-                        .collect(),
-                ),
-            ];
-            for shown in diffs.into_iter().flatten() {
-                for part in secret.split_whitespace().filter(|part| !matches!(*part, "-h" | "db")) {
-                    let part = part.split(['@', '"']).next().unwrap();
-                    let is_frame = part.starts_with("-----") || ["RSA", "PRIVATE"].contains(&part);
-                    assert!(is_frame || !shown.contains(part), "{part:?} is in\n{shown}");
-                }
-            }
-            let shown = text("/etc/a", &around(1, &content));
-            assert_eq!(shown.lines().count(), around(1, &content).lines().count(), "{shown}");
-        }
-        let key_files = "--tls-private-key-file=/a.key --kubelet-client-key=/b.key --anonymous-auth=false\n";
-        assert_eq!(text("/etc/a", key_files), key_files);
-        assert_eq!(
-            diff("/etc/a", "x", key_files.trim_end()).unwrap(),
-            format!(
-                "--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+{key_files}\\ No newline at end of file\n"
-            )
-        );
+        whole.add(File::text("/etc/typed", text).mode(Mode(0o400)));
+        let shown = serde_json::to_string(&state(&whole)).unwrap();
+        assert!(shown.contains("--token-ttl=1h") && !shown.contains(MARK), "{shown}");
     }
 
     #[test]
-    fn of_a_file_that_not_all_may_read_nothing_is_shown() {
+    fn of_resources_free_text_and_logins_are_hidden() {
         let mut whole = DesiredState::default();
-        whole.add(File::text("/etc/private", "hunter2\n").mode(Mode(0o440)));
-        whole.add(File::new("/etc/bytes", Content::Base64(STANDARD.encode("hunter2"))).mode(Mode(0o400)));
-        whole.add(File::new("/etc/public", Content::Base64(STANDARD.encode("password: hunter2"))));
-        whole.add(File::new("/etc/plain", Content::Base64(STANDARD.encode("a: b"))));
+        whole.add(File { free_text: Some(FreeText::Whole), ..File::text("/etc/a", "hunter2\n") });
+        whole.add(File {
+            free_text: Some(FreeText::Whole),
+            ..File::new("/etc/b", Content::Base64("aHVudGVyMg==".into()))
+        });
+        whole.add(File { free_text: Some(FreeText::Variables), ..File::text("/m", pod("hunter2", "a:1")) });
+        whole.add(Unit {
+            free_text: Some(FreeText::Whole),
+            ..Unit::new("a.service", "[Service]\nEnvironment=A=hunter2\n")
+        });
         let asset = crate::resource::AssetContent {
             url: "https://robot:hunter2@mirror.example.com/a?sig=hunter2".into(),
             mirrors: vec!["https://robot:hunter2@b.example.com/a".into()],
@@ -355,10 +255,8 @@ mod tests {
         };
         whole.add(File::new("/opt/a", Content::Asset(asset)));
         let shown = serde_json::to_string(&state(&whole)).unwrap();
-        for secret in ["hunter2", &STANDARD.encode("hunter2"), &STANDARD.encode("password: hunter2")] {
-            assert!(!shown.contains(secret), "{secret} is in {shown}");
-        }
-        for part in ["mirror.example.com/a", "0440", &STANDARD.encode("a: b")] {
+        assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg=="), "{shown}");
+        for part in ["mirror.example.com/a", "/etc/a", "HCLOUD_TOKEN", "a.service"] {
             assert!(shown.contains(part), "{part} is not in {shown}");
         }
     }

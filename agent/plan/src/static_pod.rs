@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
 
-use crate::desired::{ADDONS_MIRROR, paths};
+use crate::desired::paths;
 
 /// The static pod whose health says how etcd is: it asks etcd, whose own pod has no probe.
 pub(crate) const API_SERVER: &str = "kube-apiserver";
@@ -42,10 +42,15 @@ pub enum Rank {
     Other,
 }
 
+/// The name of a static pod, by its file: `kube-apiserver` for `/etc/kubernetes/manifests/kube-apiserver.manifest`.
+pub(crate) fn name_by_file(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    file.split_once('.').map_or(file, |(name, _)| name)
+}
+
 /// The place of a static pod's file in that order.
 pub fn rank(path: &str) -> Rank {
-    let file = path.rsplit('/').next().unwrap_or_default();
-    match file.split_once('.').map_or(file, |(name, _)| name) {
+    match name_by_file(path) {
         API_SERVER => Rank::ApiServer,
         name if name.starts_with("etcd-") => Rank::Etcd,
         _ => Rank::Other,
@@ -55,15 +60,6 @@ pub fn rank(path: &str) -> Rank {
 /// Whether a path is that of a static pod's file.
 pub fn is_manifest(path: &str) -> bool {
     path.strip_prefix(paths::MANIFESTS).is_some_and(|rest| rest.starts_with('/') && !rest[1..].contains('/'))
-}
-
-/// The pods that kOps or the agent itself describes, whose manifests are the agent's own or the store's, and not a user's.
-const OF_KOPS: [&str; 6] =
-    [API_SERVER, "kube-controller-manager", "kube-scheduler", "kube-proxy", "kops-channels", ADDONS_MIRROR];
-
-/// Whether a path is that of the file of a pod that kOps itself describes, but for etcd's.
-pub(crate) fn is_manifest_of_kops(path: &str) -> bool {
-    OF_KOPS.iter().any(|name| path == paths::manifest(name))
 }
 
 /// What a manifest says of health.

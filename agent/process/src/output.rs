@@ -77,7 +77,10 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// Prints a value as JSON, of which nothing steers a terminal.
+/// The version of the JSON that verbs print: it grows where a field goes, or means something else.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Prints a result as JSON, of which nothing steers a terminal. An object has `schemaVersion` besides its own fields.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
@@ -88,7 +91,12 @@ pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
 }
 
 fn json_text<T: Serialize>(value: &T) -> Result<String> {
-    Ok(plain_json(&serde_json::to_string_pretty(value)?) + "\n")
+    let json = serde_json::to_string_pretty(value)?;
+    let json = match json.strip_prefix("{\n") {
+        Some(fields) => format!("{{\n  \"schemaVersion\": {SCHEMA_VERSION},\n{fields}"),
+        None => json,
+    };
+    Ok(plain_json(&json) + "\n")
 }
 
 #[cfg(test)]
@@ -98,6 +106,12 @@ mod tests {
     #[test]
     fn json_that_is_printed_steers_no_terminal() {
         assert_eq!(json_text(&["a\u{9b}2J"]).unwrap(), "[\n  \"a\\u009b2J\"\n]\n");
+    }
+
+    #[test]
+    fn an_object_says_which_version_of_json_it_is() {
+        let text = json_text(&std::collections::BTreeMap::from([("a", 1)])).unwrap();
+        assert_eq!(text, "{\n  \"schemaVersion\": 1,\n  \"a\": 1\n}\n");
     }
 
     #[test]

@@ -160,7 +160,7 @@ async fn a_change_touches_what_it_must_and_nothing_else() {
 services
   ! unit kubelet.service: restart, because of file /etc/sysconfig/kubelet
 
-Plan: 0 to create, 1 to change, 1 to restart
+Plan: 1 file changes. Restarts: kubelet.service.
 "
     );
     machine.converge(&changed).await.unwrap();
@@ -218,7 +218,7 @@ async fn files_of_a_certificate_are_made_from_the_one_that_is_kept() {
     let later = || noon() + std::time::Duration::from_secs(400 * 24 * 3600);
     let host = Host::scratch(machine.root.path()).unwrap().with_clock(later);
     let plan = machine.plan(&host, &node());
-    assert_eq!((plan.summary().change, plan.summary().restart), (4, 1), "{plan:?}");
+    assert_eq!((plan.summary().change.number, plan.summary().restart), (4, 1), "{plan:?}");
     machine.converge_with(&host, &node()).await.unwrap();
     assert_ne!(machine.read("/pki/kubelet.crt"), certificate);
     assert!(machine.plan(&host, &node()).is_empty());

@@ -66,7 +66,7 @@ async fn what_is_no_longer_wanted_goes() {
     assert_eq!(kept, ["file /etc/edited", "file /etc/theirs"]);
 
     let report = machine.converge(&wanted).await.unwrap();
-    assert_eq!(report.summary.remove, 7);
+    assert_eq!(report.summary.remove.number, 7);
     assert_eq!(machine.tree(), ["/etc/edited", "/etc/hosts", "/etc/shared/operators", "/etc/theirs"]);
     assert!(machine.path("/etc/shared").is_dir() && !machine.path("/etc/ours").exists());
     assert!(!machine.read("/etc/hosts").contains("api.internal"));

@@ -42,6 +42,9 @@ pub struct DumpArgs {
     /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
+    /// Show your own texts too: files, hooks, variables. Private keys and secrets of the store stay hidden.
+    #[arg(long)]
+    pub show_secrets: bool,
     /// How it is printed: as YAML, or as JSON.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,

@@ -187,6 +187,12 @@ pub struct PlanArgs {
     /// End with 4 if there is a difference.
     #[arg(long)]
     pub exit_code: bool,
+    /// Show your own texts too: files, hooks, variables. Private keys and secrets of the store stay hidden.
+    #[arg(long)]
+    pub show_secrets: bool,
+    /// Print only how much changes, and what restarts.
+    #[arg(long)]
+    pub summary: bool,
     /// How the plan is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -294,6 +300,12 @@ pub struct ExplainArgs {
     /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
+    /// The root of the machine whose os-release and files are read.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Show your own texts too: files, hooks, variables. Private keys and secrets of the store stay hidden.
+    #[arg(long)]
+    pub show_secrets: bool,
     /// How the answer is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,

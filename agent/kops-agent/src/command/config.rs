@@ -9,13 +9,14 @@ use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files};
 use kops_agent_plan::derive::finding_of_prefix_delegation;
 use kops_agent_plan::resolve::{Problem, Problems};
+use kops_agent_plan::shown;
 use kops_agent_process::exit::WrongConfiguration;
-use kops_agent_process::output::error_text;
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
 use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs, SpecArgs};
 use crate::exit;
+use crate::known::error_text;
 use crate::node::{decide, spec};
 use crate::output::{self, Finding, Findings};
 use crate::source::{self, Origin, asset_hashes_file, boot_config};
@@ -46,7 +47,9 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
 async fn dump(args: &DumpArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
     let spec = spec::read_to_show(&options.store.open()?, &options).await?;
-    output::print_node_config(&decide::resolve(spec)?, args.output)
+    let node = decide::resolve(spec)?;
+    let document = if args.show_secrets { serde_json::to_value(&node)? } else { shown::node(&node) };
+    output::print_node_config(&document, args.output)
 }
 
 async fn check(args: &CheckArgs) -> Result<u8> {

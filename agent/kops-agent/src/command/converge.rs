@@ -8,11 +8,11 @@ use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report, Waits};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls::CaBundle;
-use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
 use super::run::{RETRIES, until_stopped_or_told};
 use crate::cli::ConvergeArgs;
+use crate::known::error_text;
 use crate::node::condition::{self, Compared};
 use crate::node::convergence;
 use crate::node::last_applied::{self, Instead, StandIn};

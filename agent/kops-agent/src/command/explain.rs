@@ -1,31 +1,38 @@
 //! `kops-agent explain`: where a value on the machine comes from.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
-use kops_agent_plan::desired;
 use kops_agent_plan::explain::{self, Question, Source};
 use kops_agent_plan::resolve::{self, Inputs};
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::{desired, settings};
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig, parse_document};
 use serde_json::Value;
 
-use crate::cli::ExplainArgs;
+use crate::cli::{ExplainArgs, Output};
 use crate::node::{decide, spec};
 use crate::output;
 use crate::source::{NodeSpec, Origin, trust_the_boot_configs_authority};
 
 /// Answers the question.
 pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
-    let options = args.spec.for_machine(Path::new("/"));
+    let options = args.spec.for_machine(&args.root);
     let spec = spec::read_to_show(&options.store.open()?, &options).await?;
     let question = Question::read(&args.question);
     let sources = sources(&spec, &args.spec.conf.display().to_string())?;
-    let lines = explain::explain(&sources, &question, |documents| decide(&spec, documents));
+    let lines = explain::explain(&sources, &question, |documents| {
+        let state = decide(&spec, documents);
+        if args.show_secrets { state.map(DesiredState::without_free_text) } else { state }
+    });
     if lines.is_empty() {
         // The node as it is must be right before anything can be said of it.
-        decide::resolve(spec)?;
+        let node = decide::resolve(spec)?;
+        if let Some(answer) = settings::not_set(&args.question, &node) {
+            return match args.output {
+                Output::Json => output::print_explanation(&lines, args.output),
+                Output::Text => output::print_text(&(answer + "\n")),
+            };
+        }
         bail!(
             "this node has nothing that is called {}; `kops-agent render` lists all that it has",
             args.question

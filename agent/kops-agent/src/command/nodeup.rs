@@ -30,7 +30,17 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_timeout: DOWNLOAD_TIMEOUT };
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
-        return plan::run(&PlanArgs { spec, root, adopt: false, exit_code: false, output, color }).await;
+        return plan::run(&PlanArgs {
+            spec,
+            root,
+            adopt: false,
+            exit_code: false,
+            show_secrets: false,
+            summary: false,
+            output,
+            color,
+        })
+        .await;
     }
     converge::run(&ConvergeArgs {
         spec,

@@ -16,8 +16,11 @@ pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };
     let host = machine::open(root)?.adopting(args.adopt);
-    let plan = plan::plan(&host, &decision)?;
-    output::print_plan(&plan, args.output, args.color)?;
+    let plan = match args.show_secrets {
+        true => plan::plan_with_free_text(&host, &decision)?,
+        false => plan::plan(&host, &decision)?,
+    };
+    output::print_plan(&plan, args.summary, args.output, args.color)?;
     if args.output == Output::Text
         && let Some(foretold) = pacing::foretold(root, &host, &decision, &plan)?
     {

@@ -6,10 +6,10 @@ use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
-use kops_agent_process::output::error_text;
 
 use super::run::until_stopped_or_told;
 use crate::cli::VerifyArgs;
+use crate::known::error_text;
 use crate::node::condition::{self, Compared};
 use crate::node::decide::{self, Decision};
 use crate::node::last_applied::{self, Instead, StandIn};

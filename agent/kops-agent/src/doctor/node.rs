@@ -10,7 +10,6 @@ use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
-use kops_agent_process::output::error_text;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
@@ -19,6 +18,7 @@ use super::deadline::{LOOK, QUESTION, asked, looked};
 use super::services::service;
 use crate::cli::LookArgs;
 use crate::exit;
+use crate::known::error_text;
 use crate::node::options::NodeOptions;
 use crate::node::{decide, machine, spec};
 

@@ -12,7 +12,6 @@ use kops_agent_host::facts::observe_host;
 use kops_agent_net::dns::SystemResolver;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
-use kops_agent_process::output::error_text;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_store::Store;
@@ -21,6 +20,7 @@ use tokio::net::TcpStream;
 
 use super::deadline::{QUESTION, asked};
 use crate::cli::LookArgs;
+use crate::known::error_text;
 use crate::node::facts;
 
 /// A metadata service is link-local: it answers at once, or a person has to see to it.

@@ -14,11 +14,11 @@ use kops_agent_controller::fleet::{self, Told, Untold};
 use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
-use kops_agent_process::output::error_text;
 use kops_agent_process::program::with_path_in_commands;
 use kops_agent_process::version::VERSION;
 
 use super::{machine, pacing};
+use crate::known::error_text;
 
 /// What is being done, for messages.
 pub const TELLING: &str = "telling the cluster how this node is (the condition KopsConfigured of its Node)";

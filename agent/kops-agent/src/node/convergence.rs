@@ -15,7 +15,6 @@ use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report};
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::timeline::{self, Work};
-use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
 use super::decide::{self, Decision};
@@ -23,6 +22,7 @@ use super::machine::{self, noted};
 use super::options::{NodeOptions, RunOptions};
 use super::{apply, remembered};
 use crate::exit::leaves_a_working_node;
+use crate::known::error_text;
 use crate::source::Before;
 
 /// Between two tries to complete the action of a hook that may hold this machine yet.

@@ -9,12 +9,12 @@ use anyhow::{Context, Result, bail};
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Host, Lock, Record};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
-use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 use kops_agent_process::service_manager;
 use kops_agent_spec::facts::Facts;
 
 use super::remote;
+use crate::known::error_text;
 use crate::source::Before;
 
 /// How often a lock is tried that another run holds.

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kops_agent_host::Host;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
-use kops_agent_plan::resource::Kind;
+use kops_agent_plan::resource::{DesiredState, Kind};
 use kops_agent_process::service_manager;
 
 use super::decide::Decision;
@@ -17,22 +17,42 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     plan_with(host, decision, &decision.materials)
 }
 
-/// The same, with other keys and secrets.
+/// The plan, which shows free text too.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with_free_text(host: &Host, decision: &Decision) -> Result<Plan> {
+    compared(host, &decision.desired.clone().without_free_text(), decision, &decision.materials, true)
+}
+
+/// The plan, with other keys and secrets.
 ///
 /// # Errors
 /// As [`plan`].
 pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Result<Plan> {
+    compared(host, &decision.desired, decision, materials, false)
+}
+
+fn compared(
+    host: &Host,
+    desired: &DesiredState,
+    decision: &Decision,
+    materials: &Materials,
+    shows_free_text: bool,
+) -> Result<Plan> {
     service_manager::doing("observing this machine");
-    let mut observed = host.observe(&decision.desired, materials).context("observing this machine")?;
-    for (id, resource) in decision.desired.iter().filter(|(id, _)| id.kind == Kind::Ipv6Prefix) {
+    let mut observed = host.observe(desired, materials).context("observing this machine")?;
+    for (id, resource) in desired.iter().filter(|(id, _)| id.kind == Kind::Ipv6Prefix) {
         if !decision.ipv6_prefix.is_empty() {
             observed.insert(id.clone(), Observed::Resource(resource.clone()));
         }
     }
-    let owned = host.owned_beside(&decision.desired).context("observing what earlier runs left")?;
-    let labels =
-        host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
-    let adoptable = host.adoptable(&decision.desired).context("observing what may be adopted")?;
-    let plan = diff_with_owned(&decision.desired, &observed, &owned).adopting(adoptable);
+    if shows_free_text {
+        observed.values_mut().for_each(Observed::show_free_text);
+    }
+    let owned = host.owned_beside(desired).context("observing what earlier runs left")?;
+    let labels = host.wrong_labels(desired).context("observing the SELinux labels of this machine")?;
+    let adoptable = host.adoptable(desired).context("observing what may be adopted")?;
+    let plan = diff_with_owned(desired, &observed, &owned).adopting(adoptable);
     Ok(with_labels(plan, &labels))
 }

@@ -8,7 +8,6 @@ use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Interrupted, Plan, renewal};
 use kops_agent_plan::fleet::FEW_DAYS;
-use kops_agent_process::output::error_text;
 
 use super::certificates::to_renew;
 use super::decide::Decision;
@@ -16,6 +15,7 @@ use super::machine::lock;
 use super::options::RunOptions;
 use super::pacing::{self, NotPaced};
 use super::plan::plan;
+use crate::known::error_text;
 use crate::progress::Watch;
 
 /// Renews the certificates that are due, and starts anew what reads them; `None` where there is nothing of that to do, or

@@ -9,6 +9,7 @@ use kops_agent_store::Store;
 
 use super::options::NodeOptions;
 use super::{facts, remembered};
+use crate::known;
 use crate::source::{self, Before, NodeSpec, boot_config};
 
 /// Reads what decides a node; and the facts that are worth asking for only once that is read.
@@ -43,6 +44,7 @@ pub async fn read_of(
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);
         cloud.complete(&mut spec.inputs, &remembered::read(&options.source.node_root)).await?;
     }
+    known::learn(&spec);
     Ok(spec)
 }
 

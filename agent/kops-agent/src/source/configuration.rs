@@ -8,7 +8,6 @@ use kops_agent_derivation::{Derivation, Derived, Proof};
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
-use kops_agent_process::output::error_text;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
@@ -16,6 +15,7 @@ use kops_agent_store::{Store, StoreError};
 use super::asset_hashes_file;
 use super::options::{OnHashMismatch, SourceOptions};
 use super::origin::Origin;
+use crate::known::error_text;
 
 /// A cluster spec that gives another configuration than the one that the user-data pins.
 #[derive(Debug, thiserror::Error)]

@@ -1,59 +1,64 @@
 //! What is known to be secret on a machine, from all places that tell.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use kops_agent_host::{Applied, Holds, Reader};
-use kops_agent_plan::health::is_manifest;
-use kops_agent_plan::redaction::{Redactor, is_nothing_but_secret};
-use kops_agent_plan::resource::{Content, DesiredState, File, Resource, Unit};
-use kops_agent_plan::shown::is_private;
+use kops_agent_host::{Applied, Reader};
+use kops_agent_plan::redaction::manifest::Manifest;
+use kops_agent_plan::redaction::{LOGIN_VARIABLES, Redactor};
+use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
+use serde_json::Value;
 
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
 
-/// No file with a secret is longer, in bytes.
+/// In bytes. No file with a secret is longer.
 const LONGEST: u64 = 1 << 20;
 
 /// Something that is known of a value.
 #[derive(Clone)]
 pub enum Known {
-    /// It is the text of a file that only root may read.
-    File(String),
-    /// It is the text of a file with secrets among what is none.
-    Mixed(String),
-    /// It is the manifest of a static pod, which has variables in clear.
-    Pod(String),
-    /// It is the value of this variable, which may be secret.
-    Variable(String, String),
-    /// This file sets variables of a unit.
-    VariablesOf(String),
-    /// It is not secret, whatever it looks like.
+    /// A secret: of the store, a private key, a login.
+    Secret(String),
+    /// Free text, in which anything may be secret.
+    FreeText(String),
+    /// No secret: a text that follows from fields with a meaning of their own.
     Public(String),
-    /// It is secret and could not be read: why.
+    /// The text of the file at this path, which is free text unless a state tells of the path.
+    File(String, String),
+    /// A state tells what of the file at this path is secret.
+    Path(String),
+    /// The name and value of a variable that a unit is given.
+    Variable(String, String),
+    /// The path of a file that sets variables of a unit.
+    VariablesOf(String),
+    /// Why a secret could not be read.
     Unread(String),
     /// A run of the agent has left files here, so there may be secrets of the cluster.
     Claims,
-    /// A place has told all secrets of the cluster that it knows.
+    /// A state tells of all secrets of the cluster that this machine has.
     Told,
-    /// A place that may have secrets could not be looked at: why.
+    /// Why a place that may have secrets could not be looked at.
     Untold(String),
 }
 
 /// Why what programs say cannot be given away; `None` where it can. What a store knows of is in journals in clear, and where
-/// no place has told it nothing could hide it.
+/// no state tells of it nothing could hide it.
 pub fn why_not_known(known: &[Known]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
         Known::Untold(why) => Some(why.as_str()),
         _ => None,
     });
     let has = |is: fn(&Known) -> bool| known.iter().any(is);
-    let is_untold = has(|known| matches!(known, Known::Claims)) && !has(|known| matches!(known, Known::Told));
-    let why = untold.or(is_untold.then_some("neither the store nor a file of this machine has told them"))?;
+    let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
+    let is_untold = may_have && !has(|known| matches!(known, Known::Told));
+    let why = untold.or(is_untold.then_some("neither the store nor what was last applied has told it"))?;
     Some(format!("what is secret on this machine is not known, and may be in its journal: {why}"))
 }
 
-/// The variables of this process, and those that the files set which units name: `known` has those that systemd told of.
+/// The logins among the variables of this process, and the variables that the files set which units name: `known` has those that
+/// systemd told of.
 pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     let named = known.iter().filter_map(|known| match known {
         Known::VariablesOf(path) => Some(path.clone()),
@@ -61,7 +66,11 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     });
     let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
     let variable = |(name, value)| Known::Variable(name, value);
-    let mut known: Vec<Known> = environment::of_process().into_iter().map(variable).collect();
+    // Whoever runs this has a shell's variables, too, which no unit was given.
+    let is_login =
+        |(name, value): &(String, String)| LOGIN_VARIABLES.contains(&name.as_str()) || value.contains('@');
+    let mut known: Vec<Known> =
+        environment::of_process().into_iter().filter(is_login).map(variable).collect();
     match looked(LOOK, move || environment::set_by_files(&root, &named)).await {
         Ok((set, unread)) => {
             known.extend(set.into_iter().map(variable));
@@ -72,7 +81,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     known
 }
 
-/// What is in files with secrets, which are found without a store.
+/// The texts of files that may be secret, found without a store.
 pub async fn of_files(root: &Path) -> Vec<Known> {
     // Where there is no machine there is nothing of it in a journal.
     if !root.is_dir() {
@@ -85,54 +94,112 @@ pub async fn of_files(root: &Path) -> Vec<Known> {
         Err(why) => return vec![Known::Untold(why)],
     };
     let mut known: Vec<Known> = found.unread.into_iter().map(Known::Untold).collect();
-    if found.has_claims {
-        known.push(Known::Claims);
-    }
-    if found.tells {
-        known.push(Known::Told);
-    }
-    known.extend(found.files.into_iter().map(|file| match file.holds {
-        Holds::All => Known::File(file.text),
-        Holds::Named => Known::Mixed(file.text),
-        Holds::OfPod => Known::Pod(file.text),
-    }));
+    known.extend(found.has_claims.then_some(Known::Claims));
+    known.extend(found.files.into_iter().map(|file| Known::File(file.path, file.text)));
     known
 }
 
-/// What is secret in the files of a state that was applied or begun, as they are now.
-pub fn of_applied(reader: &Reader, applied: &Applied) -> Vec<Known> {
-    let desired = applied.desired();
-    let files = desired.iter().filter_map(|(_, resource)| match resource {
-        Resource::File(File { path, content, .. }) if is_secret(content) => Some(path),
-        _ => None,
-    });
-    let read = |path: &String| match reader.text(path, LONGEST) {
-        Ok(text) => text.map(Known::File),
-        Err(error) => Some(Known::Unread(error.to_string())),
-    };
-    files.filter_map(read).collect()
-}
-
-/// What is secret in the texts of a state, which name no secret of a store: a token that was rotated is in them before it is on
+/// What is secret in the texts of a state, and in its files as they are now: a token that was rotated is in a state before it is on
 /// the machine, and after it has gone from there.
-pub fn of_texts(desired: &DesiredState) -> Vec<Known> {
-    let texts = desired.iter().filter_map(|(_, resource)| match resource {
-        Resource::File(File { path, content: Content::Text(text), .. }) if is_manifest(path) => {
-            Some(Known::Pod(text.clone()))
+pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
+    let mut known = Vec::new();
+    for (_, resource) in desired.iter() {
+        match resource {
+            Resource::File(file) => of_file(file, reader, &mut known),
+            Resource::Unit(Unit { text: Some(text), free_text: None, .. }) => {
+                known.push(Known::Public(text.clone()));
+            }
+            Resource::Unit(Unit { text: Some(text), .. }) => known.push(Known::FreeText(text.clone())),
+            _ => {}
         }
-        Resource::File(File { path, mode, content, .. }) => {
-            let text = content.in_clear()?;
-            let is_whole = is_private(*mode) && is_nothing_but_secret(path, &text);
-            Some(if is_whole { Known::File(text) } else { Known::Mixed(text) })
-        }
-        Resource::Unit(Unit { text: Some(text), .. }) => Some(Known::Mixed(text.clone())),
-        _ => None,
-    });
-    texts.collect()
+    }
+    known
 }
 
-fn is_secret(content: &Content) -> bool {
-    matches!(content, Content::SecretText(_) | Content::PrivateKey(_))
+/// The same of a state that was applied or begun.
+pub fn of_applied(applied: &Applied, reader: &Reader) -> Vec<Known> {
+    of_state(&applied.desired(), Some(reader))
+}
+
+fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
+    let is_written = !file.create_only && !matches!(file.content, Content::Asset(_));
+    let present = match reader.filter(|_| is_written).map(|reader| reader.text(&file.path, LONGEST)) {
+        Some(Ok(text)) => text,
+        Some(Err(error)) => {
+            known.push(Known::Unread(error.to_string()));
+            None
+        }
+        None => None,
+    };
+    known.push(Known::Path(file.path.clone()));
+    match (&file.content, &file.free_text) {
+        (Content::SecretText(pieces), _) => {
+            known.extend(present.iter().flat_map(|text| secrets_in(pieces, text)).map(Known::Secret));
+        }
+        (Content::PrivateKey(_), _) => known.extend(present.map(Known::Secret)),
+        (Content::Kubeconfig(_), _) => {
+            known.extend(present.iter().flat_map(|text| logins_in(text)).map(Known::Secret))
+        }
+        (content, Some(FreeText::Whole)) => {
+            known.extend(content.in_clear().into_iter().chain(present).map(Known::FreeText));
+        }
+        (Content::Text(text), Some(FreeText::Variables)) => {
+            for text in [text].into_iter().chain(&present) {
+                match Manifest::read(text) {
+                    Some(manifest) => known.extend(manifest.values().iter().cloned().map(Known::FreeText)),
+                    None => known.push(Known::FreeText(text.clone())),
+                }
+            }
+        }
+        (Content::Text(text), Some(FreeText::Lines(hidden))) => {
+            let is_hidden = |number: &usize| hidden.contains(number);
+            let mut public = BTreeSet::new();
+            for (number, line) in text.lines().enumerate() {
+                match is_hidden(&number) {
+                    true => known.push(Known::FreeText(line.to_owned())),
+                    false => {
+                        public.insert(line);
+                        known.push(Known::Public(line.to_owned()));
+                    }
+                }
+            }
+            let present = present.unwrap_or_default();
+            let others = present.lines().filter(|line| !public.contains(line));
+            known.extend(others.map(|line| Known::FreeText(line.to_owned())));
+        }
+        (Content::Text(text), None) => known.push(Known::Public(text.clone())),
+        _ => {}
+    }
+}
+
+/// What stands in a file in the place of its secret pieces; the whole file where it was changed and is not of these pieces.
+fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let mut rest = text;
+    let mut is_open = false;
+    for piece in pieces {
+        let SecretPiece::Text(literal) = piece else {
+            is_open = true;
+            continue;
+        };
+        let Some((secret, after)) = rest.split_once(literal.as_str()) else { return vec![text.to_owned()] };
+        if !secret.is_empty() {
+            secrets.push(secret.to_owned());
+        }
+        (rest, is_open) = (after, false);
+    }
+    if is_open || !rest.is_empty() {
+        secrets.push(rest.to_owned());
+    }
+    secrets
+}
+
+/// What a kubeconfig has of its users (k8s.io/client-go/tools/clientcmd/api/v1, `AuthInfo`).
+fn logins_in(text: &str) -> Vec<String> {
+    let document: Value = serde_yaml::from_str(text).unwrap_or_default();
+    let users = document["users"].as_array().into_iter().flatten();
+    let fields = users.filter_map(|user| user["user"].as_object()).flatten();
+    fields.filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
 }
 
 /// What hides all of it.
@@ -140,13 +207,21 @@ fn is_secret(content: &Content) -> bool {
 /// # Errors
 /// Something secret could not be read, so it cannot be looked for.
 pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
+    let told: BTreeSet<String> = known
+        .iter()
+        .filter_map(|known| match known {
+            Known::Path(path) => Some(path.clone()),
+            _ => None,
+        })
+        .collect();
     known.into_iter().try_fold(Redactor::default(), |redactor, known| match known {
-        Known::File(text) => Ok(redactor.hiding_file(&text)),
-        Known::Mixed(text) => Ok(redactor.hiding_named(&text)),
-        Known::Pod(text) => Ok(redactor.hiding_pod(&text)),
+        Known::Secret(text) => Ok(redactor.hiding_secret(&text)),
+        Known::FreeText(text) => Ok(redactor.hiding_words(&text)),
+        Known::File(path, text) if !told.contains(&path) => Ok(redactor.hiding_words(&text)),
+        Known::Public(text) => Ok(redactor.showing(&text).hiding_passwords(&text)),
         Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
-        Known::Public(value) => Ok(redactor.showing(&value)),
-        Known::VariablesOf(_) | Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
+        Known::File(..) | Known::Path(_) | Known::VariablesOf(_) => Ok(redactor),
+        Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
         Known::Unread(why) => bail!(
             "a secret of this machine cannot be read, so it could not be kept out of the bundle: {why}; run as root"
         ),
@@ -156,24 +231,37 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use kops_agent_plan::resource::Mode;
 
     #[test]
-    fn texts_of_a_state_tell_what_is_secret_in_them() {
+    fn a_state_tells_what_is_free_text_in_it_and_what_is_public() {
         let pod = "spec: {containers: [{env: [{name: HCLOUD_TOKEN, value: of-the-cloud}]}]}";
         let mut desired = DesiredState::default();
-        desired.add(File::text("/etc/kubernetes/manifests/kops-channels.manifest", pod));
-        desired.add(File::text("/etc/containerd/config.toml", "password = \"of-a-registry\"\n"));
-        desired.add(Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=of-a-unit\n"));
-        desired.add(File::text("/etc/app/token", "of-a-file\n").mode(Mode::PRIVATE));
-        let encoded = STANDARD.encode("of-bytes\n");
-        desired.add(File::new("/etc/app/bytes", Content::Base64(encoded)).mode(Mode::PRIVATE));
-        let shown = redactor(of_texts(&desired))
+        desired.add(File { free_text: Some(FreeText::Variables), ..File::text("/m", pod) });
+        let config = File::text("/etc/containerd/config.toml", "version = 3\npassword = \"of-a-registry\"\n");
+        desired.add(File { free_text: Some(FreeText::Lines([1].into())), ..config });
+        let unit = Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=of-a-unit\n");
+        desired.add(Unit { free_text: Some(FreeText::Whole), ..unit });
+        desired.add(File::text("/etc/typed", "[Service]\nof-something-typed\n"));
+        let mut known = of_state(&desired, None);
+        known.push(Known::File("/etc/typed".into(), "another-public-word".into()));
+        known.push(Known::File("/etc/foreign".into(), "of-a-stranger\n".into()));
+        let shown = redactor(known)
             .unwrap()
-            .text("of-the-cloud, of-a-registry, of-a-unit, of-a-file and of-bytes; of-nothing");
-        assert_eq!(shown, "[***], [***], [***], [***] and [***]; of-nothing");
+            .text("of-the-cloud, of-a-registry, of-a-unit and of-a-stranger; [Service] of-something-typed another-public-word");
+        assert_eq!(shown, "[***], [***], [***] and [***]; [Service] of-something-typed another-public-word");
+    }
+
+    #[test]
+    fn the_secrets_of_a_file_stand_between_its_own_pieces() {
+        let secret = |name: &str| SecretPiece::Secret(name.into());
+        let text = |text: &str| SecretPiece::Text(text.into());
+        let pieces = [secret("kubelet"), text(",kubelet,kubelet\n"), secret("admin"), text(",admin,admin\n")];
+        assert_eq!(secrets_in(&pieces, "t1,kubelet,kubelet\nt2,admin,admin\n"), ["t1", "t2"]);
+        assert_eq!(secrets_in(&pieces, "t1,other\n"), ["t1,other\n"]);
+        assert_eq!(secrets_in(&pieces, "t1,kubelet,kubelet\nt2,admin,admin\n# x\n"), ["t1", "t2", "# x\n"]);
+        assert_eq!(secrets_in(&[secret("dockerconfig")], "{}"), ["{}"]);
+        let kubeconfig = "clusters: [{cluster: {server: https://a}}]\nusers: [{name: u, user: {client-key-data: a2V5, token: t}}]\n";
+        assert_eq!(logins_in(kubeconfig), ["a2V5", "t"]);
     }
 
     #[test]
@@ -182,6 +270,7 @@ mod tests {
         for (known, is_known) in [
             (vec![], true),
             (vec![Known::Claims], false),
+            (vec![Known::File("/a".into(), String::new())], false),
             (vec![Known::Told, Known::Claims], true),
             (vec![Known::Claims, Known::Told, untold()], false),
             (vec![untold()], false),

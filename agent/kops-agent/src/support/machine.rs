@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use kops_agent_host::{Host, Reader};
-use kops_agent_process::output::error_text;
 use serde_json::{Value, json};
 
-use super::known::{Known, of_applied, of_texts};
-use super::part::{Content, Part};
+use super::known::{Known, of_applied};
+use super::part::Part;
 use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};
+use crate::known::error_text;
 use crate::node::machine;
-use crate::source::boot_config;
 
 /// Files below the state directory that are taken as they are, and must be JSON: each with its name in the bundle.
 const FILES: [(&str, &str); 2] = [
@@ -24,7 +23,7 @@ const FILES: [(&str, &str); 2] = [
 pub async fn parts(look: &LookArgs) -> Told {
     let root = look.root.clone();
     let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
-    let mut known = hashes_of_boot_config(look);
+    let mut known = Vec::new();
     let mut parts: Vec<Part> = match files {
         Ok(files) => files.into(),
         Err(why) => FILES.map(|(_, name)| Part::json(name, Err(why.clone()))).into(),
@@ -39,31 +38,7 @@ pub async fn parts(look: &LookArgs) -> Told {
     known.extend(
         looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why)]),
     );
-    for part in &parts {
-        if let Ok(Content::Json(value)) = &part.content {
-            collect_hashes(value, &mut known);
-        }
-    }
     (parts, known)
-}
-
-/// Fields of the record and the status whose values are the hash of a configuration, which looks as random as a secret.
-const HASHES: [&str; 3] = ["configHash", "backTo", "by"];
-
-fn collect_hashes(value: &Value, known: &mut Vec<Known>) {
-    match value {
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
-            Value::String(hash) if HASHES.contains(&name.as_str()) => known.push(Known::Public(hash.clone())),
-            other => collect_hashes(other, known),
-        }),
-        Value::Array(values) => values.iter().for_each(|value| collect_hashes(value, known)),
-        _ => {}
-    }
-}
-
-fn hashes_of_boot_config(look: &LookArgs) -> Vec<Known> {
-    let hash = boot_config(&look.conf).map(|boot| boot.nodeup_config_hash);
-    hash.into_iter().map(Known::Public).collect()
 }
 
 /// A longer one tells of nothing but a disk that is spoilt, in bytes.
@@ -124,14 +99,12 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     };
     let mut known = Vec::new();
     for state in states {
-        let files = of_applied(&reader, &state);
+        let of_state = of_applied(&state, &reader);
         // Of a state whose secrets have not come to this machine nothing is told.
-        if !files.is_empty() || state.secrets().is_empty() {
+        if state.secrets().is_empty() || of_state.iter().any(|known| matches!(known, Known::Secret(_))) {
             known.push(Known::Told);
         }
-        known.extend(files);
-        known.extend(of_texts(&state.desired()));
-        known.push(Known::Public(state.config_hash.clone()));
+        known.extend(of_state);
     }
     known
 }

@@ -22,6 +22,6 @@ pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
             (Ok(_), bytes) => writeln!(text, "{}: {} bytes", part.name, bytes.unwrap_or_default().len())?,
         }
     }
-    text.push_str("\n[***] stands for what is secret, or looks as if it were.\n");
+    text.push_str("\n[***] stands for a secret of this machine, or for text of your own in its place.\n");
     Ok(text)
 }

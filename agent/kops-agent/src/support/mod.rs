@@ -21,7 +21,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use kops_agent_host::Reader;
 use kops_agent_plan::doctor;
-use kops_agent_process::output::error_text;
 use nix::unistd::geteuid;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -30,6 +29,7 @@ use tokio::join;
 
 use crate::cli::{LookArgs, SupportBundleArgs};
 use crate::doctor::deadline::{LOOK, asked, looked};
+use crate::known::error_text;
 use part::Part;
 
 /// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
@@ -101,7 +101,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
         "kops-agent-support-{host}-{}",
         now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?
     );
-    let manifest = redactor.text(&manifest::text(&host, now, &parts)?);
+    let manifest = redactor.of_secrets().text(&manifest::text(&host, now, &parts)?);
     let bytes = archive::pack(&name, now, &manifest, &parts).context("packing the bundle")?;
     let path = args.out.clone().unwrap_or_else(|| Path::new(FOLDER).join(format!("{name}.tar.zst")));
     archive::write(&path, &bytes)?;

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_process::output::error_text;
+use kops_agent_host::Reader;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::known::{Known, of_texts};
+use super::known::{Known, of_state};
 use super::part::Part;
 use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
+use crate::known::error_text;
 use crate::node::decide::{self, Decision};
 use crate::node::plan::plan;
 use crate::node::{facts, last_applied, machine};
@@ -35,31 +36,6 @@ pub async fn parts(look: &LookArgs) -> Told {
         Err(why) => (Err(why), Vec::new()),
     };
     (vec![Part::json("facts.json", facts), Part::json("plan.json", plan)], known)
-}
-
-/// The plan with how much of a text changes, and not with what: hooks and file assets are the operator's own, and may have
-/// secrets that no store knows.
-fn without_texts(mut plan: Value) -> Value {
-    match &mut plan {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter_mut() {
-                *value = match value.as_str().filter(|_| name == "diff") {
-                    Some(diff) => Value::String(extent(diff)),
-                    None => without_texts(value.take()),
-                };
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(|value| *value = without_texts(value.take())),
-        _ => {}
-    }
-    plan
-}
-
-fn extent(diff: &str) -> String {
-    let count = |sign: &str, header: &str| {
-        diff.lines().filter(|line| line.starts_with(sign) && !line.starts_with(header)).count()
-    };
-    format!("{} lines more, {} lines less", count("+", "+++ "), count("-", "--- "))
 }
 
 /// Runs something to its end on a runtime of its own.
@@ -99,23 +75,9 @@ async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)>
     };
     let plan = plan(&host, &decision).context("comparing this machine with its node");
     let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
-    let plan = plan.map(without_texts);
-    let secrets = decision.materials.secret_texts().into_iter().map(Known::File);
+    let secrets = decision.materials.secret_texts().into_iter().map(Known::Secret);
     let mut known: Vec<Known> = secrets.collect();
-    known.extend(of_texts(&decision.desired));
-    known.extend([Known::Public(decision.config_hash.clone()), Known::Told]);
+    known.extend(of_state(&decision.desired, Some(&Reader::open(&look.root)?)));
+    known.push(Known::Told);
     Ok((plan, known))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_plan_tells_how_much_of_a_text_changes_and_not_what() {
-        let plan = json!({"steps": [{"resource": "unit:a", "changes": [{"write": {"diff": "--- a\n+++ b\n-x\n+PSK=hunter2\n+y\n"}}]}]});
-        let shown = json!({"steps": [{"resource": "unit:a", "changes": [{"write": {"diff": "2 lines more, 1 lines less"}}]}]});
-        assert_eq!(without_texts(plan), shown);
-    }
 }

@@ -53,7 +53,8 @@ impl Part {
         })
     }
 
-    /// The same without what is secret, and not longer than [`LONGEST`].
+    /// The same without what is secret, and not longer than [`LONGEST`]. A value was made without free text; a text is another
+    /// program's.
     fn redacted(self, redactor: &Redactor) -> Part {
         let content = match self.content {
             Ok(Content::Text(text)) => {
@@ -61,7 +62,7 @@ impl Part {
                 Ok(Content::Text(bounded(left_out, &redactor.text(text))))
             }
             Ok(Content::Json(value)) => {
-                Ok(Content::Text(bounded(0, &format!("{:#}\n", redactor.json(&value)))))
+                Ok(Content::Text(bounded(0, &format!("{:#}\n", redactor.of_secrets().json(&value)))))
             }
             Err(why) => Err(redactor.text(&why)),
         };

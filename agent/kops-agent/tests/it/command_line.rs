@@ -75,7 +75,7 @@ fn the_version_names_the_commit() {
     assert!(is_commit || commit == "development", "{version:#?}");
     assert_eq!(agent(&["version"]).stdout, version.stdout);
     let json: serde_json::Value = serde_json::from_str(&agent(&["version", "-o", "json"]).stdout).unwrap();
-    assert_eq!(json, serde_json::json!({"version": number, "commit": commit}));
+    assert_eq!(json, serde_json::json!({"schemaVersion": 1, "version": number, "commit": commit}));
 }
 
 #[test]

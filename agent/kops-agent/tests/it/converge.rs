@@ -193,7 +193,7 @@ fn a_plan_shows_each_file_as_a_diff_until_there_is_none() {
     for line in ["--- /dev/null", "+++ kubelet.service", "+ package iptables"] {
         assert!(plan.stdout.lines().any(|planned| planned.trim() == line), "no {line:?} in {plan:#?}");
     }
-    assert!(plan.stdout.trim_end().ends_with("to create, 0 to change, 0 to restart"), "{plan:#?}");
+    assert!(plan.stdout.trim_end().ends_with("are created. Restarts: none."), "{plan:#?}");
     assert!(!plan.stdout.contains('\u{1b}'), "colour, but this is no terminal");
     machine.run("plan", &[]).with(0, &[]);
     assert!(machine.run("plan", &["--color", "always"]).stdout.contains("\u{1b}["));

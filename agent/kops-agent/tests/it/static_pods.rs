@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::CONTROL_PLANE;
+use serde_json::{Value, json};
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
 /// Neither has the form of a token, nor is it quoted or named where it is said by itself.
@@ -92,14 +93,45 @@ fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted()
 
     let plan = machine.run("plan", &[]);
     assert!(plan.stdout.contains(&format!("~ file {MANIFEST}: mode 0644 -> 0600\n")), "{plan:#?}");
-    assert!(plan.stdout.ends_with("Plan: 0 to create, 1 to change, 0 to restart\n"), "{plan:#?}");
+    assert!(plan.stdout.ends_with("Plan: 1 file changes. Restarts: none.\n"), "{plan:#?}");
     let ended = machine.run("converge", &["-v", "8"]);
     ended.with(0, &[]);
-    assert!(ended.stdout.contains("0 created, 1 changed, 0 restarted"), "{ended:#?}");
+    assert!(ended.stdout.contains("Converged: 1 file changed. Restarted: none.\n"), "{ended:#?}");
     let after = fs::metadata(on_disk(&machine)).unwrap();
     assert_eq!(after.permissions().mode() & 0o7777, 0o600);
     let written =
         |metadata: &fs::Metadata| (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len());
     assert_eq!(written(&after), written(&before), "it was written anew");
     machine.run("verify", &[]).with(0, &[]);
+}
+
+#[test]
+fn a_static_pod_that_a_change_restarts_is_counted_and_named() {
+    let machine = Machine::of(CONTROL_PLANE);
+    let first: Value =
+        serde_json::from_str(&machine.run("plan", &["--summary", "-o", "json"]).stdout).unwrap();
+    assert_eq!(first["schemaVersion"], 1);
+    assert_eq!(first["summary"]["restarts"], json!([]), "what does not run is started, and not restarted");
+    assert!(first["summary"]["create"].as_u64().unwrap() > 50 && first["steps"].is_null(), "{first:#}");
+    machine.run("converge", &[]).with(0, &[]);
+
+    let level = |number: u8| format!("    logLevel: {number}\n    requestheaderAllowedNames:\n");
+    machine.cluster.edit("cluster-completed.spec", &level(2), &level(4)).unwrap();
+    let summary = "Plan: 1 file changes. Restarts: static pod kube-apiserver.\n";
+    let plan = machine.run("plan", &[]);
+    plan.with(0, &[]);
+    assert!(plan.stdout.ends_with(summary), "{plan:#?}");
+    assert_eq!(machine.run("plan", &["--summary"]).stdout, summary);
+    let restarts = json!(["static pod kube-apiserver"]);
+    for (verb, place) in [("plan", "/summary"), ("verify", "/plan/summary"), ("converge", "/summary")] {
+        let ended = machine.run(verb, &["-o", "json"]);
+        let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let summary = json.pointer(place).unwrap_or_else(|| panic!("{json:#}"));
+        assert_eq!((&summary["restarts"], &summary["restart"]), (&restarts, &json!(1)), "{verb}");
+        assert_eq!(json["schemaVersion"], 1, "{verb}");
+    }
+    machine.cluster.edit("cluster-completed.spec", &level(4), &level(2)).unwrap();
+    let converged = machine.run("converge", &[]);
+    let told = "Converged: 1 file changed. Restarted: static pod kube-apiserver.\n";
+    assert!(converged.stdout.ends_with(told), "{converged:#?}");
 }

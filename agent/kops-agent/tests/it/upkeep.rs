@@ -44,7 +44,7 @@ fn what_others_change_is_found_and_repaired() {
     for part in [
         "file /etc/containerd/config.toml: content",
         "file /usr/local/bin/kubelet: gone",
-        "Plan: 1 to create",
+        "Plan: 1 file is created, 1 file changes. Restarts: ",
     ] {
         assert!(found.stdout.contains(part), "{part:?} is not in {}", found.stdout);
     }

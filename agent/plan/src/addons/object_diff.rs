@@ -1,16 +1,16 @@
 //! How an object would change, as `kubectl diff` shows it: as YAML, without what only the API server writes, and without
 //! what is secret.
 
-use kops_agent_spec::go_yaml;
 use serde_json::{Map, Value, json};
 
-use crate::redaction::Redactor;
 use crate::redaction::manifest::Manifest;
 use crate::shown;
 
 /// Fields of `metadata` that the API server alone decides.
 const OF_THE_SERVER: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+/// The copy of the object that `kubectl apply` of old has left, with all that is secret in it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Fields of a Secret whose values are not shown.
 const SECRET: [&str; 2] = ["data", "stringData"];
 
@@ -22,13 +22,16 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         return None;
     }
     let (before, after) = masked(before, after);
-    let text = |object: &Option<Value>| object.as_ref().map(go_yaml::value_to_string).unwrap_or_default();
-    let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();
     // A pod's variables in clear: kOps gives its controllers the login to the cloud so.
-    let secrets = Manifest::of([&before, &after].into_iter().flatten().cloned().collect());
-    let secrets = Redactor::default().hiding_manifest(&secrets);
+    let text = |object: &Option<Value>| {
+        object
+            .as_ref()
+            .map(|object| Manifest::of(vec![object.clone()]).with_placeholders())
+            .unwrap_or_default()
+    };
+    let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();
     let names = [header(&before), header(&after)];
-    Some(shown::unified(names.each_ref().map(String::as_str), [&text(&before), &text(&after)], &secrets))
+    Some(shown::unified(names.each_ref().map(String::as_str), [&text(&before), &text(&after)]))
 }
 
 /// An object without what only the API server writes.
@@ -38,13 +41,15 @@ fn of_user(object: &Value) -> Value {
         object.remove("status");
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
+            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+                annotations.remove(LAST_APPLIED);
+            }
         }
     }
     object
 }
 
-/// The values of a Secret are not told, only which of them change. Nor is the copy of the object that `kubectl apply` of old
-/// has left in an annotation.
+/// The values of a Secret are not told, only which of them change. Nor are those of its annotations.
 fn masked(mut before: Option<Value>, mut after: Option<Value>) -> (Option<Value>, Option<Value>) {
     let is_secret = |object: &Option<Value>| {
         object.as_ref().is_some_and(|object| {

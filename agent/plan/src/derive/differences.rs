@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::redaction::{Redactor, is_secret_name};
-use kops_agent_spec::NodeupConfig;
+use crate::redaction::without_credentials;
+use kops_agent_spec::{NodeupConfig, free_text};
 
 /// A field that differs. Of texts that may be secret only the size is shown, of long ones and of certificates the hash, too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,9 +27,6 @@ impl fmt::Display for FieldDifference {
     }
 }
 
-/// Fields whose content belongs to users and may hold secrets.
-const MAY_BE_SECRET: [&str; 7] =
-    ["content", "manifest", "environment", "command", "CAs", "configOverride", "configAdditions"];
 /// What certificates begin with, which are for all to read.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 /// Characters of a text that are shown.
@@ -47,17 +44,26 @@ pub fn differences(ours: &NodeupConfig, theirs: &NodeupConfig) -> Vec<FieldDiffe
 #[derive(Clone, Default)]
 struct Place {
     path: String,
-    may_be_secret: bool,
+    names: Vec<String>,
 }
 
 impl Place {
     fn field(&self, name: &str) -> Place {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Place { path, may_be_secret: self.may_be_secret || may_be_secret(name) }
+        Place { path, names: self.names.iter().cloned().chain([name.to_owned()]).collect() }
     }
 
     fn item(&self, index: usize) -> Place {
         Place { path: format!("{}[{index}]", self.path), ..self.clone() }
+    }
+
+    /// Whether the value at this place is free text, or has some below it.
+    fn holds_free_text(&self, value: &Value) -> bool {
+        let within =
+            self.names.iter().rev().fold(value.clone(), |value, name| {
+                Value::Object([(name.clone(), value)].into_iter().collect())
+            });
+        !free_text::values(&within).is_empty()
     }
 }
 
@@ -118,43 +124,27 @@ fn compare_either(
 }
 
 fn shown(place: &Place, value: &Value) -> String {
-    // Whether something is switched on is no secret, whatever it is called.
-    let hides = !value.is_boolean() && (place.may_be_secret || holds_hidden(value));
     let text = match value {
         Value::String(text) => format!("{text:?}"),
         other => other.to_string(),
     };
-    let text = Redactor::default().configuration(&text);
-    if !hides && text.chars().count() <= SHOWN {
+    let text = without_credentials(&text);
+    let hides = place.holds_free_text(value);
+    let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let is_certificate = raw.starts_with(CERTIFICATE);
+    if !hides && !is_certificate && text.chars().count() <= SHOWN {
         return text;
     }
-    let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     // A hash tells a short secret.
-    if hides && !raw.starts_with(CERTIFICATE) {
+    if hides {
         return format!("{} bytes, which are not shown", raw.len());
     }
-    if hides || matches!(value, Value::String(_)) {
+    if matches!(value, Value::String(_)) {
         let hash = STANDARD.encode(Sha256::digest(raw.as_bytes()));
         return format!("{} bytes with SHA-256 {hash}", raw.len());
     }
     let start: String = text.chars().take(SHOWN).collect();
     format!("{start}…")
-}
-
-fn may_be_secret(name: &str) -> bool {
-    MAY_BE_SECRET.contains(&name) || is_secret_name(name)
-}
-
-/// Whether a mapping or list has a field within that may be secret, or a PEM block.
-fn holds_hidden(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains("-----BEGIN"),
-        Value::Array(items) => items.iter().any(holds_hidden),
-        Value::Object(entries) => entries
-            .iter()
-            .any(|(name, value)| (may_be_secret(name) && !value.is_boolean()) || holds_hidden(value)),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -205,20 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn what_names_urls_and_forms_say_is_secret_is_not_told() {
+    fn free_text_and_logins_of_urls_are_not_told_and_all_else_is() {
         let config = |secret: &str| {
             let config = format!(
                 "Assets: {{arm64: ['https://robot:{secret}@mirror/a']}}\ncontainerdConfig:\n  configAdditions: {{plugins.a.auth: \
-                 {secret}}}\n  registryMirrors: {{'*': ['https://robot:{secret}@mirror']}}\n  \
-                 additionalConfig: x\nKubeletConfig: {{anonymousAuth: {}, rootDir: 'API_TOKEN={secret}'}}\n\
-                 KubernetesVersion: 'Bearer {secret}9'\n",
-                secret == "hunter2hunter2"
+                 {secret}}}\n  registryMirrors: {{'*': ['https://robot:{secret}@mirror']}}\nKubeletConfig: {{anonymousAuth: {}, \
+                 tokenFile: '/{}'}}\n",
+                secret == "hunter2hunter2",
+                secret.len()
             );
             NodeupConfig::from_document(&serde_yaml::from_str(&config).unwrap(), "").unwrap()
         };
         let found = differences(&config("hunter2hunter2"), &config("correcthorse"));
         let told: String = found.iter().map(|found| format!("{found}\n")).collect();
-        assert!(found.len() >= 4, "{told}");
+        assert!(found.len() >= 3, "{told}");
         assert!(!told.contains("hunter2") && !told.contains("correcthorse"), "{told}");
         let hash = STANDARD.encode(Sha256::digest("hunter2hunter2"));
         assert!(!told.contains(&hash), "{told}");

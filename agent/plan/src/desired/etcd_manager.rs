@@ -5,7 +5,7 @@
 use crate::resolve::{NodeConfig, etcd_manager_authorities};
 use crate::resource::{DesiredState, File, Mode};
 
-use super::{keypair, paths};
+use super::{keypair, pod};
 
 /// Adds the pods and the keys of every etcd cluster with a member on this control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
@@ -16,9 +16,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         if let Some(manifest) = node.manifests.get(url) {
             let file = url.rsplit('/').next().unwrap_or(url);
             let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
-            state.add(
-                File::text(paths::manifest(&format!("etcd-{name}")), manifest.clone()).mode(Mode(0o440)),
-            );
+            state.add(pod::manifest_file(&format!("etcd-{name}"), manifest.clone()).mode(Mode(0o440)));
         }
     }
     for cluster in &node.config.etcd_cluster_names {

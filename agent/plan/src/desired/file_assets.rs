@@ -3,7 +3,7 @@
 //! Source: nodeup/pkg/model/file_assets.go.
 
 use crate::resolve::NodeConfig;
-use crate::resource::{DesiredState, Directory, File, Kind, ResourceId};
+use crate::resource::{DesiredState, Directory, File, FreeText, Kind, ResourceId};
 
 /// Directories of every machine that are not for all to enter as others are; they stay as they are.
 const WITH_MODES_OF_THEIR_OWN: [&str; 3] = ["/root", "/tmp", "/var/tmp"];
@@ -13,7 +13,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     add_directory(&node.file_assets_directory(), state);
     for asset in &node.file_assets {
         add_directory(&asset.directory, state);
-        state.add(File::new(&asset.path, asset.content.clone()).mode(asset.mode));
+        let file = File::new(&asset.path, asset.content.clone()).mode(asset.mode);
+        state.add(file.with_free_text(FreeText::Whole));
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::resolve::{Hook, HookAction, HookOrder, NodeConfig};
-use crate::resource::{DesiredState, Unit};
+use crate::resource::{DesiredState, FreeText, Unit};
 
 use super::unit_file::{UnitFile, command_line};
 
@@ -51,7 +51,7 @@ fn unit(node: &NodeConfig, hook: &Hook, text: String) -> Unit {
         .filter(|path| node.file_assets.iter().any(|asset| asset.path == *path))
         .map(str::to_owned)
         .collect();
-    Unit::new(&hook.unit, text).restarted_by_files(named)
+    Unit::new(&hook.unit, text).restarted_by_files(named).with_free_text(FreeText::Whole)
 }
 
 /// The files that a unit names as its environment or its program, without systemd's prefixes.

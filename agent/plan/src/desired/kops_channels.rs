@@ -5,6 +5,7 @@
 
 use serde_json::json;
 
+use crate::redaction::LOGIN_VARIABLES;
 use crate::resolve::{NodeConfig, StoredPod};
 use crate::resource::{DesiredState, File, Mode, User};
 use kops_agent_spec::go_yaml;
@@ -36,8 +37,17 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
     state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)).owned_by(USER));
     if by == AppliedBy::Pod {
-        state.add(pod::manifest_file("kops-channels", manifest(node, stored)));
+        let file = pod::manifest_file("kops-channels", manifest(node, stored));
+        // Upstream lets all users read it. kubelet, which alone reads it, is root.
+        state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
+}
+
+/// Whether kOps has put a login to the cloud or the store into the pod: a variable of that name is set, whatever its value.
+fn is_given_login(stored: &StoredPod) -> bool {
+    let variables = stored.containers().iter().filter_map(|container| container["env"].as_array()).flatten();
+    let mut names = variables.filter_map(|variable| variable["name"].as_str());
+    names.any(|name| LOGIN_VARIABLES.contains(&name))
 }
 
 /// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.

@@ -7,9 +7,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_with::{apply, skip_serializing_none};
 
-use crate::redaction::manifest::Manifest;
 use crate::resolve::NodeConfig;
-use crate::resource::{File, Mode};
+use crate::resource::{File, FreeText};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::{ContainerEnvVar, Quantity};
@@ -343,12 +342,9 @@ impl Pod {
     }
 }
 
-/// The file from which kubelet runs the pod of this name. Upstream lets all users read all of them; kubelet is root, and no
-/// other program reads them, so one with credentials is root's alone.
+/// The file from which kubelet runs the pod of this name. All users may read it, as upstream has it.
 pub(super) fn manifest_file(name: &str, text: String) -> File {
-    let has_credentials = Manifest::read(&text).is_none_or(|manifest| manifest.has_credentials());
-    let file = File::text(paths::manifest(name), text);
-    if has_credentials { file.mode(Mode::PRIVATE) } else { file }
+    File::text(paths::manifest(name), text).with_free_text(FreeText::Variables)
 }
 
 /// SELinux would keep a pod without privileges from files of the host; this context lets it

@@ -1,15 +1,16 @@
 //! One resource, desired and observed, compared. Units are compared in [`super::units`], because what
 //! they do depends on everything else.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::observed::{Access, Observed, ObservedContent, ObservedFile};
 use super::step::Change;
 use crate::digest::sha256_hex;
-use crate::resource::{AssetContent, Content, File, Resource};
-use crate::shown;
-use crate::static_pod::{is_manifest, is_manifest_of_kops};
+use crate::resource::{AssetContent, Content, File, FreeText, Resource};
+use crate::shown::{self, Text};
 use kops_agent_spec::urls::shown_url;
 
 /// What must change; `None` where nothing must, not even come into being.
@@ -145,15 +146,18 @@ fn content_change(
     is_reissued: &dyn Fn(&str) -> bool,
 ) -> Option<Change> {
     match &file.content {
-        Content::Text(text) => text_change(file, text, present).map(|change| discreet(file, present, change)),
+        Content::Text(text) => text_change(file, text, present),
         Content::Base64(encoded) => {
             // What is no base64 never gets this far: it is refused before anything is planned or
             // written. Its own text stands for it here.
             let bytes = STANDARD.decode(encoded).unwrap_or_else(|_| encoded.clone().into_bytes());
             let to = sha256_hex(&bytes);
             let from = present.map(|present| present.sha256.clone());
-            let change = Change::WriteBytes { from: from.clone(), to: format!("sha256 {to}"), url: None };
-            (from.as_ref() != Some(&to)).then(|| discreet(file, present, change))
+            (from.as_ref() != Some(&to)).then(|| match file.free_text {
+                // A digest tells a short secret.
+                Some(_) => hidden(),
+                None => Change::WriteBytes { from, to: format!("sha256 {to}"), url: None },
+            })
         }
         Content::Asset(asset) => asset_change(asset, present),
         Content::Certificate(name) | Content::PrivateKey(name) => {
@@ -178,15 +182,18 @@ fn compared(present: Option<&ObservedFile>, is_reissued: bool, what: impl Fn() -
 }
 
 fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Option<Change> {
-    let Some(present) = present else {
-        return Some(written(&file.path, "", text));
-    };
+    let after = Text { text, free_text: file.free_text.as_ref() };
+    let Some(present) = present else { return Some(written(&file.path, None, after)) };
     let means_the_same = present.content == ObservedContent::Compared { as_desired: true };
     if means_the_same || present.sha256 == sha256_hex(text.as_bytes()) {
         return None;
     }
     Some(match &present.content {
-        ObservedContent::Text(before) => written(&file.path, before, text),
+        ObservedContent::Text(before) => {
+            written(&file.path, Some((before.as_str(), present.free_text.as_ref())), after)
+        }
+        // A digest tells a short secret.
+        _ if file.free_text.is_some() => hidden(),
         _ => Change::WriteBytes {
             from: Some(present.sha256.clone()),
             to: format!("sha256 {}", sha256_hex(text.as_bytes())),
@@ -195,32 +202,31 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// A text that takes the place of another, as far as that may be shown.
-pub(super) fn written(path: &str, before: &str, after: &str) -> Change {
-    match shown::diff(path, before, after) {
+/// A text that takes the place of another, as far as that may be shown. What is free text of the other is told with it where
+/// it is known.
+pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
+    let (before, known) = before.unwrap_or_default();
+    let free_text = match known {
+        Some(free_text) => Some(free_text.clone()),
+        None => after.free_text.map(|free_text| of_unknown(before, free_text, after.text)),
+    };
+    match shown::diff(path, Text { text: before, free_text: free_text.as_ref() }, after) {
         Some(diff) => Change::Write { diff },
-        None => Change::WriteHidden { what: "what may have secrets is not shown".into() },
+        None => hidden(),
     }
 }
 
-/// What is not for all to read, now or afterwards, may be a secret, a user's file more than others: neither the text
-/// nor its hash, which tells a short secret, is shown. Plans are printed to the journal.
-fn discreet(file: &File, present: Option<&ObservedFile>, change: Change) -> Change {
-    match present {
-        // There is nothing to tell of a log that is still empty.
-        _ if matches!(&change, Change::Write { diff } if diff.is_empty()) => change,
-        // They are private for the values of variables, without which they are shown.
-        _ if is_manifest_of_kops(&file.path) && matches!(change, Change::Write { .. }) => change,
-        // A digest tells a short value of a variable.
-        _ if is_manifest(&file.path) && matches!(change, Change::WriteBytes { .. }) => {
-            Change::WriteHidden { what: "manifest of a pod".into() }
-        }
-        _ if shown::is_private(file.mode) => Change::WriteHidden { what: "private".into() },
-        Some(present) if shown::is_private(present.access.mode) => {
-            Change::WriteHidden { what: "the present file is private".into() }
-        }
-        _ => change,
-    }
+/// What is free text of a text that the agent has not left, where another is to be.
+fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
+    let FreeText::Lines(hidden) = free_text else { return free_text.clone() };
+    let public = after.lines().enumerate().filter(|(number, _)| !hidden.contains(number));
+    let public: BTreeSet<&str> = public.map(|(_, line)| line).collect();
+    let unknown = before.lines().enumerate().filter(|(_, line)| !public.contains(line));
+    FreeText::Lines(unknown.map(|(number, _)| number).collect())
+}
+
+fn hidden() -> Change {
+    Change::WriteHidden { what: "your own text, which `plan --show-secrets` shows".into() }
 }
 
 fn asset_change(asset: &AssetContent, present: Option<&ObservedFile>) -> Option<Change> {

@@ -36,7 +36,7 @@ pub use observed::{
     ObservedUnit, Override, Serves,
 };
 pub use order::awaited_units;
-pub use plan::{Plan, Summary};
+pub use plan::{Count, Plan, Summary};
 pub use pods::{mounted, reading as pod_reading};
 pub use reading::Reading;
 pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::reading::Reading;
-use crate::resource::{Mode, Resource, ResourceId};
+use crate::resource::{FreeText, Mode, Resource, ResourceId};
 
 /// What was found of the desired resources. What is not in it is not there.
 pub type ObservedState = BTreeMap<ResourceId, Observed>;
@@ -21,6 +21,17 @@ pub enum Observed {
     Certificate(ObservedCertificate),
     /// Something of another type (`a directory`).
     Other(String),
+}
+
+impl Observed {
+    /// Has nothing of the text hidden that the desired one shows.
+    pub fn show_free_text(&mut self) {
+        match self {
+            Observed::File(file) => file.free_text = None,
+            Observed::Unit(unit) => unit.free_text = None,
+            _ => {}
+        }
+    }
 }
 
 /// Owner, group and mode of a file.
@@ -57,6 +68,8 @@ pub struct ObservedFile {
     pub serves: Option<Serves>,
     /// What [`super::pod_reading`] gave when the static pod of this file was last started.
     pub pod_mounted: Option<Reading>,
+    /// Which part of its text is free text; `None` where the agent has not left this text, so that the desired file decides.
+    pub free_text: Option<FreeText>,
 }
 
 /// How a file's content serves a program that reads it, where other bytes may serve as well. A content that has to be
@@ -131,6 +144,8 @@ pub struct ObservedUnit {
     pub stamp: Option<Reading>,
     /// What an operator has put in its place.
     pub overridden: Option<Override>,
+    /// Which part of the text is free text, as of a file.
+    pub free_text: Option<FreeText>,
 }
 
 /// What an operator has put in the place of a unit, by which systemd goes (systemd.unit(5)), and the path at which it is.

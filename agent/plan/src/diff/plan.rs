@@ -1,10 +1,12 @@
 //! All the steps that must be taken, in order.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::removals::{Keeping, Kept};
 use super::step::{Action, Stage, Step};
-use crate::resource::ResourceId;
+use crate::resource::{Kind, ResourceId};
 
 /// Everything that must be done, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,17 +22,52 @@ pub struct Plan {
 }
 
 /// How much a plan does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Resources that are not there yet.
-    pub create: usize,
+    pub create: Count,
     /// Resources that differ.
-    pub change: usize,
-    /// Units and static pods that are restarted, for whatever reason.
-    pub restart: usize,
+    pub change: Count,
     /// Resources that are taken away.
-    #[serde(default)]
-    pub remove: usize,
+    pub remove: Count,
+    /// The number of `restarts`.
+    pub restart: usize,
+    /// Units and static pods that are restarted, for whatever reason, in order: `kubelet.service`, `static pod kube-apiserver`.
+    pub restarts: Vec<String>,
+}
+
+/// A number of resources, in JSON just that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "usize")]
+pub struct Count {
+    /// How many.
+    pub number: usize,
+    /// The kind that all of them are of.
+    kind: Option<Kind>,
+}
+
+impl Count {
+    fn of<'a>(resources: impl Iterator<Item = &'a ResourceId>) -> Count {
+        let kinds: Vec<Kind> = resources.map(|id| id.kind).collect();
+        let kind = kinds.first().copied().filter(|first| kinds.iter().all(|kind| kind == first));
+        Count { number: kinds.len(), kind }
+    }
+}
+
+impl From<Count> for usize {
+    fn from(count: Count) -> usize {
+        count.number
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = match self.kind {
+            Some(kind @ (Kind::File | Kind::Unit | Kind::Package | Kind::Certificate)) => kind.name(),
+            _ => "resource",
+        };
+        write!(f, "{} {noun}{}", self.number, if self.number == 1 { "" } else { "s" })
+    }
 }
 
 impl Plan {
@@ -64,12 +101,68 @@ impl Plan {
 
     /// How much it does.
     pub fn summary(&self) -> Summary {
-        let count = |action| self.steps.iter().filter(|step| step.action == action).count();
+        let count = |action| {
+            Count::of(self.steps.iter().filter(|step| step.action == action).map(|step| &step.resource))
+        };
+        let mut restarts: Vec<String> = Vec::new();
+        for restarted in self.steps.iter().flat_map(Step::restarted) {
+            if !restarts.contains(&restarted) {
+                restarts.push(restarted);
+            }
+        }
         Summary {
             create: count(Action::Create),
             change: count(Action::Change),
-            restart: self.steps.iter().filter(|step| step.restarts()).count(),
             remove: count(Action::Remove),
+            restart: restarts.len(),
+            restarts,
         }
+    }
+
+    /// The resources that become the agent's own.
+    pub(super) fn adopted_count(&self) -> Count {
+        Count::of(self.adopted.iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::diff::Change;
+
+    fn step(kind: Kind, name: &str, action: Action, changes: Vec<Change>) -> Step {
+        let resource = ResourceId::new(kind, name);
+        Step { stage: Stage::of(&resource), resource, action, changes }
+    }
+
+    #[test]
+    fn each_restart_is_named_once_whoever_does_it() {
+        let pod = |name: &str, action, changes| {
+            step(Kind::File, &format!("/etc/kubernetes/manifests/{name}.manifest"), action, changes)
+        };
+        let write = || vec![Change::Write { diff: String::new() }];
+        let run =
+            |unit: &str| Change::Run { command: ["systemctl", "restart", unit].map(str::to_owned).into() };
+        let mode = Change::Set { field: "mode".into(), from: Some("0644".into()), to: "0600".into() };
+        let restart = || vec![Change::Restart { because: vec![] }];
+        let steps = vec![
+            step(Kind::File, "/etc/a", Action::Change, vec![run("a.service")]),
+            pod("etcd-main", Action::Restart, restart()),
+            pod("kube-apiserver", Action::Change, write()),
+            pod("kube-scheduler", Action::Change, vec![mode]),
+            pod("kube-proxy", Action::Create, write()),
+            pod("kops-channels", Action::Remove, vec![Change::Remove]),
+            step(Kind::Unit, "a.service", Action::Restart, restart()),
+            step(Kind::Unit, "kubelet.service", Action::Restart, restart()),
+        ];
+        let summary = Plan { steps, ..Plan::default() }.summary();
+        assert_eq!(
+            summary.restarts,
+            ["a.service", "static pod etcd-main", "static pod kube-apiserver", "kubelet.service"]
+        );
+        let json = serde_json::to_value(&summary).unwrap();
+        let numbers = ["create", "change", "remove", "restart"].map(|name| json[name].as_u64().unwrap());
+        assert_eq!(numbers, [1, 3, 1, 4]);
     }
 }

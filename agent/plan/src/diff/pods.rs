@@ -92,6 +92,7 @@ mod tests {
             commands_ran_for: None,
             serves: None,
             pod_mounted,
+            free_text: None,
         })
     }
 

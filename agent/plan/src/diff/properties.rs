@@ -37,6 +37,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
                 commands_ran_for: Some(sha256.clone()),
                 serves: None,
                 pod_mounted: None,
+                free_text: None,
                 sha256,
                 content,
             })
@@ -52,6 +53,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
             starting: false,
             stamp: unit_reading(unit, observed),
             overridden: None,
+            free_text: None,
         }),
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
             fingerprint: certificate.name.clone(),
@@ -287,10 +289,10 @@ fn a_unit_is_restarted_by_what_it_reads_and_by_nothing_else() {
     apply(&diff(&first, &observed).steps, &first, &mut observed);
 
     let other_mode = diff(&state(file("one", Mode::PRIVATE)), &observed);
-    assert_eq!(other_mode.summary(), Summary { create: 0, change: 1, restart: 0, remove: 0 });
+    assert_eq!((other_mode.summary().change.number, other_mode.summary().restart), (1, 0));
 
     let other_text = diff(&state(file("two", Mode::FILE)), &observed);
-    assert_eq!(other_text.summary(), Summary { create: 0, change: 1, restart: 1, remove: 0 });
+    assert_eq!((other_text.summary().change.number, other_text.summary().restart), (1, 1));
     assert_eq!(
         other_text.steps[1].changes,
         [Change::Restart { because: vec![ResourceId::new(Kind::File, "/etc/sysconfig/a")] }]
@@ -323,40 +325,40 @@ fn files_of_a_certificate_change_with_it() {
 }
 
 #[test]
-fn secrets_and_private_files_are_never_shown() {
+fn secrets_and_free_text_are_never_shown_and_typed_text_is_whatever_the_mode() {
     let mut state = DesiredState::default();
     state.add(File::new("/token", Content::SecretText(vec![SecretPiece::Secret("t".into())])));
-    state.add(File::text("/was-private", "harmless"));
-    state.add(File::text("/is-private", "hunter2").mode(Mode(0o440)));
-    state.add(File::text("/stays-private", "hunter2").mode(Mode(0o400)));
-    state.add(File::new("/is-new", Content::Base64("aHVudGVyMg==".into())).mode(Mode(0o400)));
-    let of_mode = |mode, content| {
+    state.add(File::text("/typed", "--kubeconfig=/var/lib/a\n").mode(Mode(0o400)));
+    state.add(File::text("/was-free", "harmless"));
+    state.add(File::text("/is-free", "hunter2").with_free_text(FreeText::Whole));
+    state.add(File::text("/is-free-bytes", "hunter2").with_free_text(FreeText::Whole));
+    state.add(File::new("/is-new", Content::Base64("aHVudGVyMg==".into())).with_free_text(FreeText::Whole));
+    let file = |content, free_text| {
         Observed::File(ObservedFile {
-            access: Access { mode, ..Access::of_roots() },
-            sha256: sha256_hex(b"hunter2"),
+            access: Access::of_roots(),
+            sha256: sha256_hex(b"hunter22"),
             content,
             commands_ran_for: None,
             serves: None,
             pod_mounted: None,
+            free_text,
         })
     };
-    let file = |content| of_mode(Mode::PRIVATE, content);
-    let text = |mode| match of_mode(mode, ObservedContent::Text("hunter22".into())) {
-        Observed::File(file) => Observed::File(ObservedFile { sha256: sha256_hex(b"hunter22"), ..file }),
-        other => other,
-    };
+    let text = || ObservedContent::Text("hunter22".into());
     let observed = ObservedState::from([
-        (ResourceId::new(Kind::File, "/is-private"), text(Mode::FILE)),
-        (ResourceId::new(Kind::File, "/stays-private"), text(Mode(0o400))),
-        (ResourceId::new(Kind::File, "/token"), file(ObservedContent::Compared { as_desired: false })),
-        (ResourceId::new(Kind::File, "/was-private"), file(ObservedContent::Text("hunter2".into()))),
+        (ResourceId::new(Kind::File, "/is-free"), file(text(), None)),
+        (ResourceId::new(Kind::File, "/is-free-bytes"), file(ObservedContent::Bytes, None)),
+        (ResourceId::new(Kind::File, "/token"), file(ObservedContent::Compared { as_desired: false }, None)),
+        (ResourceId::new(Kind::File, "/was-free"), file(text(), Some(FreeText::Whole))),
     ]);
     let plan = diff(&state, &observed);
-    assert_eq!(plan.steps.len(), 5);
+    assert_eq!(plan.steps.len(), 6);
     let json = serde_json::to_string(&plan).unwrap();
-    assert!(!json.contains(&sha256_hex(b"hunter22")), "{json}");
-    assert!(!json.contains("hunter2") && !json.contains(&sha256_hex(b"hunter2")), "{json}");
-    assert!(json.contains("secret"), "{json}");
+    for digest in [sha256_hex(b"hunter2"), sha256_hex(b"hunter22")] {
+        assert!(!json.contains(&digest), "{json}");
+    }
+    assert!(!json.contains("hunter2"), "{json}");
+    assert!(json.contains("secret") && json.contains("+--kubeconfig=/var/lib/a"), "{json}");
 }
 
 #[test]

@@ -151,6 +151,7 @@ mod tests {
                 path: "/lib/systemd/system/x".into(),
                 belongs: "/lib/systemd/system/x".into(),
                 overridden: None,
+                free_text: None,
                 access: Some(Access::of_roots()),
                 enablement: Enablement::Disabled,
                 running: true,

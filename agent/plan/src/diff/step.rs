@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::resource::{Kind, ResourceId};
-use crate::static_pod::is_manifest;
+use crate::static_pod::{is_manifest, name_by_file};
 
 /// The unit that runs containers: whatever else runs on a node needs it.
 pub const CONTAINER_RUNTIME: &str = "containerd.service";
@@ -180,6 +180,15 @@ impl Change {
     pub(super) fn writes(&self) -> bool {
         matches!(self, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
     }
+
+    /// The unit that `systemctl restart UNIT` restarts once the file has changed.
+    pub(crate) fn unit_restarted_by_command(&self) -> Option<&str> {
+        let Change::Run { command } = self else { return None };
+        match command.as_slice() {
+            [program, verb, unit] if program == "systemctl" && verb == "restart" => Some(unit),
+            _ => None,
+        }
+    }
 }
 
 /// What is done to one resource.
@@ -215,7 +224,22 @@ impl Step {
             && (self.changes_content() || self.restarts())
     }
 
-    /// Whether a unit or a static pod is restarted.
+    /// Whether a static pod that runs is started anew. A pod whose file is missing does not run.
+    pub(crate) fn restarts_pod(&self) -> bool {
+        self.action != Action::Create && self.starts_pod()
+    }
+
+    /// Whatever this step restarts, for people: `kubelet.service`, `static pod kube-apiserver`.
+    pub(super) fn restarted(&self) -> Vec<String> {
+        let name = &self.resource.name;
+        if self.restarts_pod() {
+            return vec![format!("static pod {}", name_by_file(name))];
+        }
+        let by_command = self.changes.iter().filter_map(Change::unit_restarted_by_command);
+        self.restarts().then_some(name.as_str()).into_iter().chain(by_command).map(str::to_owned).collect()
+    }
+
+    /// Whether the agent itself restarts a unit or a static pod.
     pub fn restarts(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Restart { .. }))
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use kops_agent_spec::terminal;
 
-use super::plan::{Plan, Summary};
+use super::plan::{Count, Plan, Summary};
 use super::removals::{Keeping, Kept};
 use super::step::{Action, Change, Stage, Step};
 
@@ -68,15 +68,36 @@ pub fn summary(plan: &Plan) -> String {
             false => "Nothing to do: this node is as it should be.".into(),
         };
     }
-    let Summary { create, change, restart, remove } = plan.summary();
-    let mut text = format!("Plan: {create} to create, {change} to change, {restart} to restart");
-    if remove > 0 {
-        let _ = write!(text, ", {remove} to remove");
-    }
-    if !plan.adopted.is_empty() {
-        let _ = write!(text, ", {} to adopt", plan.adopted.len());
-    }
-    text
+    let summary = plan.summary();
+    let verb = |count: Count, one: &'static str, more: &'static str| {
+        (count, if count.number == 1 { one } else { more })
+    };
+    let parts = [
+        verb(summary.create, "is created", "are created"),
+        verb(summary.change, "changes", "change"),
+        verb(summary.remove, "is removed", "are removed"),
+        verb(plan.adopted_count(), "is adopted", "are adopted"),
+    ];
+    format!("Plan: {}. Restarts: {}.", listed(&parts, "nothing changes"), named(&summary.restarts))
+}
+
+/// The same of a plan that was applied.
+pub fn applied(summary: &Summary) -> String {
+    let parts = [(summary.create, "created"), (summary.change, "changed"), (summary.remove, "removed")];
+    format!("Converged: {}. Restarted: {}.", listed(&parts, "nothing changed"), named(&summary.restarts))
+}
+
+fn listed(parts: &[(Count, &str)], nothing: &str) -> String {
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| count.number > 0)
+        .map(|(count, verb)| format!("{count} {verb}"))
+        .collect();
+    if parts.is_empty() { nothing.to_owned() } else { parts.join(", ") }
+}
+
+fn named(restarts: &[String]) -> String {
+    if restarts.is_empty() { "none".to_owned() } else { printable(&restarts.join(", ")) }
 }
 
 /// One step: a line, and below it the diffs.
@@ -126,7 +147,7 @@ fn words(change: &Change) -> Option<String> {
             let url = url.as_ref().map(|url| format!(" from {url}")).unwrap_or_default();
             format!("{from}{to}{url}")
         }
-        Change::WriteHidden { what } => format!("content differs ({what})"),
+        Change::WriteHidden { what } => format!("content changes (not shown: {what})"),
         Change::Issue { why, .. } => format!("issue, because {why}"),
         Change::Replace { what } => format!("in the place of {what}"),
         Change::Run { command } => format!("run `{}`", command.join(" ")),
@@ -205,6 +226,7 @@ mod tests {
                 commands_ran_for: None,
                 serves: None,
                 pod_mounted: None,
+                free_text: None,
             }),
         )]);
         diff(&desired, &observed)
@@ -235,7 +257,7 @@ services
       @@ -0,0 +1 @@
       +[Unit]
 
-Plan: 3 to create, 1 to change, 0 to restart
+Plan: 3 resources are created, 1 file changes. Restarts: none.
 "
         );
     }

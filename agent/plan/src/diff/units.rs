@@ -13,6 +13,7 @@ use super::plan::Plan;
 use super::reading::{Reading, must_be_read};
 use super::step::{Action, Change, Step};
 use crate::resource::{Resource, ResourceId, Unit};
+use crate::shown::Text;
 use crate::unit_files::drop_in_of;
 
 /// The property of a unit that is moved to where upstream writes it.
@@ -89,7 +90,9 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     let before = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
     // Where a new one goes is the machine's distribution's to say.
     let path = present.map_or(unit.name.as_str(), |present| present.path.as_str());
-    (!is_right(unit, present)).then(|| written(path, before, desired))
+    let before = (before, present.and_then(|present| present.free_text.as_ref()));
+    let after = Text { text: desired, free_text: unit.free_text.as_ref() };
+    (!is_right(unit, present)).then(|| written(path, Some(before), after))
 }
 
 /// A user that may write the text of a unit may run anything.

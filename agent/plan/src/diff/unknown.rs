@@ -43,8 +43,15 @@ mod tests {
         let access = Access { mode, ..Access::of_roots() };
         let content = ObservedContent::Unknown { why: "access denied (403)".into(), differs };
         let sha256 = sha256_hex(b"left");
-        let file =
-            ObservedFile { access, sha256, content, commands_ran_for: None, serves: None, pod_mounted: None };
+        let file = ObservedFile {
+            access,
+            sha256,
+            content,
+            commands_ran_for: None,
+            serves: None,
+            pod_mounted: None,
+            free_text: None,
+        };
         ObservedState::from([(ResourceId::new(Kind::File, PATH), Observed::File(file))])
     }
 
@@ -86,6 +93,7 @@ mod tests {
             starting: false,
             stamp: unit_reading(&unit, &observed),
             overridden: None,
+            free_text: None,
         };
         observed.insert(ResourceId::new(Kind::Unit, "x.service"), Observed::Unit(running));
         assert_eq!(diff(&desired, &observed).steps, []);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, Stage, Step};
 use crate::resource::Kind;
-use crate::static_pod::{Rank, rank};
+use crate::static_pod::{Rank, name_by_file, rank};
 
 /// The units and static pods that a plan restarts or takes away and without which a node does not work, by name. What is
 /// only started, because it does not run, disrupts nothing that works.
@@ -16,9 +16,11 @@ fn of_step(step: &Step) -> Option<&str> {
     let name = step.resource.name.as_str();
     match step.resource.kind {
         Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
-        Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| pod(name)),
+        Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| name_by_file(name)),
         // A file with whose change a unit is restarted by command.
-        Kind::File => step.changes.iter().filter_map(restarted_by_command).find(|unit| is_part(unit)),
+        Kind::File => {
+            step.changes.iter().filter_map(Change::unit_restarted_by_command).find(|unit| is_part(unit))
+        }
         _ => None,
     }
 }
@@ -32,30 +34,13 @@ fn stops(step: &Step) -> bool {
         || step.changes.iter().any(|change| matches!(change, Change::Restart { .. } | Change::Stop))
 }
 
-/// Whether it is a static pod that runs and is started anew or ended. One whose file is missing does not run.
+/// Whether it is a static pod that runs and is started anew or ended.
 fn is_pod(step: &Step) -> bool {
-    let is_manifest = Stage::of(&step.resource) == Stage::Pods;
-    is_manifest && (step.action == Action::Remove || step.action != Action::Create && step.starts_pod())
+    step.restarts_pod() || (Stage::of(&step.resource) == Stage::Pods && step.action == Action::Remove)
 }
 
 fn is_part_of_control_plane(manifest: &str) -> bool {
     matches!(rank(manifest), Rank::Etcd | Rank::ApiServer)
-}
-
-/// The pod of a manifest, by the name of its file.
-fn pod(manifest: &str) -> &str {
-    let file = manifest.rsplit('/').next().unwrap_or_default();
-    file.split_once('.').map_or(file, |(name, _)| name)
-}
-
-fn restarted_by_command(change: &Change) -> Option<&str> {
-    match change {
-        Change::Run { command } => match command.as_slice() {
-            [program, verb, unit] if program == "systemctl" && verb == "restart" => Some(unit),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -71,8 +71,10 @@ use basis::Basis;
 use serde::Serialize;
 
 use crate::kops_release::{KopsRelease, WrittenBy};
+use crate::redaction::Redactor;
 use crate::resource::{Image, Mount};
 use kops_agent_spec::facts::{Facts, WARMED};
+use kops_agent_spec::free_text;
 use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
     KubeProxyConfig, NodeupConfig,
@@ -168,6 +170,17 @@ pub struct NodeConfig {
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
+    let config = inputs.config.clone();
+    resolve_all(inputs).map_err(|problems| {
+        // It is our own type, which always has a JSON form.
+        let config = serde_json::to_value(config).unwrap_or_default();
+        let free_text = free_text::values(&config);
+        let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
+        problems.without(&free_text.iter().fold(Redactor::default(), hiding))
+    })
+}
+
+fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version } = inputs;
     let mut problems = Problems::default();
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::redaction::without_credentials;
+use crate::redaction::{Redactor, without_credentials};
 
 /// One thing that a user has to change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +67,16 @@ impl Problems {
     pub fn extend(&mut self, other: Problems) {
         other.problems.into_iter().for_each(|problem| add_once(&mut self.problems, problem));
         other.warnings.into_iter().for_each(|warning| add_once(&mut self.warnings, warning));
+    }
+
+    /// The same, none of which repeats free text.
+    #[must_use]
+    pub(super) fn without(self, free_text: &Redactor) -> Problems {
+        let hide = |Problem { field, problem }| Problem { field, problem: free_text.text(&problem) };
+        Problems {
+            problems: self.problems.into_iter().map(hide).collect(),
+            warnings: self.warnings.into_iter().map(hide).collect(),
+        }
     }
 
     /// Whether nothing is wrong. Warnings do not count.

@@ -1,5 +1,7 @@
 //! Files, directories and links, and what is in a file.
 
+use std::collections::BTreeSet;
+
 use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -64,6 +66,19 @@ pub struct Kubeconfig {
     pub server: String,
 }
 
+/// Which part of a text is free text of the specification ([`kops_agent_spec::free_text`]). It is hidden from whoever reads an
+/// output; all else of a text is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FreeText {
+    /// All of it: a file or a unit that a user adds.
+    Whole,
+    /// The values of variables, in the manifest of a pod.
+    Variables,
+    /// These lines, counted from 0. Of another text at the same place only the lines that this one has are known to be public.
+    Lines(BTreeSet<usize>),
+}
+
 /// A part of a [`Content::SecretText`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -113,6 +128,9 @@ pub struct File {
     pub on_change: Vec<Vec<String>>,
     /// What is in it.
     pub content: Content,
+    /// Which part of a text is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_text: Option<FreeText>,
 }
 
 impl File {
@@ -126,6 +144,7 @@ impl File {
             create_only: false,
             on_change: Vec::new(),
             content,
+            free_text: None,
         }
     }
 
@@ -137,6 +156,11 @@ impl File {
     /// The same file with other permission bits.
     pub fn mode(self, mode: Mode) -> File {
         File { mode, ..self }
+    }
+
+    /// The same file, of whose text this part is free text.
+    pub fn with_free_text(self, free_text: FreeText) -> File {
+        File { free_text: Some(free_text), ..self }
     }
 
     /// The same file owned by `user`. The group of another user's file is whatever it is, as upstream leaves it

@@ -16,7 +16,7 @@ mod unit;
 use serde::{Deserialize, Serialize};
 
 pub use certificate::{Certificate, CertificateType, Issuer, Subject};
-pub use file::{AssetContent, Content, Directory, File, Kubeconfig, SecretPiece, Symlink};
+pub use file::{AssetContent, Content, Directory, File, FreeText, Kubeconfig, SecretPiece, Symlink};
 pub use id::{Kind, ResourceId};
 pub use mode::Mode;
 pub use state::{Conflict, DesiredState};
@@ -48,6 +48,18 @@ pub enum Resource {
     Image(Image),
     DiscoveryRegistration(DiscoveryRegistration),
     Unit(Unit),
+}
+
+impl Resource {
+    /// The same resource, nothing of whose text is hidden.
+    #[must_use]
+    pub fn without_free_text(self) -> Resource {
+        match self {
+            Resource::File(file) => File { free_text: None, ..file }.into(),
+            Resource::Unit(unit) => Unit { free_text: None, ..unit }.into(),
+            other => other,
+        }
+    }
 }
 
 macro_rules! resources {

@@ -42,7 +42,10 @@ impl DesiredState {
         let resource = resource.into();
         let id = resource.id();
         match self.resources.get(&id) {
-            Some(present) if *present != resource => self.conflicts.push(Conflict { id }),
+            // A user may add just what kOps itself has a node have.
+            Some(present) if present.clone().without_free_text() != resource.clone().without_free_text() => {
+                self.conflicts.push(Conflict { id });
+            }
             Some(_) => {}
             None => {
                 self.resources.insert(id, resource);
@@ -70,6 +73,13 @@ impl DesiredState {
     /// Every conflict, in the order in which it arose.
     pub fn checked(self) -> Result<DesiredState, Vec<Conflict>> {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
+    }
+
+    /// The same state, in which nothing is hidden that users wrote themselves.
+    #[must_use]
+    pub fn without_free_text(self) -> DesiredState {
+        let resources = self.resources.into_iter().map(|(id, resource)| (id, resource.without_free_text()));
+        DesiredState { resources: resources.collect(), ..self }
     }
 
     /// The resource of this id.

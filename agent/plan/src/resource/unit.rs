@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use super::{Kind, ResourceId};
+use super::{FreeText, Kind, ResourceId};
 
 /// A systemd unit.
 #[skip_serializing_none]
@@ -24,6 +24,9 @@ pub struct Unit {
     /// The resources whose change restarts it; the unit's own text is always one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarted_by: Vec<ResourceId>,
+    /// Which part of the text is not shown.
+    #[serde(default)]
+    pub free_text: Option<FreeText>,
 }
 
 impl Unit {
@@ -41,7 +44,13 @@ impl Unit {
             running: true,
             text_only: false,
             restarted_by: Vec::new(),
+            free_text: None,
         }
+    }
+
+    /// The same unit, of whose text this part is free text.
+    pub fn with_free_text(self, free_text: FreeText) -> Unit {
+        Unit { free_text: Some(free_text), ..self }
     }
 
     /// The same unit, restarted when any of these files changes.

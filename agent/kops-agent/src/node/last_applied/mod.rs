@@ -24,7 +24,6 @@ use kops_agent_bootstrap_client::KopsController;
 use kops_agent_host::{Applied, Host, Report, Unfinished};
 use kops_agent_plan::diff::{Keeping, Kept};
 use kops_agent_plan::resource::Kind;
-use kops_agent_process::output::error_text;
 
 use super::apply::apply;
 use super::decide::Decision;
@@ -33,6 +32,7 @@ use super::facts;
 use super::materials::Materials;
 use super::options::{NodeOptions, RunOptions};
 use super::plan::plan;
+use crate::known::error_text;
 use crate::source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};

@@ -10,10 +10,10 @@ use kops_agent_derivation::StoreFiles;
 use kops_agent_host::{Applied, Host};
 use kops_agent_net::retry::Retries;
 use kops_agent_pki::PemPair;
-use kops_agent_process::output::error_text;
 use kops_agent_spec::{BootConfig, Keyset};
 use kops_agent_store::{Found, Store, StoreError};
 
+use crate::known::error_text;
 use crate::node::materials::{self, Materials, Read};
 use crate::node::options::NodeOptions;
 

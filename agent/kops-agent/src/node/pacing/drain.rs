@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use kops_agent_controller::fleet::{OwnNode, Remaining};
 use kops_agent_host::Host;
-use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 use tokio::time::sleep;
 
 use super::super::machine;
 use super::not_paced::NotPaced;
+use crate::known::error_text;
 
 /// Between two looks at the pods that are still there, as kubectl's drain pauses after a 429.
 const PAUSE: Duration = Duration::from_secs(5);

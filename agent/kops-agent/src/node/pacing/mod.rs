@@ -17,12 +17,12 @@ use kops_agent_controller::fleet::OwnNode;
 use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::pacing::{restarted, shown_group};
-use kops_agent_process::output::error_text;
 use tokio::time::sleep;
 
 use super::decide::Decision;
 use super::machine;
 use super::options::RunOptions;
+use crate::known::error_text;
 use drain::Drained;
 use slot::Slot;
 

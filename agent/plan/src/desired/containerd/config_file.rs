@@ -1,10 +1,13 @@
 //! containerd's configuration file. In the form of containerd 1 Kubernetes' plugin is one; in that of containerd 2 it is two, for
 //! images and for the runtime.
 
+use std::collections::BTreeSet;
+
 use toml::{Table, Value};
 
 use crate::desired::paths;
 use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
+use crate::resource::{File, FreeText};
 use kops_agent_spec::NRIConfig;
 
 /// The plugins of one form of the file.
@@ -30,12 +33,16 @@ const OF_2: Form = Form {
 /// The plugin for plugins of Node Resource Interface.
 const NRI: [&str; 2] = ["plugins", "io.containerd.nri.v1.nri"];
 
-/// The text of the file: the user's own, if there is one.
-pub(super) fn text(node: &NodeConfig) -> String {
-    match &node.containerd().config_override {
-        Some(text) => text.clone(),
-        None => configuration(node).to_string(),
+/// The file: the user's own, if there is one.
+pub(super) fn file(node: &NodeConfig) -> File {
+    if let Some(text) = &node.containerd().config_override {
+        return File::text(paths::CONTAINERD_CONFIG, text.clone()).with_free_text(FreeText::Whole);
     }
+    let (text, typed) = (configuration(node, true).to_string(), configuration(node, false).to_string());
+    let typed: BTreeSet<&str> = typed.lines().collect();
+    let added = text.lines().enumerate().filter(|(_, line)| !typed.contains(line));
+    let added = added.map(|(number, _)| number).collect();
+    File::text(paths::CONTAINERD_CONFIG, text).with_free_text(FreeText::Lines(added))
 }
 
 /// The folders in which a configuration has containerd keep its data, where it names any: `root` and `state` of config.toml(5).
@@ -45,7 +52,8 @@ pub(super) fn data_folders(config: &str) -> Vec<String> {
     folders.map(str::to_owned).collect()
 }
 
-fn configuration(node: &NodeConfig) -> Table {
+/// The configuration, with the user's own settings or without.
+fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
     let form = if runtime.config_version == CONFIG_VERSION_OF_1 { OF_1 } else { OF_2 };
@@ -73,7 +81,7 @@ fn configuration(node: &NodeConfig) -> Table {
     if runtime.gvisor_platform.is_some() {
         set_runtime(&mut file, &form, "runsc", "io.containerd.runsc.v1");
     }
-    for (path, value) in &runtime.config_additions {
+    for (path, value) in runtime.config_additions.iter().filter(|_| has_additions) {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         set(&mut file, &path, value.clone());
     }

@@ -10,7 +10,7 @@ mod registry_hosts;
 mod tests;
 
 use crate::resolve::{ContainerdRelease, NodeConfig, Project};
-use crate::resource::{DesiredState, File, Mode, Unit};
+use crate::resource::{Content, DesiredState, File, Mode, Unit};
 
 use super::environment_file::variable;
 use super::flags::Flags;
@@ -34,9 +34,11 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         kubenet::add(node, state);
     }
     registry_hosts::add(node, state);
-    let config = config_file::text(node);
-    config_file::data_folders(&config).iter().for_each(|folder| state.keeps_data_in(folder));
-    state.add(File::text(paths::CONTAINERD_CONFIG, config));
+    let config = config_file::file(node);
+    if let Content::Text(text) = &config.content {
+        config_file::data_folders(text).iter().for_each(|folder| state.keeps_data_in(folder));
+    }
+    state.add(config);
     if let Some(platform) = &node.container_runtime.gvisor_platform {
         state.add(gvisor_shim_config(platform));
     }

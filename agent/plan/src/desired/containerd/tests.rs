@@ -5,7 +5,7 @@ use serde_json::json;
 use super::add;
 use crate::desired::testing::{Desired, Machine};
 use crate::desired::{crictl, gvisor, nerdctl, nvidia, paths};
-use crate::resource::{Kind, ResourceId};
+use crate::resource::{FreeText, Kind, ResourceId};
 
 fn config(desired: &Desired) -> serde_json::Value {
     toml::from_str(desired.text(paths::CONTAINERD_CONFIG)).unwrap()
@@ -101,6 +101,32 @@ fn additions_reach_plugins_whose_names_have_dots() {
     assert_eq!(file["version"], 3);
     let wrong = Machine::node().config(json!({ "containerdConfig": { "configAdditions": { "a.\"b": "" }}}));
     assert_eq!(wrong.problems(), "containerdConfig.configAdditions: a.\"b: a quote is not closed");
+}
+
+#[test]
+fn of_the_configuration_only_the_users_own_settings_are_free_text() {
+    let hidden = |config: serde_json::Value| {
+        let desired = Machine::node().config(json!({ "containerdConfig": config })).desired(add);
+        let file = desired.file(paths::CONTAINERD_CONFIG);
+        let text = desired.text(paths::CONTAINERD_CONFIG);
+        match file.free_text.as_ref().unwrap() {
+            FreeText::Lines(lines) => text
+                .lines()
+                .enumerate()
+                .filter(|(n, _)| lines.contains(n))
+                .map(|(_, line)| line.to_owned())
+                .collect(),
+            other => vec![format!("{other:?}")],
+        }
+    };
+    assert_eq!(hidden(json!({ "sandboxImage": "pause" })), [""; 0]);
+    let additions = json!({ "plugins.\"a.b\".auth": "typed-by-a-user", "plugins.\"a.b\".more": "two lines" });
+    let added = hidden(json!({ "sandboxImage": "pause", "configAdditions": additions })).join("\n");
+    for part in ["typed-by-a-user", "two lines"] {
+        assert!(added.contains(part), "{added}");
+    }
+    assert!(!added.contains("pause") && !added.contains("SystemdCgroup"), "{added}");
+    assert_eq!(hidden(json!({ "configOverride": "version = 3\n" })), ["Whole"]);
 }
 
 #[test]

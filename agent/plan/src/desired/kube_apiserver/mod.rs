@@ -27,5 +27,7 @@ pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredSt
     authentication::add(node, api_server, state);
     encryption::add(node, api_server, state);
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
-    state.add(pod::pod(node, api_server, published).manifest_file());
+    let manifest = pod::pod(node, api_server, published).manifest_file();
+    // Upstream lets all users read it. A user's own variable may be a secret, and kubelet, which alone reads it, is root.
+    state.add(if api_server.config.env.is_empty() { manifest } else { manifest.mode(Mode::PRIVATE) });
 }

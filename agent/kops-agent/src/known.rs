@@ -1,0 +1,46 @@
+//! What of this run's specification and store is known to be secret: none of it gets into a log, an error or the record, whoever
+//! says it.
+//!
+//! It is learnt where a specification is read, and holds for the whole process, which has one node to do with. What the agent
+//! itself prints of a node is hidden by its origin before ([`kops_agent_plan::shown`]).
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use kops_agent_plan::redaction::Redactor;
+use kops_agent_plan::redaction::manifest::Manifest;
+use kops_agent_plan::shown;
+use kops_agent_process::output;
+use kops_agent_spec::{free_text, go_yaml};
+
+use crate::source::NodeSpec;
+
+static KNOWN: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
+
+/// Learns what is secret of a node.
+pub fn learn(spec: &NodeSpec) {
+    // They are our own types, which always have a JSON form.
+    let config = serde_json::to_value(&spec.inputs.config).unwrap_or_default();
+    let facts = serde_json::to_value(&spec.inputs.facts).unwrap_or_default();
+    let boot = serde_json::to_value(&spec.inputs.boot).unwrap_or_default();
+    let secrets = spec.secrets.values().map(|secret| String::from_utf8_lossy(secret.expose()).into_owned());
+    let redactor = secrets.fold(Redactor::default(), |redactor, secret| redactor.hiding_secret(&secret));
+    let manifests = spec.inputs.manifests.values().filter_map(|text| Manifest::read(text));
+    let variables: Vec<String> = manifests.flat_map(|manifest| manifest.values().to_vec()).collect();
+    let free_text = free_text::values(&config).into_iter().chain(variables);
+    let redactor = free_text.fold(redactor, |redactor, text| redactor.hiding_free_text(&text));
+    let public = [shown::document(config), facts, boot];
+    let redactor =
+        public.iter().fold(redactor, |redactor, value| redactor.showing(&go_yaml::value_to_string(value)));
+    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(redactor));
+}
+
+/// A text without what is known to be secret.
+pub fn masked(text: String) -> String {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone();
+    known.map_or(text.clone(), |known| known.known(text))
+}
+
+/// An error and its causes, without what is known to be secret.
+pub fn error_text(error: &anyhow::Error) -> String {
+    masked(output::error_text(error))
+}
