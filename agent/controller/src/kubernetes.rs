@@ -7,6 +7,7 @@ mod chosen;
 mod exec;
 mod kubeconfig;
 mod service_account;
+mod way;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use kops_agent_net::proxies::ProxyServer;
 use kops_agent_net::{http, tls};
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt as _};
@@ -34,6 +35,7 @@ use exec::ExecToken;
 pub use kubeconfig::Kubeconfig;
 use kubeconfig::{Access, Credentials};
 use service_account::TokenFile;
+use way::Way;
 
 /// The deadline of a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -100,7 +102,11 @@ fn of_access(mut access: Access, retries: RetryPolicy) -> Result<Client> {
         (None, Some((chain, key))) => tls::client_config_as(chain, key),
         (None, None) => tls::client_config(),
     }?;
-    connect(&access.server, access.tls_server_name, tls, authorization, retries)
+    let proxy = match access.proxy {
+        None => ProxyServer::of_environment(&access.server)?,
+        named => named,
+    };
+    connect(&access.server, access.tls_server_name, proxy.as_ref(), tls, authorization, retries)
 }
 
 fn of_service_account() -> Result<Client> {
@@ -108,7 +114,8 @@ fn of_service_account() -> Result<Client> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    connect(&server, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
+    // A pod is in the cluster whose API server it asks, and an egress proxy leads out of it.
+    connect(&server, None, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
 }
 
 /// What each request shows.
@@ -138,11 +145,10 @@ impl Authorization {
     }
 }
 
-/// No proxy of the environment is used: that is for what is outside, and an egress proxy need not reach the cluster's own API server
-/// (`spec.networking.egressProxy`, which kOps writes to /etc/environment).
 fn connect(
     server: &str,
     tls_server_name: Option<String>,
+    proxy: Option<&ProxyServer>,
     tls: ClientConfig,
     authorization: Authorization,
     retries: RetryPolicy,
@@ -151,8 +157,8 @@ fn connect(
     if !matches!(url.scheme_str(), Some("https" | "http")) {
         return Err(anyhow!("the API server's URL {server:?} does not begin with https://"));
     }
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
+    // What is not encrypted is not sent by way of others.
+    let way = Way::by(proxy.filter(|_| url.scheme_str() == Some("https")))?;
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = tls_server_name {
         let expected = ServerName::try_from(name.clone());
@@ -160,7 +166,7 @@ fn connect(
             expected.with_context(|| format!("tls-server-name {name:?} is no name of a server"))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(expected));
     }
-    let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(connector));
+    let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(way));
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(Some(READ_TIMEOUT));
     connector.set_write_timeout(Some(WRITE_TIMEOUT));
@@ -188,13 +194,50 @@ fn connect(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
     use std::sync::Mutex;
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use hyper::service::service_fn;
     use k8s_openapi::api::core::v1::Node;
+    use kops_agent_tests::loopback::{Identity, LoopbackServer};
+    use kops_agent_tests::proxy::Proxy;
     use kops_agent_tests::test_server::{TestServer, text};
     use kube::Api;
 
     use super::*;
+
+    const EMPTY: &str = r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}"#;
+
+    #[tokio::test]
+    async fn an_api_server_is_asked_through_the_proxy_of_its_kubeconfig() {
+        let identity = Identity::named(&["api.test"]).unwrap();
+        let answer = service_fn(|_| async { Ok::<_, Infallible>(text(200, EMPTY)) });
+        let server = LoopbackServer::start_tls("an API server", answer, &identity).unwrap();
+        let proxy = Proxy::start().unwrap();
+        let port = server.address().port();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let list = async |proxy_url: &str| {
+            let document = serde_json::json!({
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+                "clusters": [{"name": "c", "cluster": {
+                    "server": format!("https://api.test:{port}"),
+                    "certificate-authority-data": STANDARD.encode(&identity.certificate_pem),
+                    "proxy-url": proxy_url,
+                }}],
+            });
+            std::fs::write(&kubeconfig, document.to_string()).unwrap();
+            let nodes: Api<Node> = Api::all(client(Some(&kubeconfig))?);
+            Ok::<_, anyhow::Error>(nodes.list(&kube::api::ListParams::default()).await?)
+        };
+        list(&proxy.url()).await.unwrap();
+        assert_eq!(proxy.asked(), [format!("CONNECT api.test:{port}")]);
+        let refused = list("socks5://127.0.0.1:1").await.err().unwrap();
+        assert!(format!("{refused:#}").contains("proxy-url names a proxy of socks5"), "{refused:#}");
+    }
 
     #[tokio::test]
     async fn a_program_of_a_kubeconfig_gives_each_request_its_token_and_is_asked_again_after_401() {
@@ -210,9 +253,7 @@ mod tests {
                     401,
                     r#"{"kind": "Status", "status": "Failure", "reason": "Unauthorized", "code": 401}"#,
                 ),
-                false => {
-                    text(200, r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}"#)
-                }
+                false => text(200, EMPTY),
             };
             async move { Ok(answer) }
         })

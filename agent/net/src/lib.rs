@@ -6,7 +6,7 @@ mod buckets;
 pub mod causes;
 pub mod dns;
 pub mod http;
-mod proxies;
+pub mod proxies;
 pub mod random;
 mod redirects;
 pub mod retry;

@@ -3,8 +3,12 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
 use reqwest::Url;
+use reqwest::header::HeaderValue;
 use thiserror::Error;
 
 /// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
@@ -18,6 +22,46 @@ pub enum ProxyError {
         "{0} names a proxy of {1}, and only proxies of http and https are supported; set it as in http://proxy.example.com:3128"
     )]
     Unsupported(&'static str, String),
+}
+
+/// A proxy, as a client uses it that is not reqwest's. It has no `Debug`, since the login is a password.
+#[derive(Clone)]
+pub struct ProxyServer {
+    /// Its URL, without the login.
+    pub url: String,
+    /// The `Proxy-Authorization` of each request, where the URL has a login (RFC 7617).
+    pub authorization: Option<HeaderValue>,
+}
+
+impl ProxyServer {
+    /// The proxy of the environment for requests to this URL; `None` where they go straight to the server.
+    ///
+    /// # Errors
+    /// If a variable is no URL of a proxy for HTTP.
+    pub fn of_environment(url: &str) -> Result<Option<ProxyServer>, ProxyError> {
+        let Ok(url) = Url::parse(url) else { return Ok(None) };
+        Ok(Proxies::of_environment()?.proxy_for(&url).map(ProxyServer::new))
+    }
+
+    /// The proxy that a setting of this name has.
+    ///
+    /// # Errors
+    /// If the value is no URL of a proxy for HTTP.
+    pub fn parse(setting: &'static str, value: &str) -> Result<ProxyServer, ProxyError> {
+        proxy(setting, value).map(|url| ProxyServer::new(&url))
+    }
+
+    fn new(url: &Url) -> ProxyServer {
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (user, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
+        let login = STANDARD.encode(format!("{user}:{password}"));
+        let authorization = HeaderValue::from_str(&format!("Basic {login}")).ok().map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        let origin = url.origin().ascii_serialization();
+        ProxyServer { url: origin, authorization: authorization.filter(|_| !user.is_empty()) }
+    }
 }
 
 /// The proxies of an environment. It has no `Debug`, since a proxy's URL may hold a password.
@@ -281,6 +325,17 @@ mod tests {
         assert_eq!(host("s3://example.com"), None);
         assert_eq!(proxies.all().count(), 2);
         assert_eq!(of(&[("http_proxy", PROXY), ("https_proxy", PROXY)]).unwrap().all().count(), 1);
+    }
+
+    #[test]
+    fn the_login_of_a_proxy_is_no_part_of_its_url() {
+        let proxy = ProxyServer::parse("proxy-url", "https://robot:p%40ss@proxy.example.com:3129/").unwrap();
+        assert_eq!(proxy.url, "https://proxy.example.com:3129");
+        assert_eq!(proxy.authorization.unwrap(), "Basic cm9ib3Q6cEBzcw==");
+        let proxy = ProxyServer::parse("proxy-url", "proxy:3128").unwrap();
+        assert_eq!((proxy.url.as_str(), proxy.authorization), ("http://proxy:3128", None));
+        let error = ProxyServer::parse("proxy-url", "socks5://proxy:1080").err().unwrap();
+        assert!(error.to_string().starts_with("proxy-url names a proxy of socks5"), "{error}");
     }
 
     #[test]

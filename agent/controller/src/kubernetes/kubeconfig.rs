@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_net::proxies::ProxyServer;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::yaml;
 use serde::Deserialize;
@@ -61,7 +62,7 @@ struct Cluster {
     certificate_authority_data: Option<String>,
     tls_server_name: Option<String>,
     insecure_skip_tls_verify: Option<bool>,
-    proxy_url: Option<IgnoredAny>,
+    proxy_url: Option<String>,
     extensions: Option<Vec<Extension>>,
 }
 
@@ -98,7 +99,6 @@ struct User {
 }
 
 /// How the API server of the current context is reached.
-#[derive(PartialEq, Eq)]
 pub struct Access {
     /// Its URL.
     pub server: String,
@@ -106,6 +106,8 @@ pub struct Access {
     pub tls_server_name: Option<String>,
     /// The authorities (PEM) of its certificate; without them, those of the host.
     pub authorities: Option<String>,
+    /// The proxy that it is reached through, whatever the environment says.
+    pub proxy: Option<ProxyServer>,
     /// What the client shows.
     pub credentials: Credentials,
     /// The client's certificate chain and its key (PEM), where it has one.
@@ -216,6 +218,11 @@ impl Kubeconfig {
         let authorities =
             pem("certificate-authority", cluster.certificate_authority_data, cluster.certificate_authority)?;
         let tls_server_name = cluster.tls_server_name.filter(|name| !name.is_empty());
+        let proxy_url = cluster.proxy_url.filter(|url| !url.is_empty());
+        let proxy = proxy_url.as_ref().map(|url| ProxyServer::parse("proxy-url", url));
+        let proxy = proxy.transpose().map_err(|error| {
+            WrongConfiguration(format!("{shown}: the cluster {:?}: {error}", context.cluster))
+        })?;
         let extension = cluster.extensions.into_iter().flatten().find(|found| found.name == EXEC_EXTENSION);
         let certificate = pem("client-certificate", user.client_certificate_data, user.client_certificate)?;
         let key = pem("client-key", user.client_key_data, user.client_key)?;
@@ -229,14 +236,20 @@ impl Kubeconfig {
             (Some(token), ..) if !token.is_empty() => Credentials::Token(token),
             (_, Some(file), _) => Credentials::TokenFile(file),
             (.., Some(exec)) => {
-                let told =
-                    || cluster_info(&server, tls_server_name.as_deref(), authorities.as_deref(), extension);
+                let told = || {
+                    let mut told =
+                        cluster_info(&server, tls_server_name.as_deref(), authorities.as_deref(), extension);
+                    if let Some(url) = proxy_url {
+                        told["proxy-url"] = url.into();
+                    }
+                    told
+                };
                 let cluster = exec.provide_cluster_info.then(told);
                 Credentials::Exec(Box::new(Plugin { exec, cluster, of: of_user }))
             }
             _ => Credentials::None,
         };
-        Ok(Access { server, tls_server_name, authorities, identity, credentials })
+        Ok(Access { server, tls_server_name, authorities, proxy, identity, credentials })
     }
 }
 
@@ -262,11 +275,6 @@ fn cluster_info(
 
 impl Cluster {
     fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
-        if self.proxy_url.is_some() {
-            return Err(WrongConfiguration(format!(
-                "{what} has a proxy-url, and the API server is reached directly: take it out"
-            )));
-        }
         if self.insecure_skip_tls_verify == Some(true) {
             return Err(WrongConfiguration(format!(
                 "{what} has insecure-skip-tls-verify, and the API server's certificate is always verified: give \
@@ -384,7 +392,7 @@ mod tests {
             assert!(refused.to_string().contains(&format!("has the field {name},")), "{refused}");
             assert!(!refused.to_string().contains("sesame"), "no secret is told: {refused}");
         }
-        for field in ["proxy-url: 'http://p'", "insecure-skip-tls-verify: true"] {
+        for field in ["proxy-url: 'socks5://p'", "insecure-skip-tls-verify: true"] {
             let refused = access(&format!("server: 'https://10.0.0.1', {field}"), "").err().unwrap();
             assert!(refused.is::<WrongConfiguration>(), "{field}");
         }

@@ -114,6 +114,9 @@ fn an_edited_file_is_shown_and_put_right() {
 
     let plan = machine.run("plan", &["--exit-code", "--color", "never"]);
     plan.with(4, &[]);
+    // A hand may have added a registry's password.
+    assert!(plan.stdout.contains("-[***]") && !plan.stdout.contains("changed by hand"), "{plan:#?}");
+    let plan = machine.run("plan", &["--show-secrets", "--color", "never"]);
     assert!(plan.stdout.contains("-# changed by hand"), "{plan:#?}");
     machine.run("converge", &[]).with(0, &[]);
     assert_eq!(fs::read_to_string(&config).unwrap(), right);

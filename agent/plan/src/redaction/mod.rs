@@ -148,8 +148,9 @@ impl Redactor {
 
     /// A text without what is secret in it. It has as many lines.
     pub fn text(&self, text: &str) -> String {
-        let text = self.without_known(text.to_owned());
-        let text = pem::without_private_keys(&text);
+        // First, for the line that a key begins with is part of a known secret, too.
+        let text = pem::without_private_keys(text);
+        let text = self.without_known(text);
         let text = urls::without_credentials(&text);
         self.without_known(text)
     }
