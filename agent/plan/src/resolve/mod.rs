@@ -193,7 +193,9 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
     cilium_etcd::resolve(&config, &mut problems);
-    packages::resolve(&config, &mut problems);
+    if let Some(distribution) = distribution {
+        packages::resolve(&config, distribution.package_format, &mut problems);
+    }
     let hooks = hooks::resolve(&config, &mut problems);
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);
     let images = images::resolve(&config, facts.arch, &mut problems);
