@@ -40,6 +40,7 @@ mod stored_pod;
 mod sysctls;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trimmed;
 mod update_policy;
 mod volume_mounts;
 mod wanted;
@@ -172,6 +173,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let mut problems = Problems::default();
 
     // Every other rule depends on the release.
+    trimmed::trim(&mut config);
     let Some(written_by) =
         problems.keep("kops-version.txt", WrittenBy::find(kops_version.as_deref(), &config))
     else {
