@@ -21,7 +21,7 @@ pub async fn read(
     hashes: HashSource,
     before: &Before,
 ) -> Result<NodeSpec> {
-    let boot = boot_config(&options.source.conf)?;
+    let boot = boot_config(&options.source.conf, &options.store).await?;
     let facts = facts::given(options.facts.as_deref(), &boot).await?;
     read_of(store, options, boot, facts, hashes, before).await
 }

@@ -24,7 +24,7 @@ const FILES: [(&str, &str); 2] = [
 pub async fn parts(look: &LookArgs) -> Told {
     let root = look.root.clone();
     let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
-    let mut known = hashes_of_boot_config(look);
+    let mut known = hashes_of_boot_config(look).await;
     let mut parts: Vec<Part> = match files {
         Ok(files) => files.into(),
         Err(why) => FILES.map(|(_, name)| Part::json(name, Err(why.clone()))).into(),
@@ -61,8 +61,9 @@ fn collect_hashes(value: &Value, known: &mut Vec<Known>) {
     }
 }
 
-fn hashes_of_boot_config(look: &LookArgs) -> Vec<Known> {
-    let hash = boot_config(&look.conf).map(|boot| boot.nodeup_config_hash);
+async fn hashes_of_boot_config(look: &LookArgs) -> Vec<Known> {
+    let boot = boot_config(&look.conf, &look.options().store).await;
+    let hash = boot.map(|boot| boot.nodeup_config_hash);
     hash.into_iter().map(Known::Public).collect()
 }
 
