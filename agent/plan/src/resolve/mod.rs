@@ -237,6 +237,13 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             ipv6_prefix::check(&basis, &mut problems);
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
+            if config.takes_any_certificate_of_openstack() {
+                problems.warn(
+                    "Openstack.insecureSkipVerify",
+                    "is true, so whoever answers in OpenStack's place gets the login of this cluster; put the authority that signed \
+                     OpenStack's certificates into the machines' CA bundle, and unset it",
+                );
+            }
             if let Some(api_server) = &api_server {
                 api_server_files::check(&basis, api_server, &file_assets, &mut problems);
             }
