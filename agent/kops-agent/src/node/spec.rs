@@ -39,6 +39,7 @@ pub async fn read_of(
     before: &Before,
 ) -> Result<NodeSpec> {
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before).await?;
+    spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);
         cloud.complete(&mut spec.inputs, &remembered::read(&options.source.node_root)).await?;

@@ -72,7 +72,7 @@ use basis::Basis;
 use serde::Serialize;
 
 use crate::kops_release::{KopsRelease, WrittenBy};
-use crate::resource::{Image, Mount};
+use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Facts, WARMED};
 use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
@@ -96,6 +96,8 @@ pub struct Inputs {
     pub facts: Facts,
     /// The text of `kops-version.txt` of the store; `None` where there is none that this node may read.
     pub kops_version: Option<String>,
+    /// What this machine knows of archives that it has downloaded.
+    pub archives: ArchiveFiles,
 }
 
 /// A node's configuration, validated: what every component decides from.
@@ -169,11 +171,11 @@ pub struct NodeConfig {
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
-    let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version } = inputs;
+    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version, archives } = inputs;
     let mut problems = Problems::default();
+    trimmed::trim(&mut config);
 
     // Every other rule depends on the release.
-    trimmed::trim(&mut config);
     let Some(written_by) =
         problems.keep("kops-version.txt", WrittenBy::find(kops_version.as_deref(), &config))
     else {
@@ -187,7 +189,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let kubernetes_version =
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version, release));
     let distribution = problems.keep("os-release", supported_distribution(&facts, release));
-    let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
+    let assets = problems.keep("Assets", Assets::read(&config, facts.arch, &archives));
     let node_name =
         problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
 
@@ -235,8 +237,6 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             stored_manifests::check_etcd_manifests(&basis, &mut problems);
             keypairs::check(&basis, &mut problems);
             ipv6_prefix::check(&basis, &mut problems);
-            let default_directory = format!("{}/assets", distribution.srv_kubernetes);
-            let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             if config.takes_any_certificate_of_openstack() {
                 problems.warn(
                     "Openstack.insecureSkipVerify",
@@ -244,6 +244,8 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                      OpenStack's certificates into the machines' CA bundle, and unset it",
                 );
             }
+            let default_directory = format!("{}/assets", distribution.srv_kubernetes);
+            let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             if let Some(api_server) = &api_server {
                 api_server_files::check(&basis, api_server, &file_assets, &mut problems);
             }
