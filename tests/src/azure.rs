@@ -88,6 +88,7 @@ pub enum Mood {
 #[derive(Debug, Default)]
 struct State {
     scale_sets: BTreeMap<String, BTreeMap<u32, Machine>>,
+    alone: BTreeMap<String, Machine>,
     mood: Mood,
     page: usize,
     calls: Vec<String>,
@@ -120,6 +121,11 @@ impl Azure {
     /// Adds a machine, or changes it; and its scale set, if that is new.
     pub fn put(&self, scale_set: &str, number: u32, machine: Machine) {
         self.0.state().scale_sets.entry(scale_set.to_owned()).or_default().insert(number, machine);
+    }
+
+    /// Adds a machine outside of scale sets, or changes it.
+    pub fn put_alone(&self, name: &str, machine: Machine) {
+        self.0.state().alone.insert(name.to_owned(), machine);
     }
 
     /// Takes a machine away.
@@ -155,6 +161,13 @@ pub fn resource_id(scale_set: &str, number: u32) -> String {
     format!(
         "/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/{scale_set}/\
          virtualMachines/{number}"
+    )
+}
+
+/// The resource id of a machine outside of scale sets.
+pub fn resource_id_alone(name: &str) -> String {
+    format!(
+        "/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/virtualMachines/{name}"
     )
 }
 
@@ -205,27 +218,31 @@ fn token(request: &Request<Incoming>, state: &mut State) -> Response<String> {
 fn list(request: &Request<Incoming>, host: &str, state: &State) -> Response<String> {
     let asked = parameters(request);
     let path = request.uri().path();
-    let compute = format!(
-        "/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets"
-    );
-    let Some(rest) = path.strip_prefix(&compute) else { return refusal(404, "ResourceGroupNotFound") };
-    let parts: Vec<&str> = rest.split('/').skip(1).collect();
+    let providers = format!("/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}/providers/");
+    let Some(rest) = path.strip_prefix(&providers) else { return refusal(404, "ResourceGroupNotFound") };
+    let parts: Vec<&str> = rest.split('/').collect();
     let set = |name: &str| {
         let found = state.scale_sets.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
         found.map(|(own, machines)| (own.as_str(), machines))
     };
     let items: Vec<Value> = match parts.as_slice() {
-        [] => state
+        ["Microsoft.Compute", "virtualMachines"] => {
+            state.alone.iter().map(|(name, machine)| machine_alone_json(name, machine)).collect()
+        }
+        ["Microsoft.Network", "networkInterfaces"] => {
+            state.alone.iter().map(|(name, machine)| interface_alone_json(name, machine)).collect()
+        }
+        ["Microsoft.Compute", "virtualMachineScaleSets"] => state
             .scale_sets
             .keys()
             .map(|name| json!({"name": name, "location": "westeurope", "tags": {}}))
             .collect(),
-        [name, "virtualMachines"] => {
+        ["Microsoft.Compute", "virtualMachineScaleSets", name, "virtualMachines"] => {
             let Some((name, machines)) = set(name) else { return refusal(404, "ResourceNotFound") };
             let has_view = asked.get("$expand").is_some_and(|expand| expand == "instanceView");
             machines.iter().map(|(number, machine)| machine_json(name, *number, machine, has_view)).collect()
         }
-        [name, "networkInterfaces"] => {
+        ["Microsoft.Compute", "virtualMachineScaleSets", name, "networkInterfaces"] => {
             let Some((name, machines)) = set(name) else { return refusal(404, "ResourceNotFound") };
             machines.iter().map(|(number, machine)| interface_json(name, *number, machine)).collect()
         }
@@ -271,6 +288,18 @@ fn interface_json(set: &str, number: u32, machine: &Machine) -> Value {
         .collect();
     json!({"name": set, "id": format!("{}/networkInterfaces/{set}", resource_id(set, number)),
            "properties": {"primary": true, "ipConfigurations": configurations}})
+}
+
+fn machine_alone_json(name: &str, machine: &Machine) -> Value {
+    json!({"name": name, "id": resource_id_alone(name), "tags": machine.tags, "properties": {"vmId": machine.vm_id,
+        "provisioningState": "Succeeded", "osProfile": {"computerName": machine.computer_name}}})
+}
+
+fn interface_alone_json(name: &str, machine: &Machine) -> Value {
+    let configurations: Vec<Value> =
+        machine.private_ips.iter().map(|ip| json!({"properties": {"privateIPAddress": ip}})).collect();
+    json!({"name": format!("{name}-nic"), "id": format!("/x/networkInterfaces/{name}-nic"), "properties": {"primary": true,
+        "virtualMachine": {"id": resource_id_alone(&name.to_uppercase())}, "ipConfigurations": configurations}})
 }
 
 fn refusal(status: u16, code: &str) -> Response<String> {

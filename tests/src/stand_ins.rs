@@ -158,6 +158,18 @@ fn cni_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec
     archive.finish()
 }
 
+/// An archive of programs that are stand-ins, by their paths in it.
+///
+/// # Errors
+/// If it cannot be packed.
+pub fn archive_of(programs: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let mut archive = Archive::new(Compression::fast());
+    for program in programs {
+        archive.add(program, 0o755, &script(program, "of ours", OWN_ARCHITECTURE))?;
+    }
+    archive.finish()
+}
+
 /// A script that says what it stands for.
 pub fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
     let mut text = format!("#!/bin/sh\necho 'a stand-in for {name} {version} ({arch})'\nexit 0\n");

@@ -119,6 +119,14 @@ pub enum Error {
         .0.at, .0.problem
     )]
     FailedBefore(Box<RolledBack>),
+    /// An archive has other files than was assumed before it was downloaded. Nothing was changed.
+    #[error(
+        "the archive of SHA-256 {archive} has other files than those of its release, which is known only now; run again"
+    )]
+    OtherFiles {
+        /// Its SHA-256.
+        archive: String,
+    },
     /// What is asked for makes no sense.
     #[error("{id}: {reason}")]
     Invalid {

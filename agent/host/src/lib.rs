@@ -6,6 +6,7 @@
 mod api_server;
 mod applied;
 mod apply;
+mod archives;
 mod assets;
 mod attempt;
 mod certs;

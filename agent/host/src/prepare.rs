@@ -121,6 +121,7 @@ fn gone(what: &str) -> Error {
 /// What it takes to apply a plan, as far as it is known without the network: what cannot be done is refused by then.
 pub(crate) struct Preparation<'a> {
     host: &'a Host,
+    desired: &'a DesiredState,
     secrets: &'a dyn Secrets,
     steps: Vec<(&'a Step, &'a Resource)>,
     requests: BTreeMap<String, Request>,
@@ -154,7 +155,7 @@ impl<'a> Preparation<'a> {
         }
         let certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
         let mut begun =
-            Preparation { host, secrets, steps, requests, certificates, contents: BTreeMap::new() };
+            Preparation { host, desired, secrets, steps, requests, certificates, contents: BTreeMap::new() };
         // What waits for a certificate is resolved with that.
         for file in begun.written_files() {
             if let Some(bytes) = contents::bytes(file, &begun.certificates, secrets)? {
@@ -186,10 +187,12 @@ impl<'a> Preparation<'a> {
         may_begin: impl Future<Output = ()>,
         progress: &dyn Progress,
     ) -> Result<Prepared<'a>> {
-        let Preparation { host, steps, requests, certificates, .. } = &mut self;
+        let Preparation { host, desired, steps, requests, certificates, .. } = &mut self;
         let fetching = async {
             may_begin.await;
-            fetch(host, steps, requests, downloads, progress).await
+            let fetched = fetch(host, steps, requests, downloads, progress).await;
+            host.refuse_other_files(desired)?;
+            fetched
         };
         let (issued, fetched) = tokio::join!(issue(host, steps, certificates), fetching);
         issued?;
@@ -252,7 +255,9 @@ async fn fetch<'a>(
     let is_for_files = |request: &Request| !request.wants.is_empty();
     let (for_files, for_images): (Vec<Request>, Vec<Request>) =
         requests.values().cloned().partition(is_for_files);
-    let ready = downloads.fetch(&host.root, &cache, for_files, progress).await?;
+    let ready = downloads.fetch(&host.root, &cache, for_files, progress).await;
+    host.note_archives(cache.take_seen())?;
+    let ready = ready?;
     let undelivered = downloads.fetch_each(&host.root, &cache, for_images, progress).await;
     let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
     Ok(Fetched { keys, cache: Some(cache), ready, undelivered })

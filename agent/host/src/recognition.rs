@@ -114,8 +114,10 @@ impl Host {
             return Ok(());
         }
         let cache = downloads.open_cache(&self.root)?;
-        let ready = downloads.fetch(&self.root, &cache, requests.into_values().collect(), progress).await?;
-        for made in &ready {
+        let ready = downloads.fetch(&self.root, &cache, requests.into_values().collect(), progress).await;
+        self.note_archives(cache.take_seen())?;
+        self.refuse_other_files(desired)?;
+        for made in &ready? {
             let is_it = |(file, found, ..): &&Program<'_>| file.path == made.path && *found == made.content;
             if let Some((file, found, archive, member)) = present.iter().find(is_it) {
                 Stamp::Member.write(&self.root, &file.path, &origin(found, archive, member))?;

@@ -34,6 +34,8 @@ pub(crate) enum Stamp {
     Replaced,
     /// Something asked of others over the network: the digest of what was asked.
     Remote,
+    /// What a package manager has installed and does not list by that name, by its digest: what it was given.
+    Package,
 }
 
 impl Stamp {
@@ -48,6 +50,7 @@ impl Stamp {
             Stamp::Pod => "pods",
             Stamp::Replaced => "replaced",
             Stamp::Remote => "remote",
+            Stamp::Package => "packages",
         }
     }
 

@@ -185,6 +185,7 @@ fn inputs_of_case(corpus: &Path, case: &Path) -> Inputs {
         manifests: BTreeMap::new(),
         facts,
         kops_version: None,
+        archives: Default::default(),
     };
     for id in inputs.wanted_keysets() {
         let file = cluster_folder.join("pki/private").join(&id).join("keyset.yaml");
@@ -241,6 +242,7 @@ fn decide(store: &ExampleStore) -> Duration {
         manifests: BTreeMap::new(),
         facts,
         kops_version: None,
+        archives: Default::default(),
     };
     add_manifests(&mut inputs, &cluster_folder);
     shortest(50, || time_to_decide(&inputs))

@@ -134,6 +134,15 @@ pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     client_config_trusting_current(|| Ok(CaBundle::of_this_host().map_err(unusable)?.roots()))
 }
 
+/// How to be a TLS client that takes any server for the one that it asks: for an operator who has asked for that by name, and is
+/// warned.
+///
+/// # Errors
+/// If the provider can do no version of TLS that rustls deems safe.
+pub fn client_config_without_verification() -> Result<ClientConfig, rustls::Error> {
+    Ok(client_by(Rule::Anyone)?.with_no_client_auth())
+}
+
 /// How to be a TLS client that trusts the authorities that `authorities` gives, which is asked with each server: they may be
 /// replaced while the client is in use.
 ///

@@ -28,7 +28,6 @@ use kops_agent_cloud::openstack::keystone::{AUTH_TOKEN, Keystone};
 use kops_agent_cloud::openstack::settings::Settings;
 use kops_agent_net::http;
 use kops_agent_net::retry::{GaveUp, Retries};
-use kops_agent_net::tls;
 
 /// The type of object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
@@ -162,14 +161,12 @@ impl Swift {
     }
 
     fn of(settings: Settings, retries: Retries) -> Result<Swift, StoreError> {
+        let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
+        let client = settings.client().map_err(|error| unusable(&error))?;
         let keystone = match Keystone::of(settings, OBJECT_STORE, CloudCalls::default()) {
             Err(ApiError::NoCaBundle(none)) => return Err(none.into()),
-            made => made.map_err(|error| StoreError::BadSettings(error.to_string()))?,
+            made => made.map_err(|error| unusable(&error))?,
         };
-        let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
-        let config = tls::client_config().map_err(|error| unusable(&error))?;
-        // It follows no redirect: the token is for this server.
-        let client = http::client_with(config).map_err(|error| unusable(&error))?;
         Ok(Swift { client, keystone: keystone.within(retries.attempt), retries })
     }
 

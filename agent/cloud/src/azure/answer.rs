@@ -1,6 +1,6 @@
 //! What Azure Resource Manager answers, read from its JSON.
 //!
-//! Source: Azure Compute REST API, "Virtual Machine Scale Sets", "Virtual Machine Scale Set VMs"; Azure Network REST API, "Network
+//! Source: Azure Compute REST API, "Virtual Machine Scale Sets", "Virtual Machine Scale Set VMs", "Virtual Machines"; Azure Network REST API, "Network
 //! Interfaces"; Azure Resource Manager, "Common error codes".
 
 use std::collections::BTreeMap;
@@ -27,10 +27,11 @@ pub(super) struct ScaleSetAnswer {
     pub(super) name: String,
 }
 
-/// A machine of a scale set.
+/// A machine, of a scale set or alone.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct MachineAnswer {
+    name: String,
     instance_id: String,
     tags: BTreeMap<String, Option<String>>,
     properties: MachineProperties,
@@ -64,8 +65,8 @@ struct Status {
 }
 
 impl MachineAnswer {
-    /// The machine, of this scale set; `None` if it has no number or id yet.
-    pub(super) fn into_machine(self, scale_set: &str) -> Option<AzureMachine> {
+    /// The machine, of this scale set if of one; `None` if it has no number, name or id yet.
+    pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
         let MachineProperties { vm_id, provisioning_state, os_profile, instance_view } = self.properties;
         let provisioning = provisioning_state.to_ascii_lowercase();
         let codes = instance_view.statuses.iter().map(|status| status.code.to_ascii_lowercase());
@@ -76,9 +77,15 @@ impl MachineAnswer {
             Some(power) => power,
             None => provisioning,
         };
-        let number = self.instance_id.parse().ok().filter(|_| !vm_id.is_empty())?;
+        let name = match scale_set {
+            Some(_) => self.instance_id.parse::<u32>().ok()?.to_string(),
+            None => self.name.to_ascii_lowercase(),
+        };
+        if vm_id.is_empty() || name.is_empty() {
+            return None;
+        }
         Some(AzureMachine {
-            path: MachinePath { scale_set: scale_set.to_owned(), number },
+            path: MachinePath { scale_set: scale_set.map(str::to_owned), name },
             vm_id,
             computer_name: os_profile.computer_name,
             state,
@@ -100,6 +107,15 @@ pub(super) struct InterfaceAnswer {
 #[serde(default, rename_all = "camelCase")]
 struct InterfaceProperties {
     ip_configurations: Vec<IpConfiguration>,
+    /// The machine that it is attached to.
+    virtual_machine: Reference,
+    primary: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    id: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -116,17 +132,25 @@ struct IpProperties {
 }
 
 impl InterfaceAnswer {
-    /// The number of its machine and its private addresses in Azure's order; `None` if it is not the one that kOps gives each
-    /// machine, which is called as the scale set is.
-    pub(super) fn into_addresses(self, scale_set: &str) -> Option<(u32, Vec<IpAddr>)> {
-        if !self.name.eq_ignore_ascii_case(scale_set) {
+    /// The number or name of its machine and its private addresses in Azure's order; `None` if it is not the machine's first. In a scale
+    /// set that is the one that kOps gives each machine, which is called as the scale set is.
+    pub(super) fn into_addresses(self, scale_set: Option<&str>) -> Option<(String, Vec<IpAddr>)> {
+        let (machine, is_first) = match scale_set {
+            Some(scale_set) => (&self.id, self.name.eq_ignore_ascii_case(scale_set)),
+            None => (&self.properties.virtual_machine.id, self.properties.primary != Some(false)),
+        };
+        if !is_first {
             return None;
         }
-        let mut parts = self.id.split('/').skip_while(|part| !part.eq_ignore_ascii_case("virtualMachines"));
-        let number = parts.nth(1)?.parse().ok()?;
+        let mut parts = machine.split('/').skip_while(|part| !part.eq_ignore_ascii_case("virtualMachines"));
+        let name = parts.nth(1).filter(|name| !name.is_empty())?;
+        let name = match scale_set {
+            Some(_) => name.parse::<u32>().ok()?.to_string(),
+            None => name.to_ascii_lowercase(),
+        };
         let configurations = self.properties.ip_configurations.into_iter();
         Some((
-            number,
+            name,
             configurations.filter_map(|configuration| configuration.properties.private_ip_address).collect(),
         ))
     }
@@ -151,7 +175,7 @@ mod tests {
     use super::*;
 
     fn machine(text: &str) -> Option<AzureMachine> {
-        serde_json::from_str::<MachineAnswer>(text).unwrap().into_machine("nodes.c")
+        serde_json::from_str::<MachineAnswer>(text).unwrap().into_machine(Some("nodes.c"))
     }
 
     #[test]
@@ -161,7 +185,7 @@ mod tests {
             "instanceView": {"statuses": [{"code": "ProvisioningState/succeeded", "level": "Info"},
             {"code": "PowerState/running"}]}}}"#;
         let expected = AzureMachine {
-            path: MachinePath { scale_set: "nodes.c".into(), number: 3 },
+            path: MachinePath { scale_set: Some("nodes.c".into()), name: "3".into() },
             vm_id: "v".into(),
             computer_name: "nodes000003".into(),
             state: "running".into(),
@@ -178,6 +202,24 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_outside_of_scale_sets_is_read_by_its_name() {
+        let text = r#"{"name": "General-x7k2", "properties": {"vmId": "v", "provisioningState": "Succeeded",
+            "osProfile": {"computerName": "General-x7k2"}}}"#;
+        let read = |text: &str| serde_json::from_str::<MachineAnswer>(text).unwrap().into_machine(None);
+        let machine = read(text).unwrap();
+        assert_eq!(machine.path, MachinePath { scale_set: None, name: "general-x7k2".into() });
+        assert_eq!((machine.state.as_str(), machine.node_name().as_str()), ("succeeded", "general-x7k2"));
+        assert_eq!(read("{}"), None);
+
+        let text = r#"{"name": "any", "id": "/x/networkInterfaces/any", "properties": {"primary": true, "virtualMachine":
+            {"id": "/x/virtualMachines/General-x7k2"}, "ipConfigurations": [{"properties": {"privateIPAddress": "10.0.0.4"}}]}}"#;
+        let read = |text: &str| serde_json::from_str::<InterfaceAnswer>(text).unwrap().into_addresses(None);
+        assert_eq!(read(text), Some(("general-x7k2".into(), vec!["10.0.0.4".parse().unwrap()])));
+        assert_eq!(read(&text.replace("\"primary\": true", "\"primary\": false")), None);
+        assert_eq!(read("{}"), None, "it is attached to no machine");
+    }
+
+    #[test]
     fn a_machine_that_is_not_made_yet_is_none() {
         for text in
             ["{}", r#"{"instanceId": "3"}"#, r#"{"instanceId": "nodes_a1b2", "properties": {"vmId": "v"}}"#]
@@ -191,9 +233,13 @@ mod tests {
         let text = r#"{"name": "Nodes.c", "id": "/subscriptions/s/x/virtualMachineScaleSets/nodes.c/virtualMachines/3/networkInterfaces/Nodes.c",
             "properties": {"ipConfigurations": [{"properties": {"privateIPAddress": "10.0.0.4", "primary": true}}, {"properties": {}},
             {"properties": {"privateIPAddress": "fd00::4"}}]}}"#;
-        let read =
-            |text: &str| serde_json::from_str::<InterfaceAnswer>(text).unwrap().into_addresses("nodes.c");
-        assert_eq!(read(text), Some((3, vec!["10.0.0.4".parse().unwrap(), "fd00::4".parse().unwrap()])));
+        let read = |text: &str| {
+            serde_json::from_str::<InterfaceAnswer>(text).unwrap().into_addresses(Some("nodes.c"))
+        };
+        assert_eq!(
+            read(text),
+            Some(("3".into(), vec!["10.0.0.4".parse().unwrap(), "fd00::4".parse().unwrap()]))
+        );
         assert_eq!(read(&text.replace("\"name\": \"Nodes.c\"", "\"name\": \"other\"")), None);
         assert_eq!(read("{}"), None);
         assert_eq!(read(r#"{"name": "nodes.c", "id": "/x/virtualMachines"}"#), None);

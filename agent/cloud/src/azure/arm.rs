@@ -1,6 +1,6 @@
 //! Azure Resource Manager, asked as this machine's managed identity for the machines of one resource group.
 //!
-//! No library of Microsoft's: what is needed of it are three lists, and their libraries bring an HTTP client of their own. It is
+//! No library of Microsoft's: what is needed of it are five lists, and their libraries bring an HTTP client of their own. It is
 //! rate-limited, since a subscription may be asked only so often, which the cluster shares with everything else there.
 //!
 //! Source: Azure Compute and Azure Network REST APIs; Azure Resource Manager, "Understand how Azure Resource Manager throttles
@@ -27,6 +27,7 @@ use kops_agent_net::tls;
 const ENDPOINT: &str = "https://management.azure.com";
 /// The variable that moves it.
 const ENDPOINT_VARIABLE: &str = "AZURE_RESOURCE_MANAGER_ENDPOINT";
+const SCALE_SETS: &str = "Microsoft.Compute/virtualMachineScaleSets";
 /// The version of the Compute API.
 const COMPUTE_VERSION: &str = "2024-07-01";
 /// The version of the Network API that knows the interfaces of scale sets' machines.
@@ -95,15 +96,15 @@ pub struct Arm {
     endpoint: Url,
     /// Where it is, as messages show it.
     shown: String,
-    /// `/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute`.
-    compute: String,
+    /// `/subscriptions/…/resourceGroups/…/providers`.
+    providers: String,
 }
 
 /// A list.
 struct List {
     /// As Azure's reference names it, for messages and metrics.
     action: &'static str,
-    /// Below [`Arm::compute`].
+    /// Below [`Arm::providers`].
     path: String,
     parameters: &'static [(&'static str, &'static str)],
 }
@@ -137,9 +138,7 @@ impl Arm {
             client: ApiClient::new("arm", tokens, calls, RateLimiter::of(BURST, PER_SECOND), RETRIES)?,
             shown: url.origin().ascii_serialization(),
             endpoint: url,
-            compute: format!(
-                "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.Compute"
-            ),
+            providers: format!("/subscriptions/{subscription}/resourceGroups/{resource_group}/providers"),
         })
     }
 
@@ -164,45 +163,63 @@ impl Arm {
     pub async fn scale_sets(&self) -> Result<Vec<String>, ApiError> {
         let list = List {
             action: "virtualMachineScaleSets.list",
-            path: "virtualMachineScaleSets".into(),
+            path: SCALE_SETS.into(),
             parameters: &[("api-version", COMPUTE_VERSION)],
         };
         let sets: Vec<ScaleSetAnswer> = self.pages(&list).await?;
         Ok(sets.into_iter().map(|set| set.name).filter(|name| !name.is_empty()).collect())
     }
 
-    /// The machines of a scale set, by their numbers.
+    /// The machines of a scale set, by their numbers; without one those of the resource group outside of scale sets, by their names.
+    /// Of these the list does not tell the power.
     ///
     /// # Errors
     /// If that cannot be asked, or there is no such scale set.
-    pub async fn machines(&self, scale_set: &str) -> Result<BTreeMap<u32, AzureMachine>, ApiError> {
-        let list = List {
-            action: "virtualMachineScaleSetVMs.list",
-            path: format!("virtualMachineScaleSets/{scale_set}/virtualMachines"),
-            parameters: &[("api-version", COMPUTE_VERSION), ("$expand", "instanceView")],
+    pub async fn machines(
+        &self,
+        scale_set: Option<&str>,
+    ) -> Result<BTreeMap<String, AzureMachine>, ApiError> {
+        let list = match scale_set {
+            Some(scale_set) => List {
+                action: "virtualMachineScaleSetVMs.list",
+                path: format!("{SCALE_SETS}/{scale_set}/virtualMachines"),
+                parameters: &[("api-version", COMPUTE_VERSION), ("$expand", "instanceView")],
+            },
+            None => List {
+                action: "virtualMachines.list",
+                path: "Microsoft.Compute/virtualMachines".into(),
+                parameters: &[("api-version", COMPUTE_VERSION)],
+            },
         };
         let machines: Vec<MachineAnswer> = self.pages(&list).await?;
         let machines = machines.into_iter().filter_map(|answer| answer.into_machine(scale_set));
-        Ok(machines.map(|machine| (machine.path.number, machine)).collect())
+        Ok(machines.map(|machine| (machine.path.name.clone(), machine)).collect())
     }
 
-    /// The private addresses of the machines of a scale set, by their numbers.
+    /// The private addresses of the machines of a scale set, by their numbers; without one those of the resource group outside of scale
+    /// sets, by their names.
     ///
     /// # Errors
     /// If that cannot be asked, or there is no such scale set.
-    pub async fn addresses(&self, scale_set: &str) -> Result<BTreeMap<u32, Vec<IpAddr>>, ApiError> {
-        let list = List {
-            action: "networkInterfaces.listVirtualMachineScaleSetNetworkInterfaces",
-            path: format!("virtualMachineScaleSets/{scale_set}/networkInterfaces"),
-            parameters: &[("api-version", NETWORK_VERSION)],
+    pub async fn addresses(
+        &self,
+        scale_set: Option<&str>,
+    ) -> Result<BTreeMap<String, Vec<IpAddr>>, ApiError> {
+        let (action, path) = match scale_set {
+            Some(scale_set) => (
+                "networkInterfaces.listVirtualMachineScaleSetNetworkInterfaces",
+                format!("{SCALE_SETS}/{scale_set}/networkInterfaces"),
+            ),
+            None => ("networkInterfaces.list", "Microsoft.Network/networkInterfaces".to_owned()),
         };
+        let list = List { action, path, parameters: &[("api-version", NETWORK_VERSION)] };
         let interfaces: Vec<InterfaceAnswer> = self.pages(&list).await?;
         Ok(interfaces.into_iter().filter_map(|answer| answer.into_addresses(scale_set)).collect())
     }
 
     async fn pages<T: DeserializeOwned>(&self, list: &List) -> Result<Vec<T>, ApiError> {
         let garbage = |problem: &str| self.question(list.action).garbage(200, problem);
-        let mut url = api::below(&self.endpoint, &format!("{}/{}", self.compute, list.path));
+        let mut url = api::below(&self.endpoint, &format!("{}/{}", self.providers, list.path));
         url.query_pairs_mut().extend_pairs(list.parameters);
         let mut items = Vec::new();
         for _ in 0..MOST_PAGES {

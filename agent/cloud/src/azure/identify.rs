@@ -101,7 +101,9 @@ impl ControlPlane for AzureControlPlane {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_tests::azure::{Azure, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION, resource_id};
+    use kops_agent_tests::azure::{
+        Azure, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION, resource_id, resource_id_alone,
+    };
 
     use super::*;
 
@@ -158,6 +160,30 @@ mod tests {
         let elsewhere = ObservedNode { provider_id: "gce://p/z/n".into(), ..ObservedNode::default() };
         let refused = world.control_plane.identify(&elsewhere, Instant::now()).await;
         assert!(matches!(refused, Err(NotIdentified::Refused(Refusal::ProviderId { .. }))), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_node_may_be_a_machine_outside_of_scale_sets() {
+        let world = World::new();
+        let machine = Machine::of_group(CLUSTER, "general", "General-x7k2", [10, 0, 0, 5].into());
+        world.azure.put_alone("General-x7k2", machine);
+        let node = |name: &str| ObservedNode {
+            name: name.to_ascii_lowercase(),
+            provider_id: format!("azure://{}", resource_id_alone(name)),
+            ..ObservedNode::default()
+        };
+        let identify = async |name| world.control_plane.identify(&node(name), Instant::now()).await;
+        assert_eq!(identify("General-x7k2").await.unwrap().instance_group, "general");
+        let refused = identify("general-other").await;
+        assert!(
+            matches!(refused, Err(NotIdentified::Refused(Refusal::NoSuchInstance { .. }))),
+            "{refused:?}"
+        );
+        assert!(
+            world.azure.calls().iter().all(|call| !call.contains("ScaleSets")),
+            "{:?}",
+            world.azure.calls()
+        );
     }
 
     #[tokio::test]

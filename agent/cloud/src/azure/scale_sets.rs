@@ -1,8 +1,9 @@
-//! The machines of a cluster's scale sets, for the controller of nodes and the bootstrap server.
+//! The machines of a cluster's scale sets, and those of its resource group outside of them, for the controller of nodes and the
+//! bootstrap server.
 //!
 //! Scale sets are asked, not machines: one list of a resource group's scale sets, one list of each one's machines for all questions
 //! about them, and one of their addresses. Upstream gets each machine and each of its network interfaces, which costs two requests
-//! a node. Nothing is asked of, or remembered for, a scale set that is made up.
+//! a node. Nothing is asked of, or remembered for, a scale set that is made up. The machines outside of scale sets are one more list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,8 +32,10 @@ const PAGE: usize = 100;
 /// How old a list may be that tells whether another machine has a Node's name.
 const NAMESAKES_FOR: Duration = Duration::from_secs(60);
 
-type Machines = BTreeMap<u32, AzureMachine>;
-type Addresses = BTreeMap<u32, Vec<IpAddr>>;
+type Machines = BTreeMap<String, AzureMachine>;
+type Addresses = BTreeMap<String, Vec<IpAddr>>;
+/// A scale set, in small letters; `None` stands for the machines outside of scale sets.
+type SetName = Option<String>;
 
 /// The scale sets of a cluster. Clones ask together.
 #[derive(Clone, Debug)]
@@ -44,9 +47,9 @@ struct Inner {
     cluster: AzureCluster,
     /// In small letters.
     names: Singleflight<BTreeSet<String>, ApiError>,
-    sets: Mutex<BTreeMap<String, Arc<ScaleSet>>>,
+    sets: Mutex<BTreeMap<SetName, Arc<ScaleSet>>>,
     /// The addresses of all machines of each scale set when they were last listed.
-    addresses: Arc<Mutex<BTreeMap<String, BTreeSet<IpAddr>>>>,
+    addresses: Arc<Mutex<BTreeMap<SetName, BTreeSet<IpAddr>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +75,7 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no scale set lists it. `since` is when the Node was there already: a list that was asked for
+    /// The machine of a Node; `None` if no list has it. `since` is when the Node was there already: a list that was asked for
     /// later, and no longer than some seconds ago, decides that its machine is not there, however many Nodes want to know.
     ///
     /// # Errors
@@ -84,14 +87,14 @@ impl ScaleSets {
     ) -> Result<Option<AzureMachine>, Arc<ApiError>> {
         let Some(set) = self.set(&machine.scale_set).await? else { return Ok(None) };
         let listed = self.machines(&set, machine, LISTED_FOR).await?;
-        if listed.get(&machine.number).is_some_and(AzureMachine::is_at_work) {
-            return Ok(listed.get(&machine.number).cloned());
+        if listed.get(&machine.name).is_some_and(AzureMachine::is_at_work) {
+            return Ok(listed.get(&machine.name).cloned());
         }
         let listed = self.machines(&set, machine, LISTED_FOR.min(since.elapsed())).await?;
-        Ok(listed.get(&machine.number).cloned())
+        Ok(listed.get(&machine.name).cloned())
     }
 
-    /// The machine that asks to become a node, as of some seconds ago, with its private addresses; `None` if no scale set lists it.
+    /// The machine that asks to become a node, as of some seconds ago, with its private addresses; `None` if no list has it.
     ///
     /// # Errors
     /// If that cannot be asked.
@@ -104,9 +107,9 @@ impl ScaleSets {
         let pages = u32::try_from(last / PAGE).unwrap_or(u32::MAX).saturating_add(1);
         let longest = CLAIMED_FOR.saturating_mul(pages);
         let listed = self.machines(&set, machine, longest).await?;
-        let Some(found) = listed.get(&machine.number).cloned() else { return Ok(None) };
+        let Some(found) = listed.get(&machine.name).cloned() else { return Ok(None) };
         let addresses = self.addresses(&set, machine, longest).await?;
-        Ok(Some((found, addresses.get(&machine.number).cloned().unwrap_or_default())))
+        Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
     /// Whether another machine of the cluster is known by a Node's name. Nothing is asked for that.
@@ -126,7 +129,10 @@ impl ScaleSets {
     }
 
     /// The scale set of a name; `None` if the resource group has none that is called as the cluster's are.
-    async fn set(&self, name: &str) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
+    async fn set(&self, name: &SetName) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
+        let Some(name) = name else {
+            return Ok(Some(locked(&self.0.sets).entry(None).or_default().clone()));
+        };
         for longest in SETS_FOR {
             let arm = self.0.arm.clone();
             let ask = move || async move {
@@ -135,10 +141,11 @@ impl ScaleSets {
             };
             let names = self.0.names.get(longest, ask).await?;
             let mut sets = locked(&self.0.sets);
-            sets.retain(|known, _| names.contains(known));
-            locked(&self.0.addresses).retain(|known, _| names.contains(known));
+            let is_there = |known: &SetName| known.as_ref().is_none_or(|known| names.contains(known));
+            sets.retain(|known, _| is_there(known));
+            locked(&self.0.addresses).retain(|known, _| is_there(known));
             if names.contains(name) && self.cluster().is_name_of_own(name) {
-                return Ok(Some(sets.entry(name.to_owned()).or_default().clone()));
+                return Ok(Some(sets.entry(Some(name.to_owned())).or_default().clone()));
             }
         }
         Ok(None)
@@ -151,7 +158,7 @@ impl ScaleSets {
         longest: Duration,
     ) -> Result<Arc<Machines>, Arc<ApiError>> {
         let (arm, name) = (self.0.arm.clone(), machine.scale_set.clone());
-        let ask = move || async move { or_none(arm.machines(&name).await) };
+        let ask = move || async move { or_none(arm.machines(name.as_deref()).await) };
         set.machines.get(longest, ask).await
     }
 
@@ -163,7 +170,7 @@ impl ScaleSets {
     ) -> Result<Arc<Addresses>, Arc<ApiError>> {
         let (arm, name, known) = (self.0.arm.clone(), machine.scale_set.clone(), self.0.addresses.clone());
         let ask = move || async move {
-            let addresses = or_none(arm.addresses(&name).await)?;
+            let addresses = or_none(arm.addresses(name.as_deref()).await)?;
             locked(&known).insert(name, addresses.values().flatten().copied().collect());
             Ok(addresses)
         };

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use kops_agent_net::http::{self, HttpError};
+use kops_agent_net::tls;
 use kops_agent_plan::machine_id::MachineId;
-use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Url};
 
 use super::{ListApi, Listed, Scope, Selection};
 use crate::api::{self, ApiError, Question};
@@ -25,6 +27,12 @@ pub struct Session {
 
 /// What says where an API is, and gives tokens for it that end.
 pub trait Login: fmt::Debug + Send + Sync {
+    /// A client for the API. It follows no redirect: tokens are for this cloud.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    fn client(&self) -> Result<Client, HttpError>;
+
     /// The API, and a token that is good for a while.
     ///
     /// # Errors
@@ -61,6 +69,17 @@ pub(super) struct Access {
 }
 
 impl AccessSource {
+    /// A client for the list. It follows no redirect: the token is for this cloud.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub(super) fn client(&self) -> Result<Client, HttpError> {
+        match self {
+            AccessSource::Fixed(_) => http::client_with(tls::client_config()?),
+            AccessSource::Login(login) => login.client(),
+        }
+    }
+
     /// The list, and a token that is good now.
     ///
     /// # Errors

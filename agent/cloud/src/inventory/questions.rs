@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::http::innermost_cause;
 use kops_agent_net::retry::Retries;
-use kops_agent_net::tls;
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::machine_id::MachineId;
 use reqwest::header::HeaderMap;
@@ -66,11 +65,8 @@ impl Questions {
     /// # Errors
     /// If there can be no HTTP client.
     pub(super) fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
-        let config = tls::client_config().map_err(HttpError::from)?;
-        // It follows no redirect: the token is for this cloud.
-        let client = http::client_with(config)?;
         Ok(Questions {
-            client,
+            client: source.client()?,
             source,
             scope,
             calls,

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_net::http::{self, HttpError, innermost_cause};
-use kops_agent_net::tls;
+use kops_agent_net::http::{HttpError, innermost_cause};
 use kops_agent_spec::terminal::one_line;
 use reqwest::Client;
 use reqwest::header::HeaderValue;
@@ -103,11 +102,9 @@ impl Keystone {
     /// If Keystone's URL is none, needs TLS and this host has no CA bundle, or there can be no HTTP client.
     pub fn of(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
         let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
-        tls::require_ca_bundle_for([url.as_str()])?;
-        let config = tls::client_config().map_err(HttpError::from)?;
+        settings.require_ca_bundle_for(url.as_str())?;
         Ok(Keystone {
-            // It follows no redirect: the login is for this server.
-            client: http::client_with(config)?,
+            client: settings.client()?,
             shown: url.origin().ascii_serialization(),
             settings,
             service,
@@ -213,6 +210,10 @@ fn in_words(regions: &[&str]) -> String {
 }
 
 impl Login for Keystone {
+    fn client(&self) -> Result<Client, HttpError> {
+        self.settings.client()
+    }
+
     fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>> {
         self.session().boxed()
     }

@@ -4,6 +4,9 @@
 //! there a password comes before an application credential where there are both. Unlike there the domain of a user and of a project
 //! may differ, as OpenStack's own client takes them (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`), and `OS_INTERFACE` counts.
 
+use kops_agent_net::http::{self, HttpError};
+use kops_agent_net::tls::{self, NoCaBundle};
+use reqwest::Client;
 use serde_json::{Value, json};
 
 use crate::api::ApiError;
@@ -15,7 +18,8 @@ pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
 pub(super) const REGION: &str = "OS_REGION_NAME";
 /// Which of a service's endpoints are asked.
 pub(super) const INTERFACE: &str = "OS_INTERFACE";
-/// What makes kOps' own programs take any certificate for OpenStack's (upstream: `util/pkg/vfs/openstackconfig/env.go`).
+/// Has any certificate be taken for OpenStack's: kOps writes it for `insecureSkipVerify` (upstream: `buildEnvironmentVariables` in
+/// `pkg/model/resources/nodeup.go`, `GetInsecureSkipVerify` in `util/pkg/vfs/swiftfs.go`).
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 
 /// What a login may be made of, as kOps gives it to machines (upstream: `buildEnvironmentVariables` in
@@ -50,6 +54,8 @@ pub struct Settings {
     pub(super) region: Option<String>,
     /// `public`, `internal` or `admin`.
     pub(super) interface: String,
+    /// Whether certificates of OpenStack's servers are not verified.
+    takes_any_certificate: bool,
 }
 
 impl Settings {
@@ -73,10 +79,12 @@ impl Settings {
                 "is not set: give this process a login to OpenStack, as kOps gives one to control planes",
             )
         })?;
-        if matches!(get(ANY_CERTIFICATE).as_deref(), Some("true" | "1")) {
+        let takes_any_certificate = matches!(get(ANY_CERTIFICATE).as_deref(), Some("true" | "1"));
+        if takes_any_certificate {
             log::warn!(
-                "{ANY_CERTIFICATE} is set, and OpenStack's certificates are verified all the same: put the authority that signed \
-                 them into this host's CA bundle"
+                "{ANY_CERTIFICATE} is set, so OpenStack's certificates are not verified: whoever answers in OpenStack's place gets the \
+                 login of this cluster. Put the authority that signed the certificates into this host's CA bundle, and unset \
+                 insecureSkipVerify of spec.cloudProvider.openstack"
             );
         }
         let interface = get(INTERFACE).unwrap_or_else(|| "public".to_owned());
@@ -87,7 +95,25 @@ impl Settings {
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
             // Older clients name it as older Keystones did (`publicURL`).
             interface: interface.trim().trim_end_matches("URL").to_owned(),
+            takes_any_certificate,
         })
+    }
+
+    /// A client for OpenStack's servers. It follows no redirect: login and tokens are for these servers.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn client(&self) -> Result<Client, HttpError> {
+        let config = match self.takes_any_certificate {
+            true => tls::client_config_without_verification()?,
+            false => tls::client_config()?,
+        };
+        http::client_with(config)
+    }
+
+    /// Fails where a server at this URL cannot be verified, because this host has no CA bundle.
+    pub(super) fn require_ca_bundle_for(&self, url: &str) -> Result<(), NoCaBundle> {
+        if self.takes_any_certificate { Ok(()) } else { tls::require_ca_bundle_for([url]) }
     }
 }
 

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kops_agent_plan::machine_id::IdForm;
+use kops_agent_tests::downloads::Downloads;
+use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::openstack::{
     Mood, Openstack as StandIn, SECRET, Server, TOKEN, login, password_login, uuid,
 };
@@ -226,4 +229,31 @@ async fn a_keystone_that_is_silent_is_waited_for_no_longer_than_it_may_be() {
         .within(Duration::from_millis(50));
     let error = keystone.session().await.unwrap_err();
     assert!(matches!(error, ApiError::Unreachable { .. }) && error.may_pass(), "{error}");
+}
+
+/// The server is none of OpenStack's, and says 404 to whoever gets so far as to ask.
+#[tokio::test]
+async fn certificates_are_verified_unless_the_cluster_is_told_to_take_any() {
+    kops_agent_net::tls::install_provider();
+    let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();
+    let status = async |insecure: &str| {
+        let settings = Settings::of(&|name| match name {
+            "OS_AUTH_URL" => Some(format!("{}/v3", server.url())),
+            "OS_APPLICATION_CREDENTIAL_ID" => Some("id".to_owned()),
+            "OS_APPLICATION_CREDENTIAL_SECRET" => Some(SECRET.to_owned()),
+            "KOPS_OS_TLS_INSECURE_SKIP_VERIFY" => Some(insecure.to_owned()),
+            _ => None,
+        });
+        let asked = match Keystone::of(settings.unwrap(), "compute", CloudCalls::default()) {
+            Ok(keystone) => keystone.session().await.map(drop),
+            Err(error) => Err(error),
+        };
+        asked.unwrap_err().status()
+    };
+    assert_eq!(status("").await, None);
+    assert_eq!(status("false").await, None);
+    assert_eq!(status("true").await, Some(404));
+    assert_eq!(status("1").await, Some(404));
+    let asked = server.requests();
+    assert!(!asked.is_empty() && asked.iter().all(|asked| asked == "POST /v3/auth/tokens"), "{asked:?}");
 }

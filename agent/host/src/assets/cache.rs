@@ -70,6 +70,11 @@ impl Cache {
         &self.staging
     }
 
+    /// The files of the archives that were unpacked here since this was last asked.
+    pub(crate) fn take_seen(&self) -> ArchiveFiles {
+        self.staging.take_seen()
+    }
+
     /// Opens a download that is there as a whole, and says how large it is.
     pub(crate) fn get(&self, sha256: &str, url: &str) -> Result<Option<(File, u64)>> {
         let name = name(sha256, url);

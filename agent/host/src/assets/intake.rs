@@ -164,7 +164,8 @@ impl Stream {
     /// Lets everything pass, and judges it.
     fn take_in(mut self, request: &Request, staging: &Staging) -> Result<Verdict> {
         let mut ready = Vec::new();
-        let unpacked = unpack_members(&mut self, &request.wants, staging, &mut ready);
+        let mut files = BTreeSet::new();
+        let unpacked = unpack_members(&mut self, &request.wants, staging, &mut ready, &mut files);
         let url = || request.name().to_owned();
         let unusable = match unpacked {
             Ok(()) => None,
@@ -189,6 +190,9 @@ impl Stream {
             return Ok(Verdict::Wrong { sha256, size: self.size, looks: looks(&self.beginning) });
         }
         self.part.map_or(Ok(()), Part::keep)?;
+        if !files.is_empty() {
+            staging.saw(&sha256, files);
+        }
         if let Some(error) = unusable {
             return Err(error.into());
         }
@@ -284,13 +288,14 @@ fn unpack_members(
     wants: &[Want],
     staging: &Staging,
     ready: &mut Vec<Ready>,
+    files: &mut BTreeSet<String>,
 ) -> Result<(), UnpackError> {
     let members: BTreeSet<&str> = wants.iter().filter_map(|want| want.member.as_deref()).collect();
     if members.is_empty() {
         return Ok(());
     }
     let syncer = stream.syncer.clone();
-    unpack(stream, &members, |member, size, reader| {
+    unpack(stream, &members, Some(files), |member, size, reader| {
         let wants: Vec<&Want> = wants.iter().filter(|want| want.member.as_deref() == Some(member)).collect();
         refuse_too_large(member, size.saturating_mul(wants.len() as u64), staging)?;
         let mut files = wants

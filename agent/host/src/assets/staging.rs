@@ -1,10 +1,14 @@
 //! Files in the making: written while their download arrives, in a directory of the cache that only its owner
 //! may enter, on the disk early, and moved to where they belong once the download is verified.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
-use std::sync::Arc;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kops_agent_plan::resource::ArchiveFiles;
 
 use super::syncer::Syncer;
 use crate::error::{Error, Result};
@@ -32,6 +36,7 @@ pub(crate) struct Want {
 pub(super) struct Staging {
     dir: Arc<Dir>,
     made: Arc<AtomicU64>,
+    seen: Arc<Mutex<ArchiveFiles>>,
 }
 
 impl Staging {
@@ -40,7 +45,18 @@ impl Staging {
         let dir = cache.make_dir(NAME)?;
         dir.set_mode(0o700)?;
         dir.names()?.iter().try_for_each(|name| dir.remove(name))?;
-        Ok(Staging { dir: Arc::new(dir), made: Arc::default() })
+        Ok(Staging { dir: Arc::new(dir), made: Arc::default(), seen: Arc::default() })
+    }
+
+    /// Notes the files of an archive that is verified, by its SHA-256.
+    pub(super) fn saw(&self, archive: &str, files: BTreeSet<String>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert(archive.to_owned(), files);
+    }
+
+    /// What was noted of archives since it was last taken.
+    pub(super) fn take_seen(&self) -> ArchiveFiles {
+        mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many bytes are free where files are made.

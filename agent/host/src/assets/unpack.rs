@@ -12,16 +12,20 @@ use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::Result;
 
+/// The most files that are listed of an archive. None of a node's has more than some tens.
+const MOST_FILES: usize = 1000;
 /// How many names an error lists.
 const NAMES_SHOWN: usize = 12;
 /// How a gzip stream begins (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Hands each of `members` to `take`, with its size, in the order in which they are in the archive, and reads no further than
-/// the last of them. Nothing of it is verified.
+/// Hands each of `members` to `take`, with its size, in the order in which they are in the archive. It reads no further than the last
+/// of them, unless the files of the archive are to be listed in `files`, which stays empty where they cannot be told. Nothing of it is
+/// verified.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,
+    mut files: Option<&mut BTreeSet<String>>,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {
     let mut beginning = Vec::new();
@@ -32,12 +36,15 @@ pub(super) fn unpack(
         if is_gzip { Box::new(MultiGzDecoder::new(archive)) } else { Box::new(archive) };
     let mut missing = members.clone();
     let mut present = Vec::new();
-    for_each_file(reader, |path, size, content| {
+    let read = for_each_file(reader, |path, size, content| {
         let name = plain(path);
+        if let Some(files) = files.as_deref_mut().filter(|files| files.len() <= MOST_FILES) {
+            files.insert(name.to_owned());
+        }
         if let Some(member) = missing.iter().find(|member| plain(member) == name).copied() {
             take(member, size, content)?;
             missing.remove(member);
-            if missing.is_empty() {
+            if missing.is_empty() && files.is_none() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -45,8 +52,12 @@ pub(super) fn unpack(
             present.push(name.to_owned());
         }
         Ok(ControlFlow::Continue(()))
-    })?;
+    });
+    if let Some(files) = files.filter(|files| read.is_err() || files.len() > MOST_FILES) {
+        files.clear();
+    }
     match missing.first() {
+        Some(_) if read.is_err() => read,
         None => Ok(()),
         Some(member) => Err(UnpackError::Missing((*member).to_owned(), present.join(", "))),
     }
@@ -63,7 +74,7 @@ pub(crate) fn member_digests(
         for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
     if is_right && archive.rewind().is_ok() {
         // An archive that lacks a member, or breaks off, still has the members found before.
-        let _ = unpack(&mut BufReader::new(archive), members, |member, _, content| {
+        let _ = unpack(&mut BufReader::new(archive), members, None, |member, _, content| {
             let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
             digests.insert(member.to_owned(), digest);
             Ok(())

@@ -10,12 +10,14 @@ mod sources;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::doctor::{Repositories, Seen};
 use kops_agent_plan::resource::PackageSource;
 
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
+use crate::stamps::Stamp;
 pub(crate) use files::of_dpkg;
 use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
@@ -99,6 +101,51 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Those of `packages` that are installed, of which the package manager lists `installed`. It does not list groups, patterns, URLs
+    /// and releases: of those a note tells that it has installed them.
+    fn with_noted(
+        &self,
+        manager: Manager,
+        packages: &[&str],
+        installed: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>> {
+        let mut found = BTreeSet::new();
+        for package in packages {
+            let listed = manager.listed(package);
+            if listed.is_none_or(|name| installed.contains(name))
+                && (listed == Some(package) || self.is_noted(package)?)
+            {
+                found.insert((*package).to_owned());
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_noted(&self, package: &str) -> Result<bool> {
+        let noted = Stamp::Package.read(&self.0, &sha256_hex(package.as_bytes()))?;
+        Ok(noted.as_deref() == Some(package))
+    }
+
+    /// Notes what the package manager has just installed and does not list by that name.
+    fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
+        for package in packages.iter().filter(|package| manager.listed(package) != Some(package)) {
+            Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    /// What the list of installed packages can be asked for of a package; `None` if for nothing.
+    fn listed(self, package: &str) -> Option<&str> {
+        match self {
+            Manager::Apt => apt::listed(package),
+            Manager::Rpm(_) => dnf::listed(package),
+        }
+    }
+}
+
 /// The manager of what the distribution is made of: Red Hat's have apt in their archive, and Debian has dnf.
 fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
     let is_of_rpms = os_release
@@ -115,17 +162,23 @@ impl PackageManager for Machine {
         if packages.is_empty() {
             return Ok(BTreeSet::new());
         }
-        match self.manager()? {
-            Manager::Apt => apt::installed(packages),
-            Manager::Rpm(_) => dnf::installed(packages),
-        }
+        let manager = self.manager()?;
+        let listed: Vec<&str> = packages.iter().filter_map(|package| manager.listed(package)).collect();
+        let installed = match manager {
+            _ if listed.is_empty() => BTreeSet::new(),
+            Manager::Apt => apt::installed(&listed)?,
+            Manager::Rpm(_) => dnf::installed(&listed)?,
+        };
+        self.with_noted(manager, packages, &installed)
     }
 
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
-        match self.manager()? {
-            Manager::Apt => apt::install(packages, Waiting::told_to(progress)),
-            Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress)),
+        let manager = self.manager()?;
+        match manager {
+            Manager::Apt => apt::install(packages, Waiting::told_to(progress))?,
+            Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress))?,
         }
+        self.note(manager, packages)
     }
 
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {
@@ -191,5 +244,20 @@ mod tests {
         assert_eq!(choose(ubuntu, all), Some(Manager::Apt));
         assert_eq!(choose("", |program| program == "/usr/bin/yum"), Some(Manager::Rpm("/usr/bin/yum")));
         assert_eq!(choose(ubuntu, |_| false), None);
+    }
+
+    #[test]
+    fn what_no_list_tells_is_noted_once_it_is_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine(Root::open(folder.path()).unwrap());
+        let wanted = ["vim", "curl/bookworm-backports", "linux-headers-*", "git"];
+        let listed: BTreeSet<String> = ["vim", "curl"].map(str::to_owned).into();
+        let found = || machine.with_noted(Manager::Apt, &wanted, &listed).unwrap();
+        assert_eq!(found(), ["vim".to_owned()].into());
+        machine.note(Manager::Apt, &wanted).unwrap();
+        let all = ["curl/bookworm-backports", "linux-headers-*", "vim"].map(str::to_owned);
+        assert_eq!(found(), all.into());
+        let without_curl = machine.with_noted(Manager::Apt, &wanted[1..2], &BTreeSet::new()).unwrap();
+        assert!(without_curl.is_empty(), "a package that is gone is installed again, whatever is noted");
     }
 }

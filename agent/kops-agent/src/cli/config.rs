@@ -54,7 +54,7 @@ pub struct DumpArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// The boot config of a machine, which is then checked as a whole; without --instance-group it is that of this machine.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|URL")]
     pub conf: Option<PathBuf>,
     /// The instance group, if it is to be checked without a machine.
     #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]

@@ -18,7 +18,7 @@ const STORE_TIMEOUT: u64 = 10;
 #[derive(Args, Clone, Debug)]
 pub struct LookArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
-    #[arg(long, value_name = "FILE", default_value_os_t = default_conf())]
+    #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
     pub conf: PathBuf,
     /// Where the configuration comes from.
     #[arg(long, value_enum, default_value_t)]

@@ -316,8 +316,11 @@ pub struct ExplainArgs {
 pub struct FactsArgs {
     /// The boot config, which names the cloud to ask. Without this it is that of this machine; where there is none, only the machine
     /// itself is observed.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE|URL")]
     pub conf: Option<PathBuf>,
+    /// How a store is reached that has the boot config.
+    #[command(flatten)]
+    pub store: StoreArgs,
     /// The root whose os-release is read.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,

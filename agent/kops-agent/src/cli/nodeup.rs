@@ -7,7 +7,7 @@ use clap::Args;
 /// nodeup's own flags (cmd/nodeup/main.go).
 #[derive(Args, Clone, Debug)]
 pub struct NodeupArgs {
-    /// Where the boot config is.
+    /// The path or the URL of the boot config.
     #[arg(long, default_value = "node.yaml")]
     pub conf: PathBuf,
     /// Where downloads are kept.

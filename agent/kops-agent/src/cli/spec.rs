@@ -28,7 +28,7 @@ pub fn default_conf() -> PathBuf {
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
-    #[arg(long, value_name = "FILE", default_value_os_t = default_conf())]
+    #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
     pub conf: PathBuf,
 
     /// Where the configuration comes from.

@@ -64,7 +64,7 @@ async fn check(args: &CheckArgs) -> Result<u8> {
 /// What can be told of a machine.
 async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     let options = args.for_machine(Path::new("/"));
-    let boot = boot_config(&options.source.conf)?;
+    let boot = boot_config(&options.source.conf, &options.store).await?;
     let base = options.source.config_base(&boot)?;
     let store = options.store.open()?;
     let mut findings = files(&store, &base, &boot.instance_group_name).await?;

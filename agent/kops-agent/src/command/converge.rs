@@ -27,6 +27,9 @@ const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// etcd-manager takes a minute or more to find its volumes and peers; whatever waits for this run's unit waits as long.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
+/// The archives of which a node takes whatever they have: containerd's and that of CNI plugins.
+const MOST_ARCHIVES: usize = 2;
+
 /// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
 /// but what is wrong with this process's own flags: a role is given its permissions, a store its files, and a mistake in
 /// the configuration is put right, all while machines wait.
@@ -156,8 +159,23 @@ impl Run<'_> {
         }
     }
 
-    /// What this machine must be now.
+    /// What this machine must be now. Where an archive turns out to have other files than its release, nothing was changed, and the node
+    /// is decided again by what the archive has.
     async fn converge_to_wanted(&self) -> Result<Report> {
+        for _ in 0..MOST_ARCHIVES {
+            match Box::pin(self.converge_to_decided()).await {
+                Err(error) if is_for_other_files(&error) => {
+                    log::info!(
+                        "an archive has other files than its release: deciding this node again by what it has"
+                    );
+                }
+                outcome => return outcome,
+            }
+        }
+        Box::pin(self.converge_to_decided()).await
+    }
+
+    async fn converge_to_decided(&self) -> Result<Report> {
         let root = self.on.root.as_path();
         let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
         let decision =
@@ -186,6 +204,12 @@ impl Run<'_> {
         }
         Ok(what)
     }
+}
+
+/// Whether it was assumed wrongly what an archive has.
+fn is_for_other_files(error: &anyhow::Error) -> bool {
+    use kops_agent_host::Error::OtherFiles;
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OtherFiles { .. })))
 }
 
 /// Whether a change was taken back, or refused because it was: only another change helps.

@@ -11,7 +11,10 @@ use crate::source::boot_config;
 /// Prints it.
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
     let conf = args.conf.clone().or_else(|| Some(default_conf()).filter(|conf| conf.exists()));
-    let provider = conf.as_deref().map(boot_config).transpose()?.map(|boot| boot.cloud_provider);
+    let provider = match conf {
+        Some(conf) => Some(boot_config(&conf, &args.store.options()).await?.cloud_provider),
+        None => None,
+    };
     let mut facts = facts::observe(&args.root, provider).await?;
     if let Some(provider) = provider {
         cloud::of(provider).complete_for_show(&mut facts, &remembered::read(&args.root)).await;

@@ -34,7 +34,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     must_exist(&args.root)?;
     let options = args.options();
     let store = options.store.open()?;
-    let boot = boot_config(&args.conf);
+    let boot = boot_config(&args.conf, &options.store).await;
     let mut services = vec![services::boot_config(&args.conf, &boot)];
     let boot = boot.ok();
     let base = boot.as_ref().and_then(|boot| options.source.config_base(boot).ok());

@@ -105,6 +105,11 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let services =
         Services { controller: controller.as_ref(), addons: addons.as_ref(), upkeep: upkeep.as_ref() };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
+    for archive in desired.assumed_archives().keys() {
+        log::info!(
+            "the archive of SHA-256 {archive} is yet to be downloaded: it is taken to have what its release has"
+        );
+    }
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;
     let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)

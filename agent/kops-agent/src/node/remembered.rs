@@ -1,19 +1,30 @@
-//! What the cloud told earlier runs, in a file beside the record.
+//! What the cloud told earlier runs, and which files archives have, each in a file beside the record.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_host::Host;
+use kops_agent_plan::resource::ArchiveFiles;
+use serde::de::DeserializeOwned;
 
 /// What the machine below `root` remembers; nothing where no run has left any. What cannot be read counts for nothing: it
 /// is asked for again.
 pub fn read(root: &Path) -> RememberedFacts {
-    let file = root.join(Host::REMEMBERED_FACTS.trim_start_matches('/'));
-    let Ok(bytes) = std::fs::read(&file) else { return RememberedFacts::default() };
+    read_file(root, Host::REMEMBERED_FACTS)
+}
+
+/// Which files the archives have that the machine below `root` has downloaded.
+pub fn archives(root: &Path) -> ArchiveFiles {
+    read_file(root, Host::ARCHIVES)
+}
+
+fn read_file<T: Default + DeserializeOwned>(root: &Path, path: &str) -> T {
+    let file = root.join(path.trim_start_matches('/'));
+    let Ok(bytes) = std::fs::read(&file) else { return T::default() };
     serde_json::from_slice(&bytes).unwrap_or_else(|error| {
         log::warn!("{}: {error}; what it remembers is asked for again", file.display());
-        RememberedFacts::default()
+        T::default()
     })
 }
 

@@ -22,7 +22,7 @@ pub async fn read(
     hashes: HashSource,
     before: &Before,
 ) -> Result<NodeSpec> {
-    let boot = boot_config(&options.source.conf)?;
+    let boot = boot_config(&options.source.conf, &options.store).await?;
     let facts = facts::given(options.facts.as_deref(), &boot).await?;
     read_of(store, options, boot, facts, hashes, before).await
 }
@@ -40,6 +40,7 @@ pub async fn read_of(
     before: &Before,
 ) -> Result<NodeSpec> {
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before).await?;
+    spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);
         cloud.complete(&mut spec.inputs, &remembered::read(&options.source.node_root)).await?;

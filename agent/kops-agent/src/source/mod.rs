@@ -27,6 +27,7 @@ use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Found, Store, StoreError};
 
 use node_spec::manifest;
@@ -42,12 +43,29 @@ pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
 pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 pub use origin::Origin;
 
-/// The boot config in this file.
+/// The boot config at `--conf`: a path, or a URL of any store, as nodeup takes it (upstream: `ReadFile` in util/pkg/vfs/context.go).
 ///
 /// # Errors
 /// If it cannot be read, or there is none in it.
-pub fn boot_config(path: &Path) -> Result<BootConfig> {
-    let bytes = std::fs::read(path).with_context(|| format!("reading the boot config {}", path.display()))?;
+pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConfig> {
+    let url = conf.to_str().filter(|conf| conf.contains("://"));
+    let reading = || match url {
+        Some(url) => format!("reading the boot config {}", shown_url(url)),
+        None => format!("reading the boot config {}", conf.display()),
+    };
+    let bytes = match url.map(|url| url.strip_prefix("file://").ok_or(url)) {
+        None => std::fs::read(conf).with_context(reading)?,
+        Some(Ok(path)) => std::fs::read(path).with_context(reading)?,
+        Some(Err(url)) => {
+            if url.starts_with("http://") {
+                log::warn!(
+                    "any hop on the way can change the boot config {}, and with it what this node becomes; use an https:// URL",
+                    shown_url(url)
+                );
+            }
+            options.open()?.reading_in_clear().read(url).await.with_context(reading)?
+        }
+    };
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 

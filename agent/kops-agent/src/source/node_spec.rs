@@ -54,6 +54,7 @@ impl NodeSpec {
             manifests: BTreeMap::new(),
             facts,
             kops_version: None,
+            archives: Default::default(),
         };
         let (denied, sources) = (Denied::default(), Sources::default());
         NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }

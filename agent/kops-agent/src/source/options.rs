@@ -34,7 +34,7 @@ pub enum OnHashMismatch {
 /// Where the specification of a node comes from.
 #[derive(Clone, Debug)]
 pub struct SourceOptions {
-    /// The file of the boot config, or of the user-data that carries it.
+    /// The path or the URL of the boot config, or of the user-data that carries it.
     pub conf: PathBuf,
     /// Where the configuration comes from.
     pub config_from: ConfigFrom,

@@ -45,7 +45,7 @@ fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
 }
 
 async fn observed(look: &LookArgs) -> Result<Value> {
-    let provider = boot_config(&look.conf).map(|boot| boot.cloud_provider).ok();
+    let provider = boot_config(&look.conf, &look.options().store).await.map(|boot| boot.cloud_provider).ok();
     let facts = match &look.facts {
         Some(file) => facts::load(file)?,
         None => match facts::observe(&look.root, provider).await {

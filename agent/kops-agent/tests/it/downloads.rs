@@ -13,6 +13,7 @@ use kops_agent_tests::example_store::{NODES, releases};
 use kops_agent_tests::openstack::TOKEN;
 use kops_agent_tests::openstack::swift::Swift;
 use kops_agent_tests::proxy::Proxy;
+use kops_agent_tests::stand_ins::archive_of;
 
 pub(crate) const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
@@ -207,4 +208,41 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         let diagnosis = quiet(node.run("doctor", &["-v", "8", "--config-from", "cluster-spec"]));
         assert!(diagnosis.stdout.contains(" downloads "), "{diagnosis:#?}");
     }
+}
+
+/// Has the mirror's archive whose path has `part` in it be one of these programs.
+fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
+    let paths = node.downloads().paths();
+    let is_it = |path: &&String| path.contains(part) && path.contains("arm64");
+    let (path, bytes) = (paths.iter().find(is_it).unwrap(), archive_of(programs).unwrap());
+    node.downloads().put(&format!("{path}.sha256"), sha256_hex(&bytes).as_bytes());
+    node.downloads().put(path, &bytes);
+}
+
+#[test]
+fn a_node_gets_what_its_archives_have_and_misses_nothing_that_they_lack() {
+    let node = Machine::of(NODES);
+    put_archive(&node, "/cni-plugins-", &["./LICENSE", "./README.md", "./loopback", "./ours"]);
+    let programs =
+        ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-shim-ours-v1", "bin/ctr"];
+    put_archive(&node, "/containerd-", &programs);
+    node.run("converge", &[]).with(0, &[]);
+    let files = node.files();
+    let below =
+        |folder: &str| -> Vec<&str> { files.iter().filter_map(|file| file.strip_prefix(folder)).collect() };
+    assert_eq!(below("opt/cni/bin/"), ["loopback", "ours"]);
+    let of_containerd: Vec<&str> =
+        below("usr/bin/").into_iter().filter(|name| name.starts_with('c')).collect();
+    assert_eq!(of_containerd, ["containerd", "containerd-shim-ours-v1", "containerd-shim-runc-v2", "ctr"]);
+
+    fs::remove_dir_all(node.root().join("var/cache/nodeup")).unwrap();
+    node.run("verify", &[]).with(0, &[]);
+}
+
+#[test]
+fn an_archive_without_containerd_is_refused_before_anything_is_changed() {
+    let node = Machine::of(NODES);
+    put_archive(&node, "/containerd-", &["bin/ctr", "bin/docker"]);
+    node.run("converge", &[]).with(3, &["has no bin/containerd; set spec.containerd.packages"]);
+    assert_eq!(node.files(), [""; 0]);
 }

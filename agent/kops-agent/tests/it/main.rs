@@ -24,6 +24,7 @@ mod names;
 mod pages;
 mod proxies;
 mod renewal;
+mod reserved_cgroups;
 mod service_manager;
 mod static_pods;
 mod stores;

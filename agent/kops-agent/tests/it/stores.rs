@@ -213,6 +213,31 @@ fn what_a_web_server_does_not_give_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
+#[test]
+fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
+    let node = Machine::of(NODES);
+    let store = &node.cluster.store;
+    let file = store.kube_env(NODES);
+    let server =
+        Downloads::start_with([("/kube_env.yaml".to_owned(), fs::read(&file).unwrap())].into()).unwrap();
+    let render = |conf: &str| {
+        let mut render = Command::new(agent());
+        render.env_clear().envs(node.cluster.environment());
+        render.args(["render", "--conf", conf, "--store-timeout", "1", "--facts"]).arg(store.facts(NODES));
+        Ended::of(&mut render)
+    };
+    let of_path = render(file.to_str().unwrap());
+    of_path.with(0, &[]);
+    let of_file = render(&format!("file://{}", file.display()));
+    of_file.with(0, &[]);
+    let of_server = render(&format!("{}/kube_env.yaml", server.url()));
+    of_server.with(0, &["any hop on the way can change the boot config"]);
+    assert_eq!((&of_file.stdout, &of_server.stdout), (&of_path.stdout, &of_path.stdout));
+
+    render(&format!("{}/other.yaml", server.url())).with(1, &["reading the boot config http://127.0.0.1:"]);
+    render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
+}
+
 /// What kOps would have written for the control plane.
 fn configuration(node: &Machine) -> String {
     let mut derive = Command::new(agent());

@@ -8,7 +8,8 @@ use crate::addons::AddonSettings;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Unit};
 
-use super::paths::{KOPS_CHANNELS_KUBECONFIG, PACKAGED_PROGRAM};
+use super::own_service;
+use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
 /// The unit.
@@ -41,7 +42,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     }
     // It is root's: what it names is applied with all rights.
     state.add(File::text(SETTINGS, service.settings.to_text()));
-    let text = UNIT_TEXT.replace(PACKAGED_PROGRAM, &service.program);
+    let text = own_service::unit_text(node, UNIT_TEXT, &service.program);
     let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
     state.add(Unit::new(UNIT, text).restarted_by_files(read));
     state.add(mirror(node).manifest_file());
@@ -76,6 +77,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::desired::paths::PACKAGED_PROGRAM;
     use crate::desired::{Services, desired, desired_with};
     use crate::resolve::testing::{api_server, control_plane};
     use crate::resource::{Kind, ResourceId};

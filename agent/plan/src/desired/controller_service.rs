@@ -7,8 +7,7 @@
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 
-use super::paths::PACKAGED_PROGRAM;
-use super::{certificates, kops_controller};
+use super::{certificates, kops_controller, own_service};
 
 /// The unit.
 pub const UNIT: &str = "kops-agent-controller.service";
@@ -47,7 +46,7 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
             .owned_by(kops_controller::NAME),
     );
     state.add(Symlink { path: path("pki"), target: ".".into() });
-    let text = UNIT_TEXT.replace(PACKAGED_PROGRAM, &service.program);
+    let text = own_service::unit_text(node, UNIT_TEXT, &service.program);
     state.add(Unit::new(UNIT, text).restarted_by_files([options, kubeconfig]));
 }
 
@@ -56,6 +55,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
+    use crate::desired::paths::PACKAGED_PROGRAM;
     use crate::desired::{Services, desired_with};
     use crate::resolve::testing::{api_server, control_plane};
     use crate::resource::{Kind, ResourceId};

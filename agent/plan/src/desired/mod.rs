@@ -44,6 +44,7 @@ mod node_tests;
 mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
+mod own_service;
 mod packages;
 pub(crate) mod paths;
 mod pod;

@@ -108,6 +108,7 @@ impl Machine {
             manifests: BTreeMap::new(),
             facts,
             kops_version: None,
+            archives: Default::default(),
         };
         fill_store(&mut inputs);
         resolve(inputs)

@@ -1,10 +1,10 @@
-//! Which machine a Node is on Azure: `spec.providerID` → the virtual machine of a scale set → its tags, which only a right to
+//! Which machine a Node is on Azure: `spec.providerID` → the virtual machine, of a scale set or alone → its tags, which only a right to
 //! Azure Resource Manager can change; kOps gives none to workers.
 //!
 //! Sources: upstream's `pkg/nodeidentity/azure/identify.go` and `client.go`, `upup/pkg/fi/cloudup/azure/verifier.go` (names),
 //! `CloudTagsForInstanceGroup` in `pkg/model/azuremodel/context.go`, `AutoscalingGroupName` in `pkg/model/names.go`. Unlike there,
-//! the machine has to run, and to be of this cluster by its tag; and only machines of scale sets are known, which are all that
-//! kOps makes.
+//! the machine has to run, as far as Azure's list tells that, and to be of this cluster by its tag. kOps makes machines of scale sets
+//! only; others, which Karpenter may make, are identified since kOps 1.35.
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +27,8 @@ const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 /// The states in which a machine may ask: of its power, or of its provisioning where Azure does not tell that yet.
 const AT_WORK: [&str; 5] = ["running", "starting", "creating", "updating", "succeeded"];
 const FORM: &str = "azure:///subscriptions/ID/resourceGroups/GROUP/providers/Microsoft.Compute/virtualMachineScaleSets/\
-                    nodes.c.example.com/virtualMachines/0";
-/// The longest name of a scale set (Azure, "Naming rules and restrictions for Azure resources").
+                    nodes.c.example.com/virtualMachines/0, or with virtualMachines/NAME alone";
+/// The longest name of a scale set or a machine (Azure, "Naming rules and restrictions for Azure resources").
 const LONGEST_NAME: usize = 64;
 
 /// What is known of a cluster on Azure before its API is asked.
@@ -45,19 +45,22 @@ pub struct AzureCluster {
 /// Which machine of the cluster's resource group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MachinePath {
-    /// Its scale set, in small letters: to Azure they are all the same.
-    pub scale_set: String,
-    /// Its number there, which no other gets while the scale set is there.
-    pub number: u32,
+    /// Its scale set, if it is of one, in small letters: to Azure they are all the same.
+    pub scale_set: Option<String>,
+    /// Its number there, which no other gets while the scale set is there; the name of a machine alone, in small letters.
+    pub name: String,
 }
 
 impl std::fmt::Display for MachinePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}_{}", self.scale_set, self.number)
+        match &self.scale_set {
+            Some(scale_set) => write!(f, "{scale_set}_{}", self.name),
+            None => f.write_str(&self.name),
+        }
     }
 }
 
-/// What Azure tells of a machine of a scale set, as far as it is needed.
+/// What Azure tells of a machine, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AzureMachine {
     /// Which it is.
@@ -87,14 +90,15 @@ impl AzureCluster {
     /// How the Node of a machine names it.
     pub fn provider_id(&self, machine: &MachinePath) -> String {
         let AzureCluster { name: _, subscription, resource_group } = self;
-        let MachinePath { scale_set, number } = machine;
+        let MachinePath { scale_set, name } = machine;
+        let set = scale_set.as_ref().map(|set| format!("virtualMachineScaleSets/{set}/")).unwrap_or_default();
         format!(
             "azure:///subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.Compute/\
-             virtualMachineScaleSets/{scale_set}/virtualMachines/{number}"
+             {set}virtualMachines/{name}"
         )
     }
 
-    /// The machine that a resource id names; `None` if it is none of a machine of a scale set.
+    /// The machine that a resource id names; `None` if it is none of a machine.
     ///
     /// # Errors
     /// If it is in another subscription or resource group, or its scale set is called after another cluster.
@@ -108,31 +112,36 @@ impl AzureCluster {
             resource_group,
             providers,
             provider,
-            sets,
-            set,
-            machines,
-            number,
+            rest @ ..,
         ] = parts.as_slice()
         else {
             return None;
         };
         // To Azure the case of letters is all the same, and its services write it differently.
-        let words = [
-            (subscriptions, "subscriptions"),
-            (resource_groups, "resourceGroups"),
-            (providers, "providers"),
-            (provider, "Microsoft.Compute"),
-            (sets, "virtualMachineScaleSets"),
-            (machines, "virtualMachines"),
-        ];
-        let number =
-            number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()?;
-        if !words.iter().all(|(found, word)| found.eq_ignore_ascii_case(word)) || !is_name(set) {
+        let are = |found: &[&str], words: &[&str]| {
+            found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
+        };
+        let (set, name) = match rest {
+            [machines, name] if are(&[machines], &["virtualMachines"]) => (None, name.to_ascii_lowercase()),
+            [sets, set, machines, number]
+                if are(&[sets, machines], &["virtualMachineScaleSets", "virtualMachines"]) =>
+            {
+                let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+                (Some(*set), number.parse::<u32>().ok().filter(|_| is_number)?.to_string())
+            }
+            _ => return None,
+        };
+        let is_one = are(
+            &[subscriptions, resource_groups, providers, provider],
+            &["subscriptions", "resourceGroups", "providers", "Microsoft.Compute"],
+        );
+        if !is_one || !is_name(set.unwrap_or(&name)) {
             return None;
         }
         let elsewhere = |owner: String| {
-            let instance = quoted(&format!("{set}_{number}"));
-            Some(Err(Refusal::OtherCluster { instance, owner, cluster: self.name.clone() }))
+            let instance = set.map(|set| format!("{set}_{name}")).unwrap_or_else(|| name.clone());
+            let cluster = self.name.clone();
+            Some(Err(Refusal::OtherCluster { instance: quoted(&instance), owner, cluster }))
         };
         if !subscription.eq_ignore_ascii_case(&self.subscription) {
             return elsewhere(format!("the subscription {}", quoted(subscription)));
@@ -140,10 +149,10 @@ impl AzureCluster {
         if !resource_group.eq_ignore_ascii_case(&self.resource_group) {
             return elsewhere(format!("the resource group {}", quoted(resource_group)));
         }
-        if !self.is_name_of_own(set) {
+        if set.is_some_and(|set| !self.is_name_of_own(set)) {
             return elsewhere("a scale set that is called after another cluster".to_owned());
         }
-        Some(Ok(MachinePath { scale_set: set.to_ascii_lowercase(), number }))
+        Some(Ok(MachinePath { scale_set: set.map(str::to_ascii_lowercase), name }))
     }
 
     /// Whether a scale set is called as this cluster's are: `GROUP.CLUSTER`, or `GROUP.masters.CLUSTER`. Others may be, too, where
@@ -155,7 +164,7 @@ impl AzureCluster {
     }
 }
 
-/// Whether Azure could have a scale set of that name.
+/// Whether Azure could have a scale set or a machine of that name.
 fn is_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_inner) && !name.starts_with('.')

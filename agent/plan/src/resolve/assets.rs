@@ -1,8 +1,10 @@
 //! What this node can download: kOps' list of files with their hashes, found by name.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 
-use crate::resource::{AssetContent, Content};
+use crate::resource::{ArchiveFiles, ArchiveKind, AssetContent, Content};
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::hash_and_urls;
@@ -16,9 +18,25 @@ pub struct Asset {
     pub url: String,
     /// Where else it is.
     pub mirrors: Vec<String>,
+    /// The files in it, where it is an archive that this machine has downloaded before.
+    #[serde(skip)]
+    pub files: Option<BTreeSet<String>>,
 }
 
 impl Asset {
+    /// What a node takes of the archive: each member by the name that it gets there. Where it is not known what the archive has, it is
+    /// what its release has.
+    pub fn taken<'a>(
+        &'a self,
+        kind: ArchiveKind,
+        of_release: impl IntoIterator<Item = &'a str>,
+    ) -> BTreeMap<String, String> {
+        match &self.files {
+            Some(files) => kind.taken(files.iter().map(String::as_str)),
+            None => kind.taken(of_release),
+        }
+    }
+
     /// The last part of the URL's path.
     pub fn file_name(&self) -> &str {
         self.url.rsplit('/').next().unwrap_or(&self.url)
@@ -55,13 +73,21 @@ pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {
     /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.
-    pub(super) fn read(config: &NodeupConfig, arch: Architecture) -> Result<Assets, String> {
+    pub(super) fn read(
+        config: &NodeupConfig,
+        arch: Architecture,
+        known: &ArchiveFiles,
+    ) -> Result<Assets, String> {
         config
             .assets
             .get(arch.name())
             .into_iter()
             .flatten()
-            .map(|entry| read_entry(entry))
+            .map(|entry| {
+                let asset = read_entry(entry)?;
+                let files = asset.sha256.as_ref().and_then(|sha256| known.get(sha256));
+                Ok(Asset { files: files.cloned(), ..asset })
+            })
             .collect::<Result<_, _>>()
             .map(Assets)
     }
@@ -95,7 +121,7 @@ fn read_entry(entry: &str) -> Result<Asset, String> {
     if std::iter::once(&url).chain(&mirrors).any(|url| !url.contains("://")) {
         return Err(format!("{entry:?} has something else than URLs; entries are sha256@url[,mirror…]"));
     }
-    Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url, mirrors })
+    Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url, mirrors, files: None })
 }
 
 #[cfg(test)]

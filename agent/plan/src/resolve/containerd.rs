@@ -6,12 +6,13 @@
 use serde::Serialize;
 
 use crate::resource::Content;
+use kops_agent_spec::urls::shown_url;
 use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
 
 use super::basis::Basis;
 use super::containerd_version::{CONFIG_VERSION_OF_1, ContainerdVersion, OLDEST_CONFIG_VERSION_OF_2};
 use super::programs::Program;
-use super::{Distribution, Problems, Project, containerd_config, dotted_path};
+use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_path};
 
 /// The container runtime of this node.
 #[derive(Clone, Debug, Serialize)]
@@ -38,6 +39,9 @@ pub struct Containerd {
 /// What is installed of containerd.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
+    /// The archive of containerd's own programs.
+    #[serde(skip)]
+    pub archive: Asset,
     /// containerd's own programs.
     pub programs: Vec<Program>,
     /// runc.
@@ -55,8 +59,7 @@ impl Containerd {
         let release = self.release.as_ref()?;
         let glibc = distribution.old_glibc?;
         let version = self.config.version.as_deref()?;
-        let Content::Asset(archive) = &release.programs.first()?.content else { return None };
-        let name = archive.url.rsplit('/').next().unwrap_or_default();
+        let name = release.archive.file_name();
         let is_unfit = ContainerdVersion::parse(version)?.needs_glibc_2_34() && !name.contains("static");
         is_unfit.then(|| {
             let what = format!(
@@ -159,14 +162,20 @@ fn release(
     config: &ContainerdConfig,
     version: ContainerdVersion,
 ) -> Result<ContainerdRelease, String> {
-    let programs = basis.assets.containerd(config, &version);
-    if programs.is_empty() {
+    let Some(archive) = basis.assets.containerd_archive(config).cloned() else {
         return Err("has no containerd; run `kops update cluster --yes` to write the list anew".into());
+    };
+    let programs = basis.assets.containerd(config, &version);
+    if !programs.iter().any(|program| program.name == "containerd") {
+        return Err(format!(
+            "the archive {} has no bin/containerd; set spec.containerd.packages to a release of containerd",
+            shown_url(&archive.url)
+        ));
     }
     let mut runc =
         basis.assets.iter().filter(|asset| matches!(asset.file_name(), "runc.amd64" | "runc.arm64"));
     match (runc.next(), runc.next()) {
-        (Some(runc), None) => Ok(ContainerdRelease { programs, runc: runc.content() }),
+        (Some(runc), None) => Ok(ContainerdRelease { archive, programs, runc: runc.content() }),
         (None, _) => Err(format!("has no runc; its file must be called runc.{}", basis.facts.arch)),
         (Some(one), Some(other)) => Err(format!("has runc twice: {} and {}", one.url, other.url)),
     }

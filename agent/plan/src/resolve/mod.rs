@@ -40,6 +40,7 @@ mod stored_pod;
 mod sysctls;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trimmed;
 mod update_policy;
 mod volume_mounts;
 mod wanted;
@@ -72,7 +73,7 @@ use serde::Serialize;
 
 use crate::kops_release::{KopsRelease, WrittenBy};
 use crate::redaction::Redactor;
-use crate::resource::{Image, Mount};
+use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Facts, WARMED};
 use kops_agent_spec::free_text;
 use kops_agent_spec::{
@@ -97,6 +98,8 @@ pub struct Inputs {
     pub facts: Facts,
     /// The text of `kops-version.txt` of the store; `None` where there is none that this node may read.
     pub kops_version: Option<String>,
+    /// What this machine knows of archives that it has downloaded.
+    pub archives: ArchiveFiles,
 }
 
 /// A node's configuration, validated: what every component decides from.
@@ -181,8 +184,9 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
 }
 
 fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
-    let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version } = inputs;
+    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version, archives } = inputs;
     let mut problems = Problems::default();
+    trimmed::trim(&mut config);
 
     // Every other rule depends on the release.
     let Some(written_by) =
@@ -198,7 +202,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let kubernetes_version =
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version, release));
     let distribution = problems.keep("os-release", supported_distribution(&facts, release));
-    let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
+    let assets = problems.keep("Assets", Assets::read(&config, facts.arch, &archives));
     let node_name =
         problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
 
@@ -206,7 +210,9 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
     cilium_etcd::resolve(&config, &mut problems);
-    packages::resolve(&config, &mut problems);
+    if let Some(distribution) = distribution {
+        packages::resolve(&config, distribution.package_format, &mut problems);
+    }
     let hooks = hooks::resolve(&config, &mut problems);
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);
     let images = images::resolve(&config, facts.arch, &mut problems);
@@ -244,6 +250,13 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             stored_manifests::check_etcd_manifests(&basis, &mut problems);
             keypairs::check(&basis, &mut problems);
             ipv6_prefix::check(&basis, &mut problems);
+            if config.takes_any_certificate_of_openstack() {
+                problems.warn(
+                    "Openstack.insecureSkipVerify",
+                    "is true, so whoever answers in OpenStack's place gets the login of this cluster; put the authority that signed \
+                     OpenStack's certificates into the machines' CA bundle, and unset it",
+                );
+            }
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             if let Some(api_server) = &api_server {

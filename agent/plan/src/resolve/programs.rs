@@ -1,11 +1,11 @@
 //! The programs in the archives that a node downloads.
 //!
-//! Deciding downloads nothing, so what a release has in it is written down here. Where the archive of
-//! a user's own lacks one of these, applying says so before anything is changed.
+//! Deciding downloads nothing, so what a release has in it is written down here. Once an archive was downloaded its own list of files
+//! counts.
 
 use serde::Serialize;
 
-use crate::resource::Content;
+use crate::resource::{ArchiveKind, Content};
 use kops_agent_spec::ContainerdConfig;
 
 use super::{Asset, Assets, ContainerdVersion};
@@ -14,38 +14,41 @@ use super::{Asset, Assets, ContainerdVersion};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     /// The program's file name.
-    pub name: &'static str,
+    pub name: String,
     /// Where its bytes come from.
     pub content: Content,
 }
 
 /// `bin/` of containerd's releases since 2.0, which took out the older shims.
-const CONTAINERD_2: [&str; 4] = ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
+const CONTAINERD_2: [&str; 4] =
+    ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
 /// `bin/` of containerd's 1.x releases.
 const CONTAINERD_1: [&str; 6] = [
-    "containerd",
-    "containerd-shim",
-    "containerd-shim-runc-v1",
-    "containerd-shim-runc-v2",
-    "containerd-stress",
-    "ctr",
+    "bin/containerd",
+    "bin/containerd-shim",
+    "bin/containerd-shim-runc-v1",
+    "bin/containerd-shim-runc-v2",
+    "bin/containerd-stress",
+    "bin/ctr",
 ];
+
 impl Assets {
     /// The programs of containerd's release of this version; empty where the node downloads none.
     pub fn containerd(&self, config: &ContainerdConfig, version: &ContainerdVersion) -> Vec<Program> {
         let Some(archive) = self.containerd_archive(config) else { return Vec::new() };
-        let names: &[&'static str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
-        names.iter().map(|name| Program { name, content: archive.member(&format!("bin/{name}")) }).collect()
+        let of_release: &[&str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
+        let taken = archive.taken(ArchiveKind::Containerd, of_release.iter().copied());
+        taken.into_iter().map(|(name, member)| Program { name, content: archive.member(&member) }).collect()
     }
 
     /// A program that is alone of its kind in the archive whose name starts with the program's.
-    pub fn packed(&self, name: &'static str) -> Option<Program> {
+    pub fn packed(&self, name: &str) -> Option<Program> {
         let archive = self.starting(&format!("{name}-"))?;
-        Some(Program { name, content: archive.member(name) })
+        Some(Program { name: name.to_owned(), content: archive.member(name) })
     }
 
     /// kOps' own archive, or the one of the user's, which has the user's name wherever it is mirrored to.
-    fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
+    pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user
             .flatten()
@@ -64,7 +67,9 @@ mod tests {
 
     fn assets(urls: &[&str]) -> Assets {
         Assets(
-            urls.iter().map(|url| Asset { sha256: None, url: (*url).to_owned(), mirrors: vec![] }).collect(),
+            urls.iter()
+                .map(|url| Asset { sha256: None, url: (*url).to_owned(), mirrors: vec![], files: None })
+                .collect(),
         )
     }
 
@@ -77,6 +82,18 @@ mod tests {
         };
         assert_eq!(programs("1.7.29"), 6);
         assert_eq!(programs("2.3.4"), 4);
+    }
+
+    #[test]
+    fn an_archive_that_was_downloaded_tells_its_programs_itself() {
+        let mut assets = assets(&["https://a/containerd-linux-amd64.tar.gz"]);
+        let files =
+            ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-shim-spin-v2", "bin/README"];
+        assets.0[0].files = Some(files.map(str::to_owned).into());
+        let version = ContainerdVersion::parse("2.3.4").unwrap();
+        let programs = assets.containerd(&ContainerdConfig::default(), &version);
+        let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+        assert_eq!(names, ["containerd", "containerd-shim-runc-v2", "containerd-shim-spin-v2"]);
     }
 
     #[test]

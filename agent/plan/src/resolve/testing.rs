@@ -119,6 +119,7 @@ pub(crate) fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, P
         manifests: BTreeMap::new(),
         facts: Facts { hostname: "node-1".into(), ..Facts::default() },
         kops_version: None,
+        archives: Default::default(),
     };
     inputs.facts.distro.id = "debian".into();
     inputs.facts.distro.version_id = "12".into();

@@ -94,6 +94,7 @@ mod tests {
             manifests: BTreeMap::new(),
             facts,
             kops_version: None,
+            archives: Default::default(),
         }
     }
 

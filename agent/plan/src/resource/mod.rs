@@ -5,6 +5,7 @@
 //! secrets never appear here as text: a [`Content`] refers to them, and applying a plan
 //! resolves the reference against the state store.
 
+mod archive;
 mod certificate;
 mod file;
 mod id;
@@ -15,6 +16,7 @@ mod unit;
 
 use serde::{Deserialize, Serialize};
 
+pub use archive::{ArchiveFiles, ArchiveKind};
 pub use certificate::{Certificate, CertificateType, Issuer, Subject};
 pub use file::{AssetContent, Content, Directory, File, FreeText, Kubeconfig, SecretPiece, Symlink};
 pub use id::{Kind, ResourceId};

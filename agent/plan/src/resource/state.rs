@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Kind, Resource, ResourceId};
+use super::{ArchiveKind, Content, Kind, Resource, ResourceId};
 use crate::unit_files::drop_in_of;
 
 /// Two different descriptions of the same resource: which of them a node would get is chance, so neither is taken.
@@ -21,6 +21,7 @@ pub struct DesiredState {
     resources: BTreeMap<ResourceId, Resource>,
     conflicts: Vec<Conflict>,
     data_folders: BTreeSet<String>,
+    assumed_archives: BTreeMap<String, ArchiveKind>,
 }
 
 impl DesiredState {
@@ -34,6 +35,29 @@ impl DesiredState {
     /// The folders in which components keep data, as the spec writes them.
     pub fn data_folders(&self) -> &BTreeSet<String> {
         &self.data_folders
+    }
+
+    /// Notes that it is assumed which files the archive of this SHA-256 has.
+    pub fn assumes_files_of(&mut self, archive: &str, kind: ArchiveKind) {
+        self.assumed_archives.insert(archive.to_owned(), kind);
+    }
+
+    /// The archives of which it is assumed which files they have, by their SHA-256.
+    pub fn assumed_archives(&self) -> &BTreeMap<String, ArchiveKind> {
+        &self.assumed_archives
+    }
+
+    /// The members that are wanted of an archive.
+    pub fn members_of(&self, archive: &str) -> BTreeSet<&str> {
+        let assets = self.resources.values().filter_map(|resource| match resource {
+            Resource::File(file) => match &file.content {
+                Content::Asset(asset) => Some(asset),
+                _ => None,
+            },
+            _ => None,
+        });
+        let of_archive = assets.filter(|asset| asset.sha256.as_deref() == Some(archive));
+        of_archive.filter_map(|asset| asset.member.as_deref()).collect()
     }
 
     /// Adds a resource. The same resource twice is fine as long as both say the same; otherwise the

@@ -103,6 +103,7 @@ impl Node {
             manifests: BTreeMap::new(),
             facts: parse_yaml::<Facts>(&serde_json::to_vec(&self.facts).unwrap(), "facts").unwrap(),
             kops_version: None,
+            archives: Default::default(),
         }
     }
 

@@ -113,6 +113,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
         manifests: BTreeMap::new(),
         facts: parse_yaml::<Facts>(FACTS.as_bytes(), "facts.yaml").unwrap(),
         kops_version: None,
+        archives: Default::default(),
     };
     Some(match resolve(inputs) {
         Ok(node) => desired(&node).map_err(|conflicts| format!("{conflicts:?}")),

@@ -185,6 +185,13 @@ pub struct NodeupConfig {
     pub discovery_service: Option<DiscoveryServiceOptions>,
 }
 
+impl NodeupConfig {
+    /// Whether certificates of OpenStack's API are not verified.
+    pub fn takes_any_certificate_of_openstack(&self) -> bool {
+        self.openstack.as_ref().is_some_and(|openstack| openstack.insecure_skip_verify == Some(true))
+    }
+}
+
 /// A container image to load before anything runs.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

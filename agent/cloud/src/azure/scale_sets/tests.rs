@@ -26,7 +26,7 @@ fn scale_sets(azure: &Azure) -> (ScaleSets, CloudCalls) {
 }
 
 fn path(scale_set: &str, number: u32) -> MachinePath {
-    MachinePath { scale_set: scale_set.into(), number }
+    MachinePath { scale_set: Some(scale_set.into()), name: number.to_string() }
 }
 
 fn worker(name: &str, last: u8) -> Machine {

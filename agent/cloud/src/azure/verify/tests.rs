@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kops_agent_plan::identity::azure::AzureCluster;
 use kops_agent_tests::azure::metadata::{Document, MetadataService};
 use kops_agent_tests::azure::{
-    Azure, CLUSTER_TAG, INSTANCE_GROUP_TAG, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION,
+    Azure, CLUSTER_TAG, INSTANCE_GROUP_TAG, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION, resource_id_alone,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -77,6 +77,28 @@ fn worker() -> Machine {
 
 fn own() -> String {
     worker().vm_id
+}
+
+#[tokio::test]
+async fn a_machine_outside_of_scale_sets_is_known_by_its_own_document() {
+    let world = World::new();
+    let machine = Machine::of_group(CLUSTER, "general", "General-x7k2", [10, 0, 0, 5].into());
+    world.azure.put_alone("General-x7k2", machine.clone());
+    let token = |vm_id: &str| {
+        let document = world.metadata.sign(&Document::of(vm_id, BODY, NOW)).unwrap();
+        format!("x-azure-id {} {document}", resource_id_alone("General-x7k2"))
+    };
+    let expected = VerifiedNode {
+        instance: format!("azure://{}", resource_id_alone("general-x7k2")),
+        node_name: "general-x7k2".into(),
+        certificate_names: vec!["10.0.0.5".into()],
+        instance_group: "general".into(),
+        challenge_endpoint: "10.0.0.5:3987".into(),
+        addresses: vec![[10, 0, 0, 5].into()],
+        ..VerifiedNode::default()
+    };
+    assert_eq!(world.verify(&token(&machine.vm_id)).await.unwrap(), expected);
+    assert_eq!(world.reason(&token(&own())).await, "DocumentOfOtherMachine");
 }
 
 #[tokio::test]

@@ -56,7 +56,21 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// A package as people name it to apt: `name`, `name:arch`, `name=version`.
+/// What dpkg can be asked for of what apt is to install; `None` for patterns, tasks and files. dpkg does not know releases.
+pub(super) fn listed(package: &str) -> Option<&str> {
+    let name = Wanted::parse(package).name;
+    if name.contains(['*', '?', '[']) || name.starts_with('/') || name.ends_with('^') {
+        return None;
+    }
+    Some(package.split_once('/').map_or(package, |(name, _release)| name))
+}
+
+/// Whether a version or a release is named, which is wanted be it older than what is there.
+fn is_pinned(package: &str) -> bool {
+    Wanted::parse(package).version.is_some() || listed(package).is_some_and(|listed| listed != package)
+}
+
+/// A package as dpkg is asked for it: `name`, `name:arch`, `name=version`.
 struct Wanted<'a> {
     name: &'a str,
     version: Option<&'a str>,
@@ -131,9 +145,8 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let updated = unlocked(waiting, &update)?;
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
     let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "-o", STATUS, "--yes"];
-    // A version that is named is wanted, be it older than what is there.
-    let is_pinned = packages.iter().any(|package| Wanted::parse(package).version.is_some());
-    let downgrades: &[&str] = if is_pinned { &["--allow-downgrades"] } else { &[] };
+    let downgrades: &[&str] =
+        if packages.iter().any(|package| is_pinned(package)) { &["--allow-downgrades"] } else { &[] };
     let install =
         [&apt_get[..], downgrades, &["install", "--no-install-recommends", "--"], packages].concat();
     let mut outcome = unlocked(waiting, &install)?;
@@ -148,8 +161,9 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     // What was removed by half, or is damaged, counts to apt as what it was.
     let damaged: Vec<&str> = match outcome.status.success() {
         true => {
-            let whole = installed(packages)?;
-            packages.iter().copied().filter(|name| !whole.contains(*name)).collect()
+            let names: Vec<&str> = packages.iter().filter_map(|package| listed(package)).collect();
+            let whole = installed(&names)?;
+            names.into_iter().filter(|name| !whole.contains(*name)).collect()
         }
         false => vec![],
     };
@@ -312,6 +326,18 @@ mod tests {
     fn a_wanted_version_or_architecture_is_held_to() {
         assert_eq!(are_installed(&["held=1:2.0-1", "held=1:2.*", "held=*", "libc6:i386"]), [true; 4]);
         assert_eq!(are_installed(&["held=2.0-1", "held=1:2.0", "held=1:3*", "libc6:amd64"]), [false; 4]);
+    }
+
+    #[test]
+    fn dpkg_is_asked_for_names_and_versions_only() {
+        for package in ["vim", "vim:amd64", "vim=2:9.*"] {
+            assert_eq!(listed(package), Some(package));
+        }
+        assert_eq!(listed("vim/bookworm-backports"), Some("vim"));
+        for package in ["linux-headers-*", "standard^", "/opt/agent.deb"] {
+            assert_eq!(listed(package), None, "{package}");
+        }
+        assert_eq!(["vim", "vim=2:9.*", "vim/sid", "/opt/a.deb"].map(is_pinned), [false, true, true, false]);
     }
 
     #[test]

@@ -26,6 +26,13 @@ fn transaction_lock() -> Result<String> {
     Ok(format!("{}/{TRANSACTION_LOCK}", database.trim()))
 }
 
+/// What rpm can be asked for of what dnf is to install; `None` for groups, patterns, URLs and files of packages.
+pub(super) fn listed(package: &str) -> Option<&str> {
+    let is_file = package.starts_with('/') && package.ends_with(".rpm");
+    let is_other = package.starts_with('@') || package.contains("://") || package.contains(['*', '?', '[']);
+    (!is_file && !is_other).then_some(package)
+}
+
 /// Those that are installed: by name, with or without a version, or as what another package provides.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let mut installed = BTreeSet::new();
@@ -47,4 +54,19 @@ pub(super) fn install(installer: &str, packages: &[&str], waiting: Waiting<'_>) 
     let weak = "--setopt=install_weak_deps=False";
     let options: &[&str] = if installer.ends_with("dnf") { &[weak] } else { &[] };
     run(&[&[installer, "install", "--assumeyes"], options, packages].concat()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rpm_is_asked_for_packages_and_for_files_that_they_bring() {
+        for package in ["vim", "vim-9.1-2.el9.x86_64", "/usr/bin/vim"] {
+            assert_eq!(listed(package), Some(package));
+        }
+        for package in ["@development-tools", "kernel-modules-*", "https://h/a.rpm", "/opt/agent.rpm"] {
+            assert_eq!(listed(package), None, "{package}");
+        }
+    }
 }

@@ -158,7 +158,7 @@ async fn decide(
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
     // Without it there is no telling that this is the same machine still.
-    let Ok(boot) = boot_config(&options.source.conf) else { return Ok(None) };
+    let Ok(boot) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading what was last applied")? else {
         return Ok(None);
     };

@@ -50,7 +50,10 @@ fn a_document_is_its_machines() {
     for document in [WITH_ATTRIBUTES, WITHOUT_ATTRIBUTES] {
         let read = read(&token(&own(), document), BODY, SUBSCRIPTION, MADE_AT + 5).unwrap();
         let signed = read.signed.as_ref().unwrap();
-        assert_eq!(read.machine, MachinePath { scale_set: "nodes.c.example.com".into(), number: 0 });
+        assert_eq!(
+            read.machine,
+            MachinePath { scale_set: Some("nodes.c.example.com".into()), name: "0".into() }
+        );
         assert_eq!((read.vm_id.as_str(), signed.at), ("5c08b38e-4d57-4c23-ac45-aca61037f084", MADE_AT));
         assert!(signed.by.certificate.len() > 500 && signed.by.others.is_empty() && signed.by.has_signed());
         assert!(format!("{read:?}").len() < 300);

@@ -10,7 +10,7 @@ mod registry_hosts;
 mod tests;
 
 use crate::resolve::{ContainerdRelease, NodeConfig, Project};
-use crate::resource::{Content, DesiredState, File, Mode, Unit};
+use crate::resource::{ArchiveKind, Content, DesiredState, File, Mode, Unit};
 
 use super::environment_file::variable;
 use super::flags::Flags;
@@ -56,6 +56,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 
 fn add_release(node: &NodeConfig, release: &ContainerdRelease, state: &mut DesiredState) {
     state.add(File::text("/usr/share/doc/containerd/apache.txt", LICENSE));
+    if let (None, Some(sha256)) = (&release.archive.files, &release.archive.sha256) {
+        state.assumes_files_of(sha256, ArchiveKind::Containerd);
+    }
     for program in &release.programs {
         let path = format!("/usr/bin/{}", program.name);
         state.add(File::new(path, program.content.clone()).mode(Mode::EXECUTABLE));

@@ -6,6 +6,7 @@
 mod configuration;
 mod credential_provider;
 mod daemon_flags;
+mod reserved_cgroups;
 mod settings_as_flags;
 mod shutdown;
 mod slices;
@@ -49,6 +50,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     {
         slices::add(cgroup, state);
     }
+    reserved_cgroups::add(&kubelet.config, state);
     shutdown::add(kubelet.config.shutdown_grace_period, state);
     state.add(unit(node, &program));
 }

@@ -1,11 +1,11 @@
-//! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version.
+//! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version, until it was downloaded.
 //!
 //! Upstream copies whatever it has downloaded into the same folder, kubelet and containerd included
 //! (`AddCNIBinAssets` in nodeup/pkg/model/context.go). Nothing looks for them there, so here they are not.
 
 use crate::desired::paths;
 use crate::resolve::{Asset, NodeConfig};
-use crate::resource::{DesiredState, File, Mode};
+use crate::resource::{ArchiveKind, DesiredState, File, Mode};
 
 /// Plugins of every version since 0.8.
 const ALWAYS: [&str; 15] = [
@@ -36,9 +36,12 @@ const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
 /// Adds the plugins where the network uses them.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(archive) = &node.cni_plugins else { return };
-    for plugin in plugins(archive) {
+    if let (None, Some(sha256)) = (&archive.files, &archive.sha256) {
+        state.assumes_files_of(sha256, ArchiveKind::CniPlugins);
+    }
+    for (plugin, member) in archive.taken(ArchiveKind::CniPlugins, plugins(archive)) {
         let path = format!("{}/{plugin}", paths::CNI_BIN);
-        state.add(File::new(path, archive.member(plugin)).mode(Mode::EXECUTABLE));
+        state.add(File::new(path, archive.member(&member)).mode(Mode::EXECUTABLE));
     }
 }
 
@@ -63,7 +66,12 @@ mod tests {
     use super::*;
 
     fn plugins_of(file_name: &str) -> Vec<&'static str> {
-        plugins(&Asset { sha256: None, url: format!("https://mirror/{file_name}"), mirrors: vec![] })
+        plugins(&Asset {
+            sha256: None,
+            url: format!("https://mirror/{file_name}"),
+            mirrors: vec![],
+            files: None,
+        })
     }
 
     #[test]

@@ -18,6 +18,13 @@ fn provider_id(subscription: &str, group: &str, set: &str, number: &str) -> Stri
     )
 }
 
+/// That of a machine outside of scale sets.
+fn alone(group: &str, name: &str) -> String {
+    format!(
+        "azure:///subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/Microsoft.Compute/virtualMachines/{name}"
+    )
+}
+
 fn machine() -> AzureMachine {
     let tags = [
         (CLUSTER_TAG, "c.example.com"),
@@ -29,7 +36,7 @@ fn machine() -> AzureMachine {
         ("k8s.io_role_apiserver", "1"),
     ];
     AzureMachine {
-        path: MachinePath { scale_set: "nodes.c.example.com".into(), number: 7 },
+        path: MachinePath { scale_set: Some("nodes.c.example.com".into()), name: "7".into() },
         vm_id: "5c08b38e-4d57-4c23-ac45-aca61037f084".into(),
         computer_name: "Nodes00000A".into(),
         state: "running".into(),
@@ -46,7 +53,7 @@ fn refused(change: impl FnOnce(&mut AzureMachine)) -> (&'static str, bool) {
 
 #[test]
 fn a_provider_id_names_a_machine_of_a_scale_set() {
-    let expected = MachinePath { scale_set: "nodes.c.example.com".into(), number: 12 };
+    let expected = MachinePath { scale_set: Some("nodes.c.example.com".into()), name: "12".into() };
     for id in [
         provider_id(SUBSCRIPTION, "Kops-C", "nodes.c.example.com", "12"),
         provider_id(&SUBSCRIPTION.to_lowercase(), "kops-c", "Nodes.C.Example.com", "12"),
@@ -73,10 +80,10 @@ fn a_provider_id_names_a_machine_of_a_scale_set() {
         provider_id(SUBSCRIPTION, "Kops-C", "../x.c.example.com", "1"),
         provider_id(SUBSCRIPTION, "Kops-C", "a?b.c.example.com", "1"),
         provider_id(SUBSCRIPTION, "Kops-C", "", "1"),
-        // A machine of no scale set.
-        format!(
-            "azure:///subscriptions/{SUBSCRIPTION}/resourceGroups/Kops-C/providers/Microsoft.Compute/virtualMachines/vm"
-        ),
+        alone("Kops-C", ""),
+        alone("Kops-C", "a?b"),
+        alone("Kops-C", "vm/extensions/x"),
+        alone("Kops-C", "vm").replace("Microsoft.Compute", "Microsoft.Network"),
     ] {
         assert_eq!(cluster().machine(&malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
     }
@@ -85,6 +92,8 @@ fn a_provider_id_names_a_machine_of_a_scale_set() {
         provider_id(SUBSCRIPTION, "kops-d", "nodes.c.example.com", "1"),
         provider_id(SUBSCRIPTION, "Kops-C", "nodes.d.example.com", "1"),
         provider_id(SUBSCRIPTION, "Kops-C", "c.example.com", "1"),
+        alone("kops-d", "vm"),
+        alone("Kops-C", "vm").replace("000000000001", "000000000002"),
     ] {
         let refusal = cluster().machine(&elsewhere).unwrap_err();
         assert_eq!(
@@ -93,6 +102,14 @@ fn a_provider_id_names_a_machine_of_a_scale_set() {
             "{elsewhere}"
         );
     }
+}
+
+#[test]
+fn a_provider_id_names_a_machine_outside_of_scale_sets() {
+    let path = cluster().machine(&alone("kops-c", "General-x7k2")).unwrap();
+    assert_eq!(path, MachinePath { scale_set: None, name: "general-x7k2".into() });
+    assert_eq!(path.to_string(), "general-x7k2");
+    assert_eq!(cluster().provider_id(&path), alone("Kops-C", "general-x7k2"));
 }
 
 #[test]

@@ -189,6 +189,7 @@ pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, Str
         manifests: BTreeMap::new(),
         facts: parse_yaml::<Facts>(facts.as_bytes(), "facts.yaml").map_err(text)?,
         kops_version: None,
+        archives: Default::default(),
     };
     inputs.keysets =
         inputs.config.keypair_ids.iter().map(|(name, id)| (name.clone(), keyset(name, id))).collect();

@@ -1,0 +1,51 @@
+//! Which files the archives have that this machine has downloaded. Deciding takes them for what a node gets of an archive; before an
+//! archive was downloaded it assumes what the release has.
+
+use std::collections::BTreeSet;
+
+use kops_agent_plan::resource::{ArchiveFiles, DesiredState};
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::root::Root;
+use crate::staged::write_file;
+
+impl Host {
+    /// Where they are noted, below the root.
+    pub const ARCHIVES: &str = "/var/lib/kops-agent/archives.json";
+
+    /// Notes the files of archives that are verified.
+    pub(crate) fn note_archives(&self, seen: ArchiveFiles) -> Result<()> {
+        let mut known = read(&self.root)?;
+        if seen.iter().all(|(archive, files)| known.get(archive) == Some(files)) {
+            return Ok(());
+        }
+        known.extend(seen);
+        let json = serde_json::to_vec(&known)
+            .map_err(|error| Error::path("write", Host::ARCHIVES, std::io::Error::other(error)))?;
+        write_file(&self.root, Host::ARCHIVES, 0o644, None, &json)
+    }
+
+    /// Refuses to go on where an archive turns out to have other files than was assumed for this state.
+    ///
+    /// # Errors
+    /// It does, or the note cannot be read.
+    pub(crate) fn refuse_other_files(&self, desired: &DesiredState) -> Result<()> {
+        let known = read(&self.root)?;
+        for (archive, kind) in desired.assumed_archives() {
+            let Some(files) = known.get(archive) else { continue };
+            let taken = kind.taken(files.iter().map(String::as_str));
+            let members: BTreeSet<&str> = taken.values().map(String::as_str).collect();
+            if members != desired.members_of(archive) {
+                return Err(Error::OtherFiles { archive: archive.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A note that cannot be read is none: then it is assumed again what an archive has.
+fn read(root: &Root) -> Result<ArchiveFiles> {
+    let noted = root.read(Host::ARCHIVES)?.unwrap_or_default();
+    Ok(serde_json::from_slice(&noted).unwrap_or_default())
+}

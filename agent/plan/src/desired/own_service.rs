@@ -1,0 +1,41 @@
+//! Units of this program's own services on control planes, which packages install too.
+
+use crate::resolve::NodeConfig;
+
+use super::paths::PACKAGED_PROGRAM;
+
+const SERVICE: &str = "[Service]\n";
+/// kOps gives it to its system components (`BuildSystemComponentEnvVars` in util/pkg/env/standard.go).
+const ANY_CERTIFICATE_OF_OPENSTACK: &str = "Environment=KOPS_OS_TLS_INSECURE_SKIP_VERIFY=true\n";
+
+/// The text of a unit that packages install, as it is on this node, with the path of this program.
+pub(super) fn unit_text(node: &NodeConfig, packaged: &str, program: &str) -> String {
+    let text = packaged.replace(PACKAGED_PROGRAM, program);
+    match node.config.takes_any_certificate_of_openstack() {
+        true => text.replacen(SERVICE, &format!("{SERVICE}{ANY_CERTIFICATE_OF_OPENSTACK}"), 1),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolve::testing::control_plane;
+
+    #[test]
+    fn services_verify_openstacks_certificates_unless_the_cluster_is_told_not_to() {
+        let text = |insecure| {
+            let node = control_plane(|inputs| {
+                let openstack = inputs.config.openstack.get_or_insert_default();
+                openstack.insecure_skip_verify = insecure;
+            });
+            let is_warned =
+                node.warnings.iter().any(|warning| warning.field == "Openstack.insecureSkipVerify");
+            (unit_text(&node, "[Unit]\n[Service]\nUser=x\n", "/opt/agent"), is_warned)
+        };
+        let verifying = ("[Unit]\n[Service]\nUser=x\n".to_owned(), false);
+        assert_eq!((text(None), text(Some(false))), (verifying.clone(), verifying));
+        let environment = "[Service]\nEnvironment=KOPS_OS_TLS_INSECURE_SKIP_VERIFY=true\nUser=x\n";
+        assert_eq!(text(Some(true)), (format!("[Unit]\n{environment}"), true));
+    }
+}
