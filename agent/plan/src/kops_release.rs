@@ -335,6 +335,11 @@ impl KopsRelease {
         self.is_at_most(34)
     }
 
+    /// Tells protokube the name of Azure's storage account; later the URLs of the store have it.
+    pub fn passes_on_azures_account(self) -> bool {
+        self.is_at_most(34)
+    }
+
     /// Passes on whether OpenStack's certificates are to be believed unseen.
     pub fn knows_insecure_openstack(self) -> bool {
         !self.is_at_most(34)
