@@ -122,6 +122,18 @@ impl KopsRelease {
         self.is_at_most(35)
     }
 
+    /// A manifest in the place of a channel is a channel of one add-on; before, it is a channel without any
+    /// (`ParseAddons` in channels/pkg/channels/addons.go).
+    pub fn takes_manifests_for_channels(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// Any condition that is False says that an object of an add-on is not healthy; later, only conditions of known types do
+    /// (pkg/applylib/applyset/health.go).
+    pub fn all_conditions_tell_of_health(self) -> bool {
+        self.is_at_most(35)
+    }
+
     /// Names of a cluster may be spread by gossip, which protokube does.
     pub fn has_gossip(self) -> bool {
         self.is_at_most(36)
@@ -332,6 +344,11 @@ impl KopsRelease {
 
     /// WireGuard's tools are installed on Ubuntu whenever Calico runs, whether or not it may use them.
     pub fn always_installs_wireguard(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// Tells protokube the name of Azure's storage account; later the URLs of the store have it.
+    pub fn passes_on_azures_account(self) -> bool {
         self.is_at_most(34)
     }
 

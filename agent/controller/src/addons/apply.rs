@@ -132,6 +132,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kops_agent_plan::addons::{Channel, ServerVersion};
+    use kops_agent_plan::kops_release::KopsRelease;
     use kops_agent_tests::test_server::{TestServer, text as answer};
     use kube::{Client, Config};
     use serde_json::json;
@@ -166,7 +167,8 @@ mod tests {
         .await;
         let channel = "{kind: Addons, metadata: {name: c}, spec: {addons: [
             {name: a, manifest: a, manifestHash: x, needsPKI: true}, {name: b, manifest: not-there}]}}";
-        let channel = Channel::parse(channel.as_bytes(), "file:///nowhere/channel").unwrap();
+        let channel =
+            Channel::parse(channel.as_bytes(), "file:///nowhere/channel", KopsRelease::NEWEST).unwrap();
         kops_agent_net::tls::install_provider();
         let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
         let scene = Scene {

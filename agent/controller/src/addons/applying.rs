@@ -6,11 +6,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kops_agent_plan::addons::Addon;
 use kops_agent_plan::addons::health;
 use kops_agent_plan::addons::managed_fields::{self, Migration};
 use kops_agent_plan::addons::manifest::{Object, Turn};
 use kops_agent_plan::addons::pause::is_object_paused;
 use kops_agent_plan::addons::prune::Tried;
+use kops_agent_plan::kops_release::KopsRelease;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -51,7 +53,7 @@ pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
 }
 
 /// Applies all objects of an add-on's manifest; one that fails keeps none of the others back.
-pub async fn apply<'a>(objects: &Objects, addon: &str, manifest: &'a [Object]) -> Applied<'a> {
+pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object]) -> Applied<'a> {
     let mut applied = Applied::default();
     let deadline = Instant::now() + SERVED_WITHIN;
     let mut served: BTreeSet<(String, String)> = BTreeSet::new();
@@ -59,20 +61,19 @@ pub async fn apply<'a>(objects: &Objects, addon: &str, manifest: &'a [Object]) -
     for object in manifest {
         if object.turn() == Turn::Other && !is_past_definitions {
             is_past_definitions = true;
-            served = established(objects, &mut applied, deadline).await;
+            served = established(objects, addon.release, &mut applied, deadline).await;
         }
         let is_new_kind = served.contains(&(object.kind.api_version(), object.kind.kind.clone()));
         let deadline = is_new_kind.then_some(deadline);
-        let live = match apply_one(objects, addon, object, deadline, &mut applied.taken_over).await {
+        let live = match apply_one(objects, &addon.name, object, deadline, &mut applied.taken_over).await {
             Ok(live) => {
                 if is_object_paused(&live) {
                     applied.paused.push(object.to_string());
                 }
                 // Of a definition `established` tells, which waits for it.
                 if object.turn() != Turn::Definition {
-                    applied
-                        .problems
-                        .extend(health::problem(&live).map(|why| format!("{object} is not healthy: {why}")));
+                    let problem = health::problem(&live, addon.release);
+                    applied.problems.extend(problem.map(|why| format!("{object} is not healthy: {why}")));
                 }
                 Ok(live)
             }
@@ -84,7 +85,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &str, manifest: &'a [Object]) -
         applied.tried.push(Tried { object, live });
     }
     if !is_past_definitions {
-        established(objects, &mut applied, deadline).await;
+        established(objects, addon.release, &mut applied, deadline).await;
     }
     applied
 }
@@ -93,18 +94,18 @@ pub async fn apply<'a>(objects: &Objects, addon: &str, manifest: &'a [Object]) -
 /// the API server serves, or is about to.
 async fn established(
     objects: &Objects,
+    release: KopsRelease,
     applied: &mut Applied<'_>,
     deadline: Instant,
 ) -> BTreeSet<(String, String)> {
     let mut served = BTreeSet::new();
     let Applied { tried, problems, .. } = applied;
     for one in tried.iter_mut().filter(|one| one.object.turn() == Turn::Definition && one.live.is_ok()) {
-        match established_one(objects, one.object, deadline).await {
+        match established_one(objects, release, one.object, deadline).await {
             Ok(live) => {
                 served.extend(one.object.serves());
-                problems.extend(
-                    health::problem(&live).map(|why| format!("{} is not healthy: {why}", one.object)),
-                );
+                let problem = health::problem(&live, release);
+                problems.extend(problem.map(|why| format!("{} is not healthy: {why}", one.object)));
                 one.live = Ok(live);
             }
             Err(problem) => {
@@ -117,7 +118,12 @@ async fn established(
     served
 }
 
-async fn established_one(objects: &Objects, definition: &Object, deadline: Instant) -> Result<Value, String> {
+async fn established_one(
+    objects: &Objects,
+    release: KopsRelease,
+    definition: &Object,
+    deadline: Instant,
+) -> Result<Value, String> {
     loop {
         let found = match objects.resources.find(&definition.kind).await {
             Ok(Some(resource)) => objects.get(&resource, "", &definition.name).await,
@@ -128,7 +134,7 @@ async fn established_one(objects: &Objects, definition: &Object, deadline: Insta
             Ok(Some(live)) if health::is_established(&live) => return Ok(live),
             Ok(Some(live)) => match health::refused_names(&live) {
                 Some(problem) => return Err(problem),
-                None => health::problem(&live).unwrap_or_else(|| "it is not established".to_owned()),
+                None => health::problem(&live, release).unwrap_or_else(|| "it is not established".to_owned()),
             },
             Ok(None) => "it is not there".to_owned(),
             Err(error) => error.to_string(),

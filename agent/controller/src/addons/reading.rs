@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use kops_agent_derivation::cluster_files;
 use kops_agent_plan::addons::manifest::{self, Object};
-use kops_agent_plan::addons::{Addon, Channel, Menu, ServerVersion};
+use kops_agent_plan::addons::{Addon, Channel, Menu, ServerVersion, cluster_folder};
+use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
+use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::{Store, StoreError};
 use kube::Client;
 
@@ -22,13 +25,35 @@ pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     })
 }
 
-/// What a channel has for a version of Kubernetes.
+/// The kOps release by whose rules channels are followed: the one that wrote kOps' own channel among them. It is read each time, since
+/// the next kOps may have written the store. Where nothing tells the release, it is the newest.
+///
+/// # Errors
+/// The store's, or the release is older than any that is supported.
+pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> {
+    let Some(folder) = channels.iter().find_map(|channel| cluster_folder(channel)) else {
+        return Ok(KopsRelease::NEWEST);
+    };
+    let version = cluster_files::kops_version(store, folder)
+        .await
+        .with_context(|| format!("reading which kOps wrote {folder}"))?;
+    let written_by = WrittenBy::of_store(version.as_deref());
+    Ok(written_by.map_err(|problem| WrongConfiguration(format!("{folder}: {problem}")))?.release)
+}
+
+/// What a channel has for a version of Kubernetes, by the rules of a kOps release.
 ///
 /// # Errors
 /// It cannot be read, or is none.
-pub async fn menu(store: &Store, url: &str, version: ServerVersion) -> Result<Menu> {
+pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: KopsRelease) -> Result<Menu> {
     let text = read(store, url).await.with_context(|| format!("reading the channel {url}"))?;
-    Ok(Channel::parse(&text, url)?.menu(version))
+    let channel = Channel::parse(&text, url, release)?;
+    if channel.is_unheeded_manifest && is_new(format!("{url} by kOps {release}")) {
+        log::warn!(
+            "{url} is a manifest and no channel, and kOps {release} applies nothing of it; kOps 1.36 and newer apply it as an add-on"
+        );
+    }
+    Ok(channel.menu(version))
 }
 
 /// The objects of an add-on's manifest.
@@ -43,12 +68,15 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     Ok(manifest::objects(&text, &url)?)
 }
 
-/// The URLs that were warned of, so that each is warned of once and not in every round.
+/// What was warned of, so that each is warned of once and not in every round.
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
+fn is_new(told: String) -> bool {
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(told)
+}
+
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {
-    let is_new = || TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(url.to_owned());
-    if url.starts_with("http://") && is_new() {
+    if url.starts_with("http://") && is_new(url.to_owned()) {
         log::warn!("{url} is read without TLS: any hop on the way can change what is applied");
     }
     store.read(url).await
@@ -78,11 +106,14 @@ mod tests {
         let store = Store::new(&[]).unwrap().reading_in_clear();
         let version = ServerVersion::parse("v1.36.0").unwrap();
         let channel = format!("{}/dashboard/channel.yaml", server.url);
-        let menu = menu(&store, &channel, version).await.unwrap();
+        let release = release(&store, std::slice::from_ref(&channel)).await.unwrap();
+        assert_eq!(release, KopsRelease::NEWEST, "nothing tells it");
+        let menu = menu(&store, &channel, version, release).await.unwrap();
         let objects = manifest(&store, &menu.addons[0]).await.unwrap();
         assert_eq!(objects.len(), 1);
 
-        let missing = super::menu(&store, &format!("{}/none.yaml", server.url), version).await.unwrap_err();
+        let none = format!("{}/none.yaml", server.url);
+        let missing = super::menu(&store, &none, version, release).await.unwrap_err();
         assert!(format!("{missing:#}").contains("does not exist"), "{missing:#}");
     }
 }

@@ -47,9 +47,10 @@ impl Scene {
         let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
         let channels = channels::settings(&args.channels)?.channels;
         let version = reading::server_version(&client).await?;
+        let release = reading::release(&store, &channels).await?;
         let mut menus = Vec::new();
         for channel in &channels {
-            menus.push(reading::menu(&store, channel, version).await?);
+            menus.push(reading::menu(&store, channel, version, release).await?);
         }
         for addon in leave_to_last_channel(&mut menus) {
             log::warn!(

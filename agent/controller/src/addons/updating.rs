@@ -112,12 +112,12 @@ async fn apply(
     if !misplaced.is_empty() {
         return Err(misplaced);
     }
-    let mut applied = applying::apply(objects, &addon.name, &manifest).await;
+    let mut applied = applying::apply(objects, addon, &manifest).await;
     report.taken_over.append(&mut applied.taken_over);
     let pruned = pruning::prune(objects, addon, &manifest, &applied.tried).await;
     // What was pruned may have stood in the way.
     if !applied.problems.is_empty() && !pruned.deleted.is_empty() {
-        applied = applying::apply(objects, &addon.name, &manifest).await;
+        applied = applying::apply(objects, addon, &manifest).await;
         report.taken_over.append(&mut applied.taken_over);
     }
     report.pruned = pruned.deleted;

@@ -63,8 +63,8 @@ pub struct SpecArgs {
     pub controller: bool,
 
     /// On a control plane, apply the cluster's add-ons by a service (`kops-agent addons run`), in place of kOps' channels pod, whose
-    /// manifest goes. KOPS_AGENT_ADDONS=true says the same, and false brings the pod back; have it in /etc/environment, where every run finds
-    /// it. Where neither is said it stays as it is.
+    /// manifest goes, or up to kOps 1.35 of protokube, which keeps gossip alone. KOPS_AGENT_ADDONS=true says the same, and false brings
+    /// kOps' own back; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
     #[arg(long)]
     pub addons: bool,
 }

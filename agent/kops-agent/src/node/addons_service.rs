@@ -1,4 +1,4 @@
-//! `--addons`: what kOps' channels pod would do on this machine, for the service in its place.
+//! `--addons`: what kOps' channels pod would do on this machine, or protokube, for the service in its place.
 
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::AddonSettings;
@@ -9,26 +9,27 @@ use kops_agent_process::program;
 
 use super::own_services::ADDONS;
 
-/// What the pod of the state store says, and this program.
+/// What the pod of the state store says, or the node's configuration to protokube; and this program.
 ///
 /// # Errors
-/// If the pod is not one that applies channels, or protokube applies them on this machine.
+/// If the pod is not one that applies channels, or protokube has none to apply.
 pub fn read(node: &NodeConfig) -> Result<AddonsService> {
-    if node.release().protokube_applies_addons() {
-        return Err(WrongConfiguration(format!(
-            "kOps {} has protokube apply add-ons, and kops-agent cannot take its place yet; leave add-ons to protokube \
-             with {}=false, or upgrade the cluster to kOps 1.36 first",
-            node.release(),
-            ADDONS.variable
-        ))
-        .into());
-    }
-    let containers = node.kops_channels.as_ref().map(StoredPod::containers).unwrap_or_default();
-    let settings = AddonSettings::of_pod(containers, &node.node_name).map_err(|problem| {
+    let (source, settings) = match node.release().protokube_applies_addons() {
+        true => {
+            let settings = AddonSettings::of_protokube(&node.config.channels, &node.node_name);
+            ("the list `channels` of the node's configuration".to_owned(), settings)
+        }
+        false => {
+            let containers = node.kops_channels.as_ref().map(StoredPod::containers).unwrap_or_default();
+            let settings = AddonSettings::of_pod(containers, &node.node_name);
+            (format!("the pod {}", node.config.channels_manifest), settings)
+        }
+    };
+    let settings = settings.map_err(|problem| {
         WrongConfiguration(format!(
-            "the pod {} {problem}, so what {} is to apply is not known; run `kops update cluster --yes`, or leave \
-             add-ons to the pod with {}=false",
-            node.config.channels_manifest, ADDONS.flag, ADDONS.variable
+            "{source} {problem}, so what {} is to apply is not known; run `kops update cluster --yes`, or leave \
+             add-ons to kOps with {}=false",
+            ADDONS.flag, ADDONS.variable
         ))
     })?;
     let program = program::path().context("finding the path of this program for the unit of add-ons")?;

@@ -1,4 +1,4 @@
-//! Whether a service of ours is to be on this machine, in the place of a pod of kOps': by a flag, by a variable, or because it is there.
+//! Whether a service of ours is to be on this machine, in the place of a program of kOps': by a flag, by a variable, or because it is there.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub const CONTROLLER: OwnService = OwnService {
     runs: "control-plane mode",
 };
 
-/// What applies add-ons, in the place of kOps' channels pod.
+/// What applies add-ons, in the place of kOps' channels pod, or up to kOps 1.35 of protokube's channels.
 pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod addons_service;
 mod bad_input;
 mod boot;
 mod cloud_facts;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::manifest::{documents, sha256_of_trimmed};
 use super::spec::{AddonSpec, Addons};
+use crate::kops_release::KopsRelease;
 
 /// The kind of a channel's document. It has no apiVersion.
 const KIND: &str = "Addons";
@@ -18,17 +19,21 @@ pub struct Channel {
     pub url: String,
     /// Whether kOps itself has written it, along with every manifest and its hash.
     pub is_bootstrap: bool,
+    /// Whether it is a manifest, which its kOps release takes for a channel without add-ons.
+    pub is_unheeded_manifest: bool,
+    /// The kOps release by whose rules it is followed.
+    pub release: KopsRelease,
     /// The entries with their names, in order.
     pub(super) entries: Vec<(String, AddonSpec)>,
 }
 
 impl Channel {
-    /// Reads a channel. What is no document of the kind `Addons` is a manifest, and the channel's one add-on; what has no content
-    /// has none.
+    /// Reads a channel by the rules of a kOps release. What is no document of the kind `Addons` is a manifest, and the channel's
+    /// one add-on where the release has such; what has no content has none.
     ///
     /// # Errors
     /// If it is no YAML, a field has the wrong type, or an entry has no name. The error names the field.
-    pub fn parse(text: &[u8], url: &str) -> Result<Channel, SpecError> {
+    pub fn parse(text: &[u8], url: &str, release: KopsRelease) -> Result<Channel, SpecError> {
         let text = std::str::from_utf8(text)
             .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?
             .trim();
@@ -38,16 +43,25 @@ impl Channel {
             .iter()
             .map(|section| parse_document(section.as_bytes(), url))
             .collect::<Result<Vec<_>, _>>()?;
-        let channel = |entries, is_bootstrap| Channel { url: url.to_owned(), is_bootstrap, entries };
-        match (sections.first(), parsed.first()) {
-            (Some(section), Some(document)) if is_addons(document) => {
-                let document: Addons = parse_yaml(section.as_bytes(), url)?;
-                let is_bootstrap = document.metadata.name == BOOTSTRAP;
-                Ok(channel(entries(document, url)?, is_bootstrap))
-            }
-            (Some(_), _) => Ok(channel(vec![direct(text, url)], false)),
-            (None, _) => Ok(channel(Vec::new(), false)),
+        let without_entries = Channel {
+            url: url.to_owned(),
+            is_bootstrap: false,
+            is_unheeded_manifest: false,
+            release,
+            entries: Vec::new(),
+        };
+        let (Some(section), Some(document)) = (sections.first(), parsed.first()) else {
+            return Ok(without_entries);
+        };
+        if !is_addons(document) && release.takes_manifests_for_channels() {
+            return Ok(Channel { entries: vec![direct(text, url)], ..without_entries });
         }
+        // Older releases ask for no kind.
+        let addons: Addons = parse_yaml(section.as_bytes(), url)?;
+        let is_bootstrap = addons.metadata.name == BOOTSTRAP;
+        let entries = entries(addons, url)?;
+        let is_unheeded_manifest = entries.is_empty() && !is_addons(document);
+        Ok(Channel { is_bootstrap, is_unheeded_manifest, entries, ..without_entries })
     }
 
     /// The entries with the names of their add-ons, in order and of all versions.

@@ -4,7 +4,10 @@
 
 use serde_json::Value;
 
-/// Conditions whose `False` says that an object is not well, whatever its kind. Of any other type it may be good news.
+use crate::kops_release::KopsRelease;
+
+/// Conditions whose `False` says that an object is not well, whatever its kind. Of any other type it may be good news, which kOps up
+/// to 1.35 does not consider.
 const CONDITIONS: [&str; 8] = [
     "Available",
     "ContainersReady",
@@ -37,8 +40,8 @@ const SILENT: [(&str, &str); 10] = [
     ("storage.k8s.io/v1", "StorageClass"),
 ];
 
-/// Why an object is not well; `None` where it is, or does not say.
-pub fn problem(object: &Value) -> Option<String> {
+/// Why an object is not well by the rules of a kOps release; `None` where it is, or does not say.
+pub fn problem(object: &Value, release: KopsRelease) -> Option<String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     if !text("/metadata/deletionTimestamp").is_empty() {
@@ -55,7 +58,7 @@ pub fn problem(object: &Value) -> Option<String> {
         .iter()
         .filter(|condition| {
             let name = text_of(condition, "type");
-            CONDITIONS.contains(&name) || of_kind.contains(&name)
+            release.all_conditions_tell_of_health() || CONDITIONS.contains(&name) || of_kind.contains(&name)
         })
         .filter_map(falsehood)
         .collect();

@@ -10,6 +10,7 @@ use super::prune;
 use super::spec::{AddonSpec, NeedsRollingUpdate};
 use super::version::ChannelVersion;
 use super::version_range::{ServerVersion, VersionRange};
+use crate::kops_release::KopsRelease;
 
 /// Whose annotations record an add-on's version where its entry does not say (upstream: `GetNamespace`).
 const NAMESPACE: &str = "kube-system";
@@ -43,6 +44,8 @@ pub struct Addon {
     pub channel: String,
     /// Whether kOps itself has written the channel, and with it the manifest.
     pub is_bootstrap: bool,
+    /// The kOps release by whose rules it is applied.
+    pub release: KopsRelease,
     /// What the channel says of it.
     pub spec: AddonSpec,
 }
@@ -70,6 +73,7 @@ impl Channel {
                 index,
                 channel: self.url.clone(),
                 is_bootstrap: self.is_bootstrap,
+                release: self.release,
                 spec: spec.clone(),
             };
             match menu.addons.iter_mut().find(|chosen| chosen.name == *name) {

@@ -6,7 +6,8 @@
 //! [`manifest`]'s, what may be deleted and when [`prune`]'s and [`serving`]'s, whether an object is well [`health`]'s, whose fields they are
 //! [`managed_fields`]'. What a machine's pod would do besides, [`AddonSettings`] reads off its arguments.
 //!
-//! Annotations, selectors and rules are upstream's own, so that its channels pod can take over at any time, and back.
+//! Annotations, selectors and rules are upstream's own, so that its channels pod can take over at any time, and back. Rules that differ
+//! between kOps releases are those of the release that wrote kOps' own channel ([`cluster_folder`]).
 //!
 //! Source: upstream's `channels/pkg/{api,channels,cmd}` and `pkg/applylib`.
 
@@ -43,6 +44,11 @@ pub const BOOTSTRAP_CHANNEL: &str = "addons/bootstrap-channel.yaml";
 /// Its URL. `base` is the cluster's folder.
 pub fn bootstrap_channel(base: &str) -> String {
     format!("{}/{BOOTSTRAP_CHANNEL}", base.trim_end_matches('/'))
+}
+
+/// The cluster's folder in the store, where a URL is that of kOps' own channel. Which release wrote the channel is in that folder.
+pub fn cluster_folder(channel: &str) -> Option<&str> {
+    channel.strip_suffix(BOOTSTRAP_CHANNEL)?.strip_suffix('/')
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whether an object of a manifest serves, so that objects it replaces may be deleted. A workload serves once its current revision
-//! runs with as many pods as its own update strategy asks for.
+//! runs with as many pods as its own update strategy asks for. No kOps release asks for that before it deletes, so the rules are the
+//! same for all of them.
 //!
 //! Source: `DeploymentStatusViewer`, `DaemonSetStatusViewer` and `StatefulSetStatusViewer` of kubectl's `pkg/polymorphichelpers/rollout_status.go`.
 
@@ -8,6 +9,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::health::{self, has_condition};
+use crate::kops_release::KopsRelease;
 
 /// Groups and kinds whose objects run pods.
 const WORKLOADS: [(&str, &str); 8] = [
@@ -30,7 +32,7 @@ pub fn is_workload(group: &str, kind: &str) -> bool {
 
 /// Why an object, as the API server has it, does not serve; `None` if it serves or its kind does not say.
 pub fn problem(live: &Value) -> Option<String> {
-    if let Some(problem) = health::problem(live) {
+    if let Some(problem) = health::problem(live, KopsRelease::NEWEST) {
         return Some(problem);
     }
     let text = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What kOps has its channels pod do on a control-plane machine, read off the pod's own arguments, for what takes the pod's place:
-//! which channels, and which labels this machine's Node gets.
+//! What kOps has its channels pod do on a control-plane machine, or up to 1.35 protokube, for the service that takes its place: which
+//! channels, and which labels this machine's Node gets. Of the pod both are in its arguments.
 //!
 //! Source: `buildPod` in upstream's `pkg/model/components/channels/model.go`, the flags in `channels/pkg/cmd/apply_channel.go`,
-//! `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`.
+//! `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`; `syncOnce` in `protokube/pkg/protokube/kube_boot.go` at v1.35.2.
 
 use std::collections::BTreeMap;
 
@@ -52,6 +52,18 @@ impl AddonSettings {
             settings = settings.labelling(node_name, more);
         }
         Ok(settings)
+    }
+
+    /// What protokube does with the channels of the node's configuration on the machine whose Node has this name.
+    ///
+    /// # Errors
+    /// There is no channel; a sentence without its subject.
+    pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, String> {
+        if channels.is_empty() {
+            return Err("names no channel".to_owned());
+        }
+        let settings = AddonSettings { channels: channels.to_vec(), ..AddonSettings::default() };
+        Ok(settings.labelling(node_name, ""))
     }
 
     /// The same with the labels of a control plane for this Node, and with more, as `--node-labels` has them: `a,b=c`.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Inputs;
 use super::images::remap_image;
 use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
+use crate::kops_release::KopsRelease;
 use crate::resolve::Problems;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
@@ -103,7 +104,7 @@ pub(super) struct Addon {
 
 /// The addons of the bootstrap channel's text that kOps brings, of all Kubernetes versions.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
-    let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL)?;
+    let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
         let problem = "it is no document of the kind Addons and the name bootstrap; `kops update cluster --yes` writes it";
         return Err(SpecError::of_file(BOOTSTRAP_CHANNEL, problem));

@@ -1,5 +1,6 @@
-//! `kops-agent addons run` as a service of a control-plane machine, for clusters that have it in place of kOps' channels pod: the unit,
-//! and what it is told, which is what the pod would be. The pod's user and kubeconfig are the service's.
+//! `kops-agent addons run` as a service of a control-plane machine, for clusters that have it in place of kOps' channels pod, or up to
+//! kOps 1.35 of protokube's channels and labels: the unit, and the settings, which are what kOps tells its own. The pod's user and
+//! kubeconfig are the service's.
 //!
 //! `kops validate cluster`, and with it `kops rolling-update cluster`, look at the readiness of critical pods only (upstream:
 //! `collectPodFailures` in `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod has it.

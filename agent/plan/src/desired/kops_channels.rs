@@ -1,5 +1,5 @@
-//! kops-channels: the static pod that applies the cluster's addons, as kOps wrote it, and the kubeconfig
-//! that it applies them with; which is also that of the service that may be in the pod's place.
+//! kops-channels: the static pod that applies the cluster's addons, as kOps wrote it, and the user and the kubeconfig of
+//! whatever applies them: the pod, or kops-agent's own service. Up to kOps 1.35 protokube is in the pod's place, and runs as root.
 //!
 //! Source: nodeup/pkg/model/channels.go.
 
@@ -23,20 +23,23 @@ const IDENTITY: &str = "kops";
 /// What applies the cluster's addons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppliedBy {
-    /// The pod.
-    Pod,
+    /// What the kOps release has for it: the pod, or protokube ([`super::protokube`]).
+    Kops,
     /// kops-agent's own service ([`super::addons_service`]).
     Service,
 }
 
-/// Adds the user, the kubeconfig and, if it is to be the pod, that, where this is a control-plane machine.
+/// Adds the pod or leaves it to the service, with the user and the kubeconfig, where this is a control-plane machine. Where
+/// protokube applies addons nothing is added.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
-    let Some(stored) = &node.kops_channels else { return };
+    let pod = node.kops_channels.as_ref().filter(|_| by == AppliedBy::Kops);
+    let runs_as_the_user = pod.is_some() || by == AppliedBy::Service;
+    if !node.is_control_plane() || !runs_as_the_user {
+        return;
+    }
     state.add(User { name: USER.into(), uid: UID, home: HOME.into(), shell: "/sbin/nologin".into() });
-    let subject = certificates::user_in_group(IDENTITY, "system:masters");
-    let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
-    state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)).owned_by(USER));
-    if by == AppliedBy::Pod {
+    add_kubeconfig(node, USER, state);
+    if let Some(stored) = pod {
         let file = pod::manifest_file("kops-channels", manifest(node, stored));
         // Upstream lets all users read it. kubelet, which alone reads it, is root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
@@ -48,6 +51,13 @@ fn is_given_login(stored: &StoredPod) -> bool {
     let variables = stored.containers().iter().filter_map(|container| container["env"].as_array()).flatten();
     let mut names = variables.filter_map(|variable| variable["name"].as_str());
     names.any(|name| LOGIN_VARIABLES.contains(&name))
+}
+
+/// Adds the kubeconfig that addons are applied with, for this user alone.
+pub(super) fn add_kubeconfig(node: &NodeConfig, owner: &str, state: &mut DesiredState) {
+    let subject = certificates::user_in_group(IDENTITY, "system:masters");
+    let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
+    state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)).owned_by(owner));
 }
 
 /// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.
@@ -92,7 +102,7 @@ mod tests {
                 inputs.manifests.insert(url, pod.to_string());
             });
             let mut state = DesiredState::default();
-            add(&node, AppliedBy::Pod, &mut state);
+            add(&node, AppliedBy::Kops, &mut state);
             let path = "/etc/kubernetes/manifests/kops-channels.manifest";
             let file = state.get(&ResourceId::new(Kind::File, path)).unwrap();
             serde_json::to_value(file).unwrap()["mode"].clone()

@@ -103,10 +103,14 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
         true => Published::ApiServerAndBootstrapServer,
         false => Published::ApiServer,
     };
-    let applied_by = if services.addons.is_some() { AppliedBy::Service } else { AppliedBy::Pod };
+    let applied_by = match services.addons.is_some() && node.is_control_plane() {
+        true => AppliedBy::Service,
+        false => AppliedBy::Kops,
+    };
     let mut state = DesiredState::default();
     kube_apiserver::add(node, published, &mut state);
     kops_channels::add(node, applied_by, &mut state);
+    protokube::add(node, applied_by, &mut state);
     add_what_kops_has(node, &mut state);
     if let Some(service) = services.controller {
         controller_service::add(node, service, &mut state);
@@ -142,7 +146,6 @@ fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
         logrotate::add,
         nerdctl::add,
         nvidia::add,
-        protokube::add,
         secrets::add,
         warm_pool::add,
         azure::add,

@@ -1,43 +1,46 @@
 //! protokube: a service that spreads a gossip cluster's names on all of its nodes, and up to kOps 1.35 applies add-ons and labels the
-//! control plane.
+//! control plane. Where kops-agent's own service applies add-ons, protokube keeps gossip alone, and a control plane without gossip has
+//! no protokube: it does nothing else (it mounts no volumes of etcd, which etcd-manager does).
 //!
-//! Source: nodeup/pkg/model/protokube.go at v1.34.3, v1.35.2 and v1.36.2.
+//! Source: nodeup/pkg/model/protokube.go, protokube/cmd/protokube/main.go and protokube/pkg/protokube/kube_boot.go at v1.34.3,
+//! v1.35.2 and v1.36.2.
 
-use crate::resolve::{NodeConfig, Project, Protokube};
+use crate::resolve::{Asset, NodeConfig, Project};
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
 use kops_agent_spec::CloudProvider;
 
 use super::flags::Flags;
+use super::kops_channels::{self, AppliedBy};
+use super::openstack_cloud_config;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::unit_file::{UnitFile, command_line};
-use super::{certificates, openstack_cloud_config};
 
 const PROGRAM: &str = "/opt/kops/bin/protokube";
 const CHANNELS: &str = "/opt/kops/bin/channels";
 const ENVIRONMENT: &str = "/etc/sysconfig/protokube";
-/// The user of the API server that it is; also the name of its certificate.
-const IDENTITY: &str = "kops";
 
 /// Adds protokube where this node runs it.
-pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let Some(protokube) = &node.protokube else { return };
-    state.add(File::new(PROGRAM, protokube.program.content()).mode(Mode::EXECUTABLE));
-    if let Some(channels) = &protokube.channels {
-        state.add(File::new(CHANNELS, channels.content()).mode(Mode::EXECUTABLE));
+    let channels = protokube.channels.as_ref().filter(|_| by == AppliedBy::Kops);
+    if channels.is_none() && !node.uses_gossip() {
+        return;
     }
+    state.add(File::new(PROGRAM, protokube.program.content()).mode(Mode::EXECUTABLE));
     let mut read_at_start = vec![PROGRAM.to_owned(), ENVIRONMENT.to_owned()];
-    if protokube.channels.is_some() && node.is_control_plane() {
-        let subject = certificates::user_in_group(IDENTITY, "system:masters");
-        let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
-        state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)));
-        read_at_start.push(KOPS_CHANNELS_KUBECONFIG.to_owned());
+    if let Some(channels) = channels {
+        state.add(File::new(CHANNELS, channels.content()).mode(Mode::EXECUTABLE));
+        if node.is_control_plane() {
+            kops_channels::add_kubeconfig(node, "root", state);
+            read_at_start.push(KOPS_CHANNELS_KUBECONFIG.to_owned());
+        }
     }
     // There may be credentials in it, and systemd reads it as root.
-    state.add(File::new(ENVIRONMENT, Content::SecretText(environment(node, protokube))).mode(Mode::PRIVATE));
+    state.add(File::new(ENVIRONMENT, Content::SecretText(environment(node, channels))).mode(Mode::PRIVATE));
     let unit = UnitFile::default()
         .set("Unit", "Description", "Kubernetes Protokube Service")
         .set("Unit", "Documentation", "https://kops.sigs.k8s.io")
-        .set("Service", "ExecStart", format!("{PROGRAM} {}", command_line(&flags(node, protokube))))
+        .set("Service", "ExecStart", format!("{PROGRAM} {}", command_line(&flags(node, channels))))
         .set("Service", "EnvironmentFile", ENVIRONMENT)
         .set("Service", "Restart", "always")
         .set("Service", "RestartSec", "3s")
@@ -46,7 +49,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(Unit::new("protokube.service", unit.render()).restarted_by_files(read_at_start));
 }
 
-fn flags(node: &NodeConfig, protokube: &Protokube) -> Vec<String> {
+/// `channels` is the program that applies add-ons; `None` where protokube applies none.
+fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     let config = &node.config;
     let mut flags = Flags::default();
     flags.set("cloud", node.cloud_provider().id());
@@ -65,32 +69,34 @@ fn flags(node: &NodeConfig, protokube: &Protokube) -> Vec<String> {
             }
         }
     }
-    if protokube.channels.is_some() {
-        add_addon_flags(node, &mut flags);
+    if node.release().protokube_applies_addons() {
+        add_dns_flags(node, &mut flags);
+    }
+    if channels.is_some() {
+        flags.set("bootstrap-master-node-labels", &true);
+        flags.set("channels", &config.channels);
+        // A master waits for the API server, and then applies and labels.
+        flags.set("master", &node.is_control_plane());
+        flags.set("node-name", &node.node_name);
     }
     flags.into_sorted()
 }
 
-/// What protokube is told where it applies add-ons, labels the control plane and once published names in DNS.
-fn add_addon_flags(node: &NodeConfig, flags: &mut Flags) {
-    let config = &node.config;
+/// Flags by which protokube once published names in DNS. Up to kOps 1.35 protokube exits if it is told neither of the first two.
+fn add_dns_flags(node: &NodeConfig, flags: &mut Flags) {
     let dot = if node.uses_gossip() { "" } else { "." };
-    flags.set("bootstrap-master-node-labels", &true);
-    flags.set("channels", &config.channels);
     flags.set("cluster-id", node.cluster_name());
     flags.set("dns-internal-suffix", &format!("{dot}internal.{}", node.cluster_name()));
-    flags.set("master", &node.is_control_plane());
-    flags.set("node-name", &node.node_name);
-    match config.dns_zone.as_str() {
+    match node.config.dns_zone.as_str() {
         name if name.contains('.') => flags.set("zone", name),
         "" => {}
         id => flags.set("zone", &format!("*/{id}")),
     }
 }
 
-fn environment(node: &NodeConfig, protokube: &Protokube) -> Vec<SecretPiece> {
+fn environment(node: &NodeConfig, channels: Option<&Asset>) -> Vec<SecretPiece> {
     let mut text = String::new();
-    if protokube.channels.is_some() {
+    if channels.is_some() {
         text.push_str(&format!("KUBECONFIG={KOPS_CHANNELS_KUBECONFIG}\n"));
     }
     for (name, value) in node.proxy_environment() {
@@ -102,7 +108,10 @@ fn environment(node: &NodeConfig, protokube: &Protokube) -> Vec<SecretPiece> {
     let line =
         |name: &str, given: &str| SecretPiece::EnvironmentLine { name: name.into(), given: given.into() };
     let mut pieces = vec![SecretPiece::Text(text)];
-    for name in ["AWS_REGION", "GOSSIP_DNS_CONN_LIMIT", "HCLOUD_TOKEN", "OSS_REGION"] {
+    let account = node.release().passes_on_azures_account().then_some("AZURE_STORAGE_ACCOUNT");
+    for name in
+        ["AWS_REGION", "GOSSIP_DNS_CONN_LIMIT", "HCLOUD_TOKEN", "OSS_REGION"].into_iter().chain(account)
+    {
         pieces.push(line(name, name));
     }
     for name in ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"] {
@@ -146,3 +155,123 @@ const OPENSTACK: [&str; 14] = [
     "OS_APPLICATION_CREDENTIAL_ID",
     "OS_APPLICATION_CREDENTIAL_SECRET",
 ];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use crate::addons::AddonSettings;
+    use crate::desired::{AddonsService, Services, desired_with};
+    use crate::resolve::testing::control_plane;
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    const BOOTSTRAP: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
+    const UNIT: (Kind, &str) = (Kind::Unit, "protokube.service");
+    const POD: (Kind, &str) = (Kind::File, "/etc/kubernetes/manifests/kops-channels.manifest");
+    const ALL: [(Kind, &str); 4] =
+        [(Kind::File, PROGRAM), (Kind::File, CHANNELS), (Kind::File, ENVIRONMENT), UNIT];
+
+    /// A control plane as this kOps configures it.
+    fn of_kops(version: &str, uses_gossip: bool) -> NodeConfig {
+        control_plane(|inputs| {
+            inputs.config.uses_legacy_gossip = Some(uses_gossip);
+            let url = |name| format!("https://artifacts.k8s.io/binaries/kops/{version}/linux/amd64/{name}");
+            let assets = inputs.config.assets.values_mut().next().unwrap();
+            assets.push(url("protokube"));
+            if version < "1.36" {
+                assets.push(url("channels"));
+                inputs.config.channels = vec![BOOTSTRAP.into(), "s3://b/mine.yaml".into()];
+                inputs.config.channels_manifest.clear();
+            }
+        })
+    }
+
+    fn state(node: &NodeConfig, has_service: bool) -> DesiredState {
+        let settings = AddonSettings::of_protokube(&[BOOTSTRAP.into()], &node.node_name).unwrap();
+        let service = AddonsService { settings, program: "/opt/agent".into() };
+        let addons = has_service.then_some(&service);
+        desired_with(node, Services { addons, ..Services::default() }).unwrap()
+    }
+
+    fn get(state: &DesiredState, (kind, name): (Kind, &str)) -> Option<Value> {
+        state.get(&ResourceId::new(kind, name)).map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    fn flags(state: &DesiredState) -> Vec<String> {
+        let unit = get(state, UNIT).unwrap();
+        let line = unit["text"].as_str().unwrap().lines().find_map(|line| line.strip_prefix("ExecStart="));
+        line.unwrap().split(' ').skip(1).map(str::to_owned).collect()
+    }
+
+    fn has_variable(state: &DesiredState, name: &str) -> bool {
+        get(state, (Kind::File, ENVIRONMENT)).unwrap().to_string().contains(name)
+    }
+
+    #[test]
+    fn where_the_service_applies_add_ons_protokube_keeps_gossip_and_nothing_else() {
+        for version in ["1.34.3", "1.35.2"] {
+            let node = of_kops(version, true);
+            let before = state(&node, false);
+            let channels = format!("--channels={BOOTSTRAP},s3://b/mine.yaml");
+            for flag in [channels.as_str(), "--bootstrap-master-node-labels=true", "--master=true"] {
+                assert!(flags(&before).iter().any(|found| found == flag), "{flag}: {:?}", flags(&before));
+            }
+            assert!(has_variable(&before, "KUBECONFIG"));
+
+            let after = state(&node, true);
+            let kept = [
+                "--cloud=metal",
+                "--cluster-id=c.example.com",
+                "--containerized=false",
+                "--dns-internal-suffix=internal.c.example.com",
+                "--gossip=true",
+                "--v=4",
+            ];
+            assert_eq!(flags(&after), kept, "{version}");
+            assert!(!has_variable(&after, "KUBECONFIG"));
+            assert_eq!(get(&after, (Kind::File, CHANNELS)), None);
+            assert_eq!(get(&after, (Kind::File, PROGRAM)), get(&before, (Kind::File, PROGRAM)));
+        }
+    }
+
+    #[test]
+    fn a_control_plane_without_gossip_has_no_protokube_where_the_service_applies_add_ons() {
+        for version in ["1.34.3", "1.35.2"] {
+            let node = of_kops(version, false);
+            let (before, after) = (state(&node, false), state(&node, true));
+            for id in ALL {
+                assert!(get(&before, id).is_some() && get(&after, id).is_none(), "{version}: {id:?}");
+            }
+            let owner = |state: &DesiredState| {
+                get(state, (Kind::File, KOPS_CHANNELS_KUBECONFIG)).unwrap()["owner"].clone()
+            };
+            assert_eq!([owner(&before), owner(&after)], [json!("root"), json!("kops-channels")]);
+            let user = (Kind::User, "kops-channels");
+            assert!(get(&before, user).is_none() && get(&after, user).is_some());
+            let unit = (Kind::Unit, crate::desired::ADDONS_UNIT);
+            assert!(get(&before, unit).is_none() && get(&after, unit).is_some());
+        }
+    }
+
+    #[test]
+    fn protokube_of_1_34_alone_is_told_of_azures_storage_account() {
+        for (version, is_told) in [("1.34.3", true), ("1.35.2", false), ("1.36.2", false)] {
+            let state = state(&of_kops(version, true), false);
+            assert_eq!(has_variable(&state, "AZURE_STORAGE_ACCOUNT"), is_told, "{version}");
+        }
+    }
+
+    #[test]
+    fn protokube_of_1_36_does_not_know_of_the_service() {
+        let node = of_kops("1.36.2", true);
+        let (before, after) = (state(&node, false), state(&node, true));
+        for id in ALL {
+            assert_eq!(get(&before, id), get(&after, id));
+        }
+        assert_eq!(flags(&after), ["--cloud=metal", "--containerized=false", "--gossip=true", "--v=4"]);
+        assert!(get(&before, POD).is_some() && get(&after, POD).is_none());
+    }
+}

@@ -98,6 +98,7 @@ fn key(addon: &Addon) -> (String, String) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_plan::addons::{Channel, ServerVersion};
+    use kops_agent_plan::kops_release::KopsRelease;
 
     use super::*;
 
@@ -107,7 +108,7 @@ mod tests {
         let channel = format!(
             "{{kind: Addons, spec: {{addons: [{{name: {name}, manifest: a, manifestHash: {hash}}}]}}}}"
         );
-        let channel = Channel::parse(channel.as_bytes(), "s3://b/channel.yaml").unwrap();
+        let channel = Channel::parse(channel.as_bytes(), "s3://b/channel.yaml", KopsRelease::NEWEST).unwrap();
         channel.menu(ServerVersion::parse("v1.36.0").unwrap()).addons.remove(0)
     }
 

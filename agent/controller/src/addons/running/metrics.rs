@@ -149,6 +149,7 @@ pub mod tests {
     use std::time::Duration;
 
     use kops_agent_plan::addons::{Channel, ServerVersion};
+    use kops_agent_plan::kops_release::KopsRelease;
 
     use super::*;
     use crate::addons::updating::Report;
@@ -159,8 +160,11 @@ pub mod tests {
     fn round(addons: &[(&str, State)]) -> Round {
         let named: String =
             addons.iter().map(|(name, _)| format!("{{name: {name}, manifest: m}}, ")).collect();
-        let channel =
-            Channel::parse(format!("{{kind: Addons, spec: {{addons: [{named}]}}}}").as_bytes(), URL);
+        let channel = Channel::parse(
+            format!("{{kind: Addons, spec: {{addons: [{named}]}}}}").as_bytes(),
+            URL,
+            KopsRelease::NEWEST,
+        );
         let menu = channel.unwrap().menu(ServerVersion::parse("v1.36.0").unwrap());
         let states = addons.iter().map(|(_, state)| state.clone());
         Round {

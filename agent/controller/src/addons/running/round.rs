@@ -118,17 +118,22 @@ impl Rounds {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
+        // Without the rules that channels are followed by, none can be.
+        let release = reading::release(&self.store, &self.channels).await.map_err(|error| error_text(&error));
         let (mut readable, mut menus) = (Vec::new(), Vec::new());
         for channel in &self.channels {
-            let read = match reading::menu(&self.store, channel, version).await {
-                Ok(menu) => {
-                    let left_out = menu.left_out.clone();
-                    readable.push(channel);
-                    menus.push(menu);
-                    Ok(left_out)
-                }
-                Err(error) => Err(error_text(&error)),
+            let menu = match &release {
+                Ok(release) => reading::menu(&self.store, channel, version, *release)
+                    .await
+                    .map_err(|error| error_text(&error)),
+                Err(problem) => Err(problem.clone()),
             };
+            let read = menu.map(|menu| {
+                let left_out = menu.left_out.clone();
+                readable.push(channel);
+                menus.push(menu);
+                left_out
+            });
             round.channels.insert(channel.clone(), read);
         }
         round.others = leave_to_last_channel(&mut menus);

@@ -214,6 +214,7 @@ mod tests {
     use std::time::Duration;
 
     use kops_agent_plan::addons::{Channel, ServerVersion};
+    use kops_agent_plan::kops_release::KopsRelease;
 
     use super::*;
 
@@ -222,8 +223,9 @@ mod tests {
     fn round(state: State) -> Round {
         let channel =
             "{kind: Addons, spec: {addons: [{name: a, manifest: m}, {name: w, kubernetesVersion: new}]}}";
-        let menu =
-            Channel::parse(channel.as_bytes(), URL).unwrap().menu(ServerVersion::parse("v1.36.0").unwrap());
+        let menu = Channel::parse(channel.as_bytes(), URL, KopsRelease::NEWEST)
+            .unwrap()
+            .menu(ServerVersion::parse("v1.36.0").unwrap());
         Round {
             problem: None,
             channels: [(URL.to_owned(), Ok(menu.left_out))].into(),

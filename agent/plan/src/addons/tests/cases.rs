@@ -82,6 +82,73 @@ fn an_entry_without_a_name_has_the_channels() {
     assert!(!channel(text).is_bootstrap);
 }
 
+/// An entry as kOps 1.34 and 1.35 write it, and as 1.36 and newer do: these leave the version out.
+#[test]
+fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
+    const OF_1_35: &str = "{id: k8s-1.12, manifest: dns-controller.addons.k8s.io/k8s-1.12.yaml, manifestHash: abc,
+        name: dns-controller.addons.k8s.io, needsRollingUpdate: control-plane, needsPKI: true,
+        prune: {kinds: [{kind: ConfigMap, labelSelector: 'app.kubernetes.io/managed-by=kops', namespaces: [kube-system]}]},
+        selector: {k8s-addon: dns-controller.addons.k8s.io}, version: 9.99.0}";
+    let of = |version: &str, entry: &str| {
+        let text = format!("kind: Addons\nmetadata: {{name: bootstrap}}\nspec:\n  addons:\n  - {entry}\n");
+        let release = KopsRelease::of_version(version).unwrap();
+        menu(&Channel::parse(text.as_bytes(), URL, release).unwrap()).addons.remove(0)
+    };
+    let of_1_36: &str = &OF_1_35.replace(", version: 9.99.0", "");
+    let before = of("1.35.2", OF_1_35);
+    // As the channels of any release have recorded it.
+    let recorded = r#"{"channel":"s3://x","id":"k8s-1.12","manifestHash":"abc","systemGeneration":1}"#;
+    let recorded = ChannelVersion::parse(recorded).unwrap();
+    for (version, entry) in
+        [("1.34.3", OF_1_35), ("1.35.2", OF_1_35), ("1.36.2", of_1_36), ("1.37.0-alpha.1", of_1_36)]
+    {
+        let addon = of(version, entry);
+        assert_eq!((addon.check(), addon.is_bootstrap), (Ok(()), true));
+        assert_eq!(due(&addon, Some(&recorded), true), None, "{version}: an upgrade alone makes nothing due");
+        assert_eq!(due(&addon, None, false), due(&before, None, false));
+        assert_eq!(addon.spec.prune, before.spec.prune);
+        assert_eq!(addon.needs_rolling_update(), before.needs_rolling_update());
+        let updated = of(version, &entry.replace("abc", "def"));
+        assert_eq!(
+            due(&updated, Some(&recorded), true).unwrap().marks,
+            Some(NeedsRollingUpdate::ControlPlane)
+        );
+    }
+}
+
+/// As kOps 1.36 and newer have dns-controller pruned where a cluster publishes no names in DNS.
+#[test]
+fn an_empty_manifest_is_one_without_objects() {
+    const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    let addon = addon(&format!("{{name: a, manifest: a.yaml, manifestHash: {OF_NOTHING}}}"));
+    assert_eq!(addon.check_manifest(b"", "s3://b/a.yaml"), Ok(()));
+    assert!(manifest::objects(b"", "s3://b/a.yaml").unwrap().is_empty());
+}
+
+#[test]
+fn up_to_kops_1_35_a_manifest_by_itself_is_a_channel_without_add_ons() {
+    const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}\n";
+    const WITHOUT_KIND: &str = "spec: {addons: [{name: a, manifest: a.yaml}]}";
+    for (version, of_manifest) in [("1.34.3", 0), ("1.35.2", 0), ("1.36.2", 1), ("1.37.0-alpha.1", 1)] {
+        let release = KopsRelease::of_version(version).unwrap();
+        let read = |text: &str| Channel::parse(text.as_bytes(), URL, release).unwrap();
+        assert_eq!(read(MANIFEST).len(), of_manifest, "{version}");
+        assert_eq!(read(MANIFEST).is_unheeded_manifest, of_manifest == 0);
+        for text in ["", "kind: Addons", "kind: Addons\nspec: {addons: [{name: a, manifest: a.yaml}]}"] {
+            assert!(!read(text).is_unheeded_manifest, "{text}");
+        }
+        // What has no kind is a channel all the same, and later a manifest.
+        let names: Vec<bool> = read(WITHOUT_KIND).entries().map(|(name, _)| name == "a").collect();
+        assert_eq!(names, [of_manifest == 0], "{version}");
+    }
+}
+
+#[test]
+fn kops_own_channel_tells_where_its_release_is_written() {
+    assert_eq!(cluster_folder(&bootstrap_channel("s3://b/c")), Some("s3://b/c"));
+    assert_eq!(cluster_folder("https://example.com/addons.yaml"), None);
+}
+
 #[test]
 fn a_manifest_by_itself_is_an_add_on_whose_name_does_not_change_with_it() {
     let of = |text: &str| menu(&channel(text)).addons.remove(0);
@@ -121,7 +188,7 @@ fn what_is_wrong_with_a_channel_is_told_by_its_field() {
         let problem = refusal(text);
         assert!(problem.contains(wanted) && problem.contains(URL), "{text:?}: {problem}");
     }
-    assert!(Channel::parse(b"\xff", URL).unwrap_err().to_string().contains("UTF-8"));
+    assert!(Channel::parse(b"\xff", URL, KopsRelease::NEWEST).unwrap_err().to_string().contains("UTF-8"));
 }
 
 #[test]
@@ -157,7 +224,7 @@ fn manifests_are_found_from_where_the_channel_is() {
     ] {
         let text =
             format!("kind: Addons\nmetadata: {{name: n}}\nspec: {{addons: [{{manifest: {manifest}}}]}}");
-        let channel = Channel::parse(text.as_bytes(), channel).unwrap();
+        let channel = Channel::parse(text.as_bytes(), channel, KopsRelease::NEWEST).unwrap();
         assert_eq!(menu(&channel).addons[0].manifest_url().unwrap(), found, "{manifest}");
     }
 }

@@ -9,15 +9,16 @@ mod ranges;
 mod settings;
 
 use super::*;
+use crate::kops_release::KopsRelease;
 
 const URL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
 
 fn channel(text: &str) -> Channel {
-    Channel::parse(text.as_bytes(), URL).unwrap()
+    Channel::parse(text.as_bytes(), URL, KopsRelease::NEWEST).unwrap()
 }
 
 fn refusal(text: &str) -> String {
-    Channel::parse(text.as_bytes(), URL).unwrap_err().to_string()
+    Channel::parse(text.as_bytes(), URL, KopsRelease::NEWEST).unwrap_err().to_string()
 }
 
 /// A channel of these entries, each in YAML's flow style.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::manifest::{ObjectKind, Turn, objects};
 use super::prune::{Listed, Tried, doomed, holders};
 use super::{PruneKind, health, managed_fields, object_diff, pause};
+use crate::kops_release::KopsRelease;
 
 const URL: &str = "s3://clusters/c.example.com/addons/a.yaml";
 
@@ -198,17 +199,41 @@ fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
         ("autoscaling/v2", "HorizontalPodAutoscaler", "Ready", true),
         ("v1", "ConfigMap", "Ready", true),
     ] {
-        let told = health::problem(&with_condition(api_version, kind, condition, "False"));
+        let told =
+            health::problem(&with_condition(api_version, kind, condition, "False"), KopsRelease::NEWEST);
         let wanted = (!is_well).then(|| format!("{condition} is False (Why: told)"));
         assert_eq!(told, wanted, "{api_version} {kind}");
         for status in ["True", "Unknown", ""] {
-            assert_eq!(health::problem(&with_condition(api_version, kind, condition, status)), None);
+            assert_eq!(
+                health::problem(&with_condition(api_version, kind, condition, status), KopsRelease::NEWEST),
+                None
+            );
         }
     }
-    assert_eq!(health::problem(&json!({"kind": "Deployment"})), None);
-    assert_eq!(health::problem(&json!({"kind": "X", "status": {"conditions": null}})), None);
+    assert_eq!(health::problem(&json!({"kind": "Deployment"}), KopsRelease::NEWEST), None);
+    assert_eq!(
+        health::problem(&json!({"kind": "X", "status": {"conditions": null}}), KopsRelease::NEWEST),
+        None
+    );
     let going = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"deletionTimestamp": "2026-11-24T00:00:00Z"}});
-    assert_eq!(health::problem(&going).as_deref(), Some("it is being deleted"));
+    assert_eq!(health::problem(&going, KopsRelease::NEWEST).as_deref(), Some("it is being deleted"));
+}
+
+#[test]
+fn up_to_kops_1_35_any_condition_may_say_that_an_object_is_not_well() {
+    for (version, counts) in
+        [("1.34.3", true), ("1.35.2", true), ("1.36.2", false), ("1.37.0-alpha.1", false)]
+    {
+        let release = KopsRelease::of_version(version).unwrap();
+        let problem = |kind, condition, status| {
+            health::problem(&with_condition("keda.sh/v1alpha1", kind, condition, status), release)
+        };
+        assert_eq!(problem("ScaledObject", "Paused", "False").is_some(), counts, "{version}");
+        assert_eq!(problem("ScaledObject", "Paused", "True"), None);
+        assert!(problem("ScaledObject", "Ready", "False").is_some());
+        let silent = with_condition("v1", "ConfigMap", "Paused", "False");
+        assert_eq!(health::problem(&silent, release), None);
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 fn channel_with(entries: &[Entry]) -> Channel {
     let entries: Vec<Value> = entries.iter().map(Entry::json).collect();
     let document = json!({"kind": "Addons", "metadata": {"name": "bootstrap"}, "spec": {"addons": entries}});
-    Channel::parse(document.to_string().as_bytes(), URL).unwrap()
+    Channel::parse(document.to_string().as_bytes(), URL, KopsRelease::NEWEST).unwrap()
 }
 
 fn version() -> impl Strategy<Value = ChannelVersion> {
@@ -245,7 +245,10 @@ proptest! {
     #[test]
     fn no_channel_or_manifest_is_too_much(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
         for bytes in [&bytes[..], text.as_bytes()] {
-            let _ = Channel::parse(bytes, URL).map(|channel| menu(&channel));
+            for version in ["1.35.0", "1.36.0"] {
+                let release = KopsRelease::of_version(version).unwrap();
+                let _ = Channel::parse(bytes, URL, release).map(|channel| menu(&channel));
+            }
             let _ = objects(bytes, URL);
         }
     }

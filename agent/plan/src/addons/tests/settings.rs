@@ -1,4 +1,4 @@
-//! What the channels pod's arguments say.
+//! What the channels pod's arguments say, and protokube's channels.
 
 use std::collections::BTreeMap;
 
@@ -76,6 +76,15 @@ fn what_is_no_channels_pod_is_refused() {
     for args in [json!(["apply", "channel", "--yes"]), json!(null), json!("x")] {
         assert!(settings(&args).unwrap_err().contains("name no channel"), "{args}");
     }
+}
+
+#[test]
+fn protokube_applies_the_channels_of_the_nodes_configuration_and_labels_its_node() {
+    let channels = [BOOTSTRAP.to_owned(), "https://example.com/more.yaml".to_owned()];
+    let of_protokube = AddonSettings::of_protokube(&channels, "i-1").unwrap();
+    let of_pod = settings(&json!(["apply", "channel", "--node-name=x", BOOTSTRAP, channels[1]])).unwrap();
+    assert_eq!(of_protokube, of_pod);
+    assert!(AddonSettings::of_protokube(&[], "i-1").unwrap_err().contains("no channel"));
 }
 
 #[test]

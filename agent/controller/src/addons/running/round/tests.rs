@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::configuration;
 
+/// Where kOps' own channel is on the web server.
+const OWN_CHANNEL: &str = "/addons/bootstrap-channel.yaml";
+
 /// The API server, and the web server that a channel is on.
 #[derive(Default)]
 struct Scene {
@@ -33,6 +36,8 @@ struct Scene {
     asked: Vec<String>,
     /// The ConfigMaps that were applied, by name.
     applied: Vec<String>,
+    /// The status of objects that are applied.
+    status: Value,
 }
 
 impl Scene {
@@ -50,6 +55,16 @@ impl Scene {
                 "metadata": {"name": name, "namespace": "default"}});
             self.files.insert(format!("/{name}.yaml"), object.to_string());
         }
+    }
+
+    /// Has the store be of this kOps, whose own channel names an add-on with this hash.
+    fn kops(&mut self, version: &str, hash: &str) {
+        self.channel(&[("a", hash, "")]);
+        let channel = self.files["/channel.yaml"].clone();
+        self.files.insert(OWN_CHANNEL.into(), channel);
+        let manifest = self.files["/a.yaml"].replace("ConfigMap", "Service");
+        self.files.insert("/addons/a.yaml".into(), manifest);
+        self.files.insert("/kops-version.txt".into(), version.into());
     }
 
     /// What a client that asks this is answered.
@@ -87,15 +102,15 @@ impl Scene {
             ("GET", "/api/v1") => (
                 200,
                 json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
-                {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []}]}),
+                {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []},
+                {"name": "services", "kind": "Service", "namespaced": true, "singularName": "", "verbs": []}]}),
             ),
             ("PATCH", _) if self.refused.contains(&name) => failure(403),
             ("PATCH", _) => {
                 self.applied.push(name.clone());
-                (
-                    200,
-                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}),
-                )
+                let kind = if path.contains("/services/") { "Service" } else { "ConfigMap" };
+                let metadata = json!({"name": name, "namespace": "default"});
+                (200, json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "status": self.status}))
             }
             ("GET", path) if path.contains("/secrets/") || path.contains("/issuers/") => {
                 match self.authorities.contains(name.trim_end_matches("-ca")) {
@@ -353,4 +368,47 @@ async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
     played.rounds.authorities.insert("a".into(), long_ago);
     assert_eq!(played.look().await, stands(&[("a", "current")]));
     assert_eq!(played.asked().len(), 2, "the Secret and the Issuer, once an hour");
+}
+
+/// The rules change with the kOps that wrote the store, while the service runs.
+#[tokio::test]
+async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_channel() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    let own = played.channel.replace("/channel.yaml", OWN_CHANNEL);
+    played.rounds.channels = vec![own.clone()];
+    played.change(|scene| {
+        scene.kops("1.35.2", "1");
+        scene.status = json!({"conditions": [{"type": "Paused", "status": "False"}]});
+    });
+    let round = played.rounds.round().await;
+    let problem = round.addons[0].1.problem().unwrap();
+    assert!(problem.contains("Service default/a is not healthy: Paused is False"), "{problem}");
+    assert_eq!(played.scene.lock().unwrap().annotations.len(), 0);
+
+    for (version, hash) in [("1.36.2", "2"), ("1.37.0-alpha.1", "3")] {
+        played.change(|scene| scene.kops(version, hash));
+        assert_eq!(played.look().await, stands(&[("a", "applied")]), "{version}");
+    }
+    played.change(|scene| scene.kops("1.33.1", "3"));
+    let round = played.rounds.round().await;
+    let problem = round.channels[&own].as_ref().unwrap_err();
+    assert!(problem.contains("kOps 1.33.1") && problem.contains("1.34 and newer"), "{problem}");
+    assert_eq!((round.problem, round.addons.len()), (None, 0));
+}
+
+#[tokio::test]
+async fn a_manifest_in_the_place_of_a_channel_is_applied_from_kops_1_36_on() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    let at = |path: &str| played.channel.replace("/channel.yaml", path);
+    played.rounds.channels = vec![at(OWN_CHANNEL), at("/b.yaml")];
+    played.change(|scene| {
+        let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "namespace": "default"}});
+        scene.files.insert("/b.yaml".into(), manifest.to_string());
+        scene.kops("1.35.2", "1");
+    });
+    assert_eq!(played.look().await, stands(&[("a", "applied")]));
+    assert_eq!(played.applied(), ["a"]);
+    played.change(|scene| scene.kops("1.36.2", "1"));
+    assert_eq!(played.look().await.len(), 2);
+    assert_eq!(played.applied(), ["b"]);
 }
