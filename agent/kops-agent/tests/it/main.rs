@@ -18,6 +18,7 @@ mod example;
 mod example_node;
 mod failing_units;
 mod first_boot;
+mod kops_releases;
 mod last_good;
 mod names;
 mod pages;

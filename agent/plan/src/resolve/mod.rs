@@ -97,6 +97,16 @@ pub struct Inputs {
     pub kops_version: Option<String>,
 }
 
+impl Inputs {
+    /// The kOps release that wrote this.
+    ///
+    /// # Errors
+    /// As of [`WrittenBy::find`].
+    pub fn written_by(&self) -> Result<WrittenBy, String> {
+        WrittenBy::find(self.kops_version.as_deref(), &self.config)
+    }
+}
+
 /// A node's configuration, validated: what every component decides from.
 ///
 /// Written out it has no private key and no secret: of keysets the ids of their keys only.
@@ -168,15 +178,12 @@ pub struct NodeConfig {
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
-    let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version } = inputs;
     let mut problems = Problems::default();
-
     // Every other rule depends on the release.
-    let Some(written_by) =
-        problems.keep("kops-version.txt", WrittenBy::find(kops_version.as_deref(), &config))
-    else {
+    let Some(written_by) = problems.keep("kops-version.txt", inputs.written_by()) else {
         return Err(problems);
     };
+    let Inputs { boot, config, keysets, secret_names, manifests, facts, kops_version: _ } = inputs;
     let release = written_by.release;
     if let Some(warning) = written_by.warning() {
         problems.warn("kops-version.txt", warning);
