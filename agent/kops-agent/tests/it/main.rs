@@ -19,6 +19,7 @@ mod example_node;
 mod failing_units;
 mod first_boot;
 mod kops_releases;
+mod kops_upgrades;
 mod last_good;
 mod names;
 mod pages;
