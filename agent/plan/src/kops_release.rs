@@ -69,6 +69,11 @@ impl KopsRelease {
     /// The newest that is known.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
 
+    /// All that are supported, the oldest first.
+    pub fn supported() -> impl Iterator<Item = KopsRelease> {
+        (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
+    }
+
     /// The release of a version. One that is newer than known counts as the newest.
     ///
     /// # Errors
