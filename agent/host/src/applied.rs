@@ -9,8 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::attempt::Attempt;
 use crate::error::{Error, Result};
@@ -55,6 +56,9 @@ pub struct Applied {
     /// one later, that is a newer one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
+    /// The kOps release that wrote the configuration; `None` where an earlier version of the agent did not note it.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    pub written_by: Option<WrittenBy>,
     /// Where its keys and secrets are read.
     pub sources: Sources,
     /// The certificates of keysets in PEM, as far as the state needs them.
@@ -67,6 +71,11 @@ pub struct Applied {
     /// way, and would not know it again.
     #[serde(default)]
     digest: String,
+}
+
+/// Another version of the agent may know other evidence, which is no reason to lose the state.
+fn if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenBy>, D::Error> {
+    Ok(serde_json::from_value(serde_json::Value::deserialize(deserializer)?).ok())
 }
 
 /// A change of a node that was begun and has not come to its end.
@@ -110,6 +119,7 @@ impl Applied {
             machine: String::new(),
             config_hash: config_hash.to_owned(),
             is_proven: false,
+            written_by: None,
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
@@ -126,6 +136,11 @@ impl Applied {
     /// The same, where it is known whether the cluster spec gave its configuration.
     pub fn proven(self, is_proven: bool) -> Applied {
         Applied { is_proven, ..self }
+    }
+
+    /// The same, as this kOps release wrote its configuration.
+    pub fn written_by(self, written_by: Option<WrittenBy>) -> Applied {
+        Applied { written_by, ..self }
     }
 
     fn attempt(&self) -> Attempt {
@@ -453,6 +468,13 @@ mod tests {
         record.settled_state = Some("another".into());
         record.write(&host.root).unwrap();
         assert_eq!(host.applied().unwrap(), None, "that was never settled");
+    }
+
+    #[test]
+    fn evidence_that_is_not_known_hides_no_state() {
+        let mut kept = serde_json::to_value(applied()).unwrap();
+        kept["writtenBy"] = serde_json::json!({"release": "1.50", "version": null, "evidence": "unheard of"});
+        assert_eq!(serde_json::from_value::<Applied>(kept).unwrap(), applied());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::diff::{OwnedNow, OwnedState};
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::ResourceId;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
@@ -29,6 +30,8 @@ pub struct Status {
     pub never_converged: bool,
     /// `NodeupConfigHash` of the configuration to which it last converged; empty before it did.
     pub config_hash: String,
+    /// The kOps release that wrote that configuration; `None` where no run has noted it.
+    pub written_by: Option<WrittenBy>,
     /// Since when it is converged to that, in RFC 3339.
     pub converged_since: Option<String>,
     /// What the last run failed with, if it did.
@@ -99,10 +102,12 @@ impl Host {
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
         let failure = first_failure::last_failure(&self.root, &record)?;
+        let written_by = self.applied()?.and_then(|applied| applied.written_by);
         Ok(Status {
             converged: is_as_left && units.iter().all(|unit| unit.running),
             never_converged,
             config_hash: record.config_hash,
+            written_by,
             converged_since: record.converged_since,
             failure,
             unfinished,

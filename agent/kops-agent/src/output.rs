@@ -9,6 +9,7 @@ use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
@@ -100,7 +101,11 @@ impl fmt::Display for Finding {
 
 /// All that `config check` tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Findings {
+    /// The kOps release that wrote what is checked; `None` where that could not be read, or is an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_by: Option<WrittenBy>,
     /// What keeps the node from being decided.
     pub errors: Vec<Finding>,
     /// What does not, and deserves attention.
@@ -113,6 +118,9 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
         return print_json(findings);
     }
     let mut text = String::new();
+    if let Some(written_by) = &findings.written_by {
+        writeln!(text, "written by {written_by}")?;
+    }
     for error in &findings.errors {
         writeln!(text, "error: {error}")?;
     }

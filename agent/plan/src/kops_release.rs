@@ -7,7 +7,8 @@ mod written_by;
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use kops_agent_spec::NodeupConfig;
 
@@ -27,6 +28,16 @@ pub struct KopsRelease {
 impl Serialize for KopsRelease {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// Reads a release that was noted, also one that is no longer supported or not known yet.
+impl<'de> Deserialize<'de> for KopsRelease {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let minor =
+            minor_of(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no release of kOps")))?;
+        Ok(KopsRelease { minor })
     }
 }
 
@@ -57,6 +68,11 @@ fn minor_of(version: &str) -> Option<u64> {
 impl KopsRelease {
     /// The newest that is known.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
+
+    /// All that are supported, the oldest first.
+    pub fn supported() -> impl Iterator<Item = KopsRelease> {
+        (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
+    }
 
     /// The release of a version. One that is newer than known counts as the newest.
     ///

@@ -61,6 +61,9 @@ pub fn kubectl_on(page: &str, part: &str) -> String {
     command.to_owned()
 }
 
+/// The file of the store in which kOps says its version.
+pub const KOPS_VERSION: &str = "kops-version.txt";
+
 /// A running cluster.
 pub struct Cluster {
     pub api: ApiServer,
@@ -94,6 +97,7 @@ impl Cluster {
         let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
                     {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
+        fs::write(cluster.store().join(KOPS_VERSION), "1.37.0-alpha.1").unwrap();
         cluster.apply_group("nodes", "tier: web");
         let labels = "node-role.kubernetes.io/control-plane: '', kops.k8s.io/kops-controller-pki: ''";
         cluster.apply("control-plane", "control-plane", labels);

@@ -8,7 +8,7 @@ use kops_agent_tests::dns_controller;
 use serde_json::{Value, json};
 
 use crate::bootstrap::{WithSts, on_aws};
-use crate::cluster::{CLUSTER, Cluster, REGION, id, path_of};
+use crate::cluster::{CLUSTER, Cluster, KOPS_VERSION, REGION, id, path_of};
 use crate::controller::Controller;
 
 /// A static pod as a kubelet mirrors it, or one of kops-controller's.
@@ -37,7 +37,7 @@ pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
     assert!(code == Some(4) && not_ready.len() == 1 && not_ready[0].starts_with("names"), "{said}");
     put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &format!("{api},{bootstrap}"));
     let (code, said) = cluster.check_takeover(&health);
-    assert_eq!((code, said.lines().filter(is_ready).count()), (Some(0), 6), "{said}");
+    assert_eq!((code, said.lines().filter(is_ready).count()), (Some(0), 7), "{said}");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     let names = line(&said, "names");
     assert!(names.contains("NOT READY") && names.contains(&id(2)) && !names.contains(&id(1)), "{said}");
     assert!(line(&said, "service").contains("NOT READY"), "{said}");
-    for what in ["scope", "rights", "lease", "port"] {
+    for what in ["kops", "scope", "rights", "lease", "port"] {
         assert!(line(&said, what).contains(" ready "), "{said}");
     }
     assert!(line(&said, "port").contains("is free"), "{said}");
@@ -74,7 +74,25 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     assert_eq!(code, Some(0), "{said}");
     assert!(line(&said, "port").contains("kops-agent listens"), "{said}");
     let (code, said) = cluster.check_takeover(&["--health", controller.address(), "-o", "json"]);
-    assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 6), "{said}");
+    assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 7), "{said}");
+
+    // Which kOps wrote the store, and whether that is known.
+    for (version, state, told) in [
+        (Some("1.36.2"), "ready", "kOps 1.36.2, told by kops-version.txt"),
+        (Some("1.40.0"), "unknown", "kOps 1.40.0, told by kops-version.txt"),
+        (None, "unknown", "the exact version is unknown"),
+        (Some("1.33.1"), "NOT READY", "kops-agent supports kOps 1.34 and newer"),
+    ] {
+        let file = cluster.store().join(KOPS_VERSION);
+        match version {
+            Some(version) => fs::write(&file, version).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let (_, said) = cluster.check_takeover(&health);
+        let kops = line(&said, "kops");
+        assert!(kops.contains(&format!(" {state} ")) && kops.contains(told), "{version:?}: {said}");
+    }
+    fs::write(cluster.store().join(KOPS_VERSION), "1.37.0-alpha.1").unwrap();
 
     // What cannot be told is not taken for what is not so.
     let (code, said) = cluster.check_takeover_with(Path::new("/none"), &health);

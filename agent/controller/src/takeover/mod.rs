@@ -17,7 +17,9 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kops_agent_derivation::cluster_files;
 use kops_agent_plan::identity::host::NAMESPACE;
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::pacing;
 use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_spec::{Cluster, KopsControllerOptions};
@@ -102,6 +104,7 @@ pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let controller = kubernetes::client(Some(&args.kubeconfig));
     let controller = controller.as_ref().map_err(error_text);
     let findings = [
+        ("kops", release(args, &options).await),
         ("scope", scope(args, &options).await),
         ("rights", rights(controller.clone(), &options).await),
         ("lease", holder(controller).await),
@@ -140,6 +143,18 @@ fn text(findings: &[Finding]) -> Result<String> {
         writeln!(text, "{what:<8} {state:<10} {why}")?;
     }
     Ok(text)
+}
+
+/// Which kOps release wrote the store, by whose rules machines are decided and served.
+async fn release(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+    let base = options.config_base.trim_end_matches('/');
+    let version = cluster_files::kops_version(&store(&args.store_mirror)?, base).await;
+    let version = version.context("reading which kOps release wrote the state store")?;
+    Ok(match WrittenBy::of_store(version.as_deref()) {
+        Ok(written_by) if written_by.is_known() => ready(written_by.to_string()),
+        Ok(written_by) => (State::Unknown, written_by.to_string()),
+        Err(why) => not_ready(why),
+    })
 }
 
 async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {

@@ -79,6 +79,7 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
             return Ok(findings);
         }
     };
+    findings.written_by = spec.inputs.written_by().ok();
     if let Origin::NodeupConfig(file) = &spec.origin {
         add_warnings(file, NodeupConfig::warnings(&file.text, &file.url), &mut findings)?;
     }
@@ -103,7 +104,9 @@ async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let store = args.store.options().open()?;
     let mut findings = files(&store, base, group).await?;
     if findings.errors.is_empty() {
-        match source::read_of_group(&store, base, group).await.and_then(decide::check_on_any_machine) {
+        let spec = source::read_of_group(&store, base, group).await;
+        findings.written_by = spec.as_ref().ok().and_then(|spec| spec.inputs.written_by().ok());
+        match spec.and_then(decide::check_on_any_machine) {
             Ok(problems) => add_problems(&problems, &mut findings),
             Err(error) => add_error(error, &mut findings)?,
         }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kops_agent_plan::doctor::{self, Finding, Verdict};
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_process::output::one_line;
 use serde::Serialize;
 
@@ -15,10 +16,14 @@ const LONGEST: usize = 2000;
 
 /// Prints the findings; the exit code says whether any of them stops the machine.
 pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
-    let findings = doctor::findings(&crate::doctor::look(&args.look.clone().settled()).await?);
+    let observed = crate::doctor::look(&args.look.clone().settled()).await?;
+    let findings = doctor::findings(&observed);
     let stops = doctor::stops(&findings);
     match args.output {
-        Output::Json => output::print_json(&Diagnosis { stops, findings: &findings })?,
+        Output::Json => {
+            let written_by = observed.written_by.as_ref();
+            output::print_json(&Diagnosis { stops, written_by, findings: &findings })?
+        }
         Output::Text => output::print_text(&text(&findings))?,
     };
     Ok(if stops { exit::DIFFERENT } else { exit::CONVERGED })
@@ -26,9 +31,12 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
 
 /// As programs read it.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Diagnosis<'a> {
     /// Whether anything stops this machine from becoming its node.
     stops: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_by: Option<&'a WrittenBy>,
     findings: &'a [Finding],
 }
 

@@ -75,6 +75,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         converged,
         never_converged,
         config_hash,
+        written_by,
         converged_since,
         failure,
         unfinished,
@@ -93,6 +94,9 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     if !config_hash.is_empty() {
         writeln!(text, "config hash  {config_hash}")?;
+    }
+    if let Some(written_by) = written_by {
+        writeln!(text, "written by   {written_by}")?;
     }
     let is_rollback = |failure: &&Failure| {
         rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.problem))
@@ -273,6 +277,7 @@ mod tests {
             converged: false,
             never_converged: false,
             config_hash: "abc=".into(),
+            written_by: None,
             converged_since: Some("2026-01-02T03:04:05Z".into()),
             failure: Some(Failure {
                 at: "2026-02-03T04:05:06Z".into(),

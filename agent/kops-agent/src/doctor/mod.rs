@@ -63,6 +63,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     let disks = machine::disks(args, &wanted, sizes).await;
     Ok(Observations {
         is_control_plane: wanted.is_control_plane,
+        written_by: wanted.written_by,
         kubernetes: wanted.kubernetes,
         services,
         names,

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_host::Applied;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
+use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 use kops_agent_spec::facts::Facts;
@@ -39,6 +41,8 @@ const OVERLAY: &str = "overlay";
 pub(super) struct Wanted {
     /// Whether it runs an API server.
     pub(super) is_control_plane: bool,
+    /// The kOps release that wrote its configuration.
+    pub(super) written_by: Option<WrittenBy>,
     /// Its Kubernetes.
     pub(super) kubernetes: Option<KubernetesVersion>,
     /// URLs of API servers.
@@ -92,6 +96,7 @@ pub(super) async fn wanted(
                 Ok(Ok((node, desired))) => {
                     let unfit = node.container_runtime.unfit_for(node.distribution);
                     wanted.unfit = unfit.map(|(what, advice)| (what, advice.to_owned()));
+                    wanted.written_by = Some(node.written_by);
                     wanted.kubernetes = Some(node.kubernetes_version);
                     wanted.add(&desired, &undelivered(args, &desired).await);
                     Outcome::Answers
@@ -113,7 +118,9 @@ pub(super) async fn wanted(
     if outcome != Outcome::Answers
         && let Some(applied) = last_applied(&args.root)
     {
-        wanted.add(&applied, &undelivered(args, &applied).await);
+        let desired = applied.desired();
+        wanted.add(&desired, &undelivered(args, &desired).await);
+        wanted.written_by = applied.written_by;
     }
     let name = format!("{} in {}", boot.instance_group_name, boot.cluster_name);
     services.push(service(ServiceKind::Configuration, &name, outcome));
@@ -143,9 +150,8 @@ async fn undelivered(args: &LookArgs, desired: &DesiredState) -> BTreeSet<Resour
 }
 
 /// What was last applied; nothing where that cannot be read.
-fn last_applied(root: &Path) -> Option<DesiredState> {
-    let applied = machine::open(root).ok()?.applied().ok()??;
-    Some(applied.desired())
+fn last_applied(root: &Path) -> Option<Applied> {
+    machine::open(root).ok()?.applied().ok()?
 }
 
 impl Wanted {

@@ -79,7 +79,10 @@ async fn carry_out(
         &decision.desired,
         &materials,
     );
-    let applied = applied.to_machine(decision.facts.machine()).proven(decision.is_proven);
+    let applied = applied
+        .to_machine(decision.facts.machine())
+        .proven(decision.is_proven)
+        .written_by(decision.written_by.clone());
     if !decision.is_last_applied && !plan.is_empty() {
         host.keep_begun(&applied).context("keeping what is about to be applied")?;
     }

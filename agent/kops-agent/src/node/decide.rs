@@ -55,6 +55,8 @@ pub struct Decision {
     pub facts: Facts,
     /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
     pub is_proven: bool,
+    /// The kOps release that wrote the configuration; `None` where an earlier kops-agent applied it and did not note that.
+    pub written_by: Option<WrittenBy>,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -136,6 +138,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         names,
         facts,
         is_proven,
+        written_by: Some(node.written_by),
     })
 }
 
@@ -176,8 +179,7 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
         }
         (facts, found)
     };
-    let written_by = WrittenBy::find(inputs.kops_version.as_deref(), &inputs.config);
-    if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", written_by) {
+    if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", inputs.written_by()) {
         let machines = supposed::machines(inputs.boot.cloud_provider, release);
         problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
     }

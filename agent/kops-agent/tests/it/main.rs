@@ -20,6 +20,8 @@ mod example_node;
 mod failing_units;
 mod first_boot;
 mod free_text;
+mod kops_releases;
+mod kops_upgrades;
 mod last_good;
 mod names;
 mod pages;

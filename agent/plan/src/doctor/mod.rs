@@ -13,6 +13,7 @@ mod ports;
 mod programs;
 mod volumes;
 
+use crate::kops_release::WrittenBy;
 use crate::resolve::KubernetesVersion;
 
 pub use clock::Clock;
@@ -30,6 +31,8 @@ pub use volumes::{Device, Volume, Volumes};
 pub struct Observations {
     /// Whether the machine is to be a control plane, or have an API server.
     pub is_control_plane: bool,
+    /// The kOps release that wrote its configuration; `None` where that is not known.
+    pub written_by: Option<WrittenBy>,
     /// The Kubernetes that it is to run; `None` where that is not known.
     pub kubernetes: Option<KubernetesVersion>,
     /// The state store, kops-controller, the metadata service, and the decision that follows from them.
@@ -60,6 +63,7 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(observed.names.iter().map(|name| network::of_name(name, is_control_plane)));
     findings.extend(network::of_services(&observed.services));
+    findings.extend(observed.written_by.as_ref().map(of_kops));
     findings.extend(observed.kubernetes.as_ref().and_then(of_kubernetes));
     findings.extend(network::of_downloads(&observed.downloads));
     findings.extend(clock::findings(&observed.clock));
@@ -70,6 +74,17 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings.extend(packages::findings(&observed.packages));
     findings.extend(programs::findings(&observed.machine));
     findings
+}
+
+/// The kOps release by whose rules the node is decided. None stops a machine: an older one than is supported is a problem of the
+/// configuration.
+fn of_kops(written_by: &WrittenBy) -> Finding {
+    let to_do = match (written_by.warning(), &written_by.version) {
+        (None, _) => return Finding::ok("kops", written_by.to_string()),
+        (Some(_), Some(_)) => "look for a release of kops-agent that knows it",
+        (Some(_), None) => "let this machine read kops-version.txt of the state store",
+    };
+    Finding::warning("kops", written_by.to_string(), to_do)
 }
 
 /// A Kubernetes that is not known, which stops no machine.

@@ -13,6 +13,7 @@ fn well() -> Observations {
     let service = |kind, name: &str| Service { kind, name: name.into(), outcome: Outcome::Answers };
     Observations {
         is_control_plane: false,
+        written_by: None,
         kubernetes: KubernetesVersion::parse("1.34.2"),
         services: vec![
             service(ServiceKind::BootConfig, "/kube_env.yaml"),

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::hash_and_urls;
 
-use super::{KopsRelease, NEWEST_KNOWN_MINOR, minor_of};
+use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of};
 
 /// The kOps release that wrote a configuration, and how that is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", into = "Shown")]
 pub struct WrittenBy {
     /// The release whose rules decide the node.
     pub release: KopsRelease,
@@ -21,8 +21,26 @@ pub struct WrittenBy {
     pub evidence: Evidence,
 }
 
+/// A [`WrittenBy`] as programs read it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown {
+    release: KopsRelease,
+    version: Option<String>,
+    evidence: Evidence,
+    known: bool,
+}
+
+impl From<WrittenBy> for Shown {
+    fn from(written_by: WrittenBy) -> Shown {
+        let known = written_by.is_known();
+        let WrittenBy { release, version, evidence } = written_by;
+        Shown { release, version, evidence, known }
+    }
+}
+
 /// What tells the kOps release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
     /// `kops-version.txt` in the state store.
@@ -40,6 +58,34 @@ impl fmt::Display for Evidence {
             Evidence::Downloads => "the URLs of kOps' programs among the downloads",
             Evidence::Fields => "the fields of the node's configuration",
         })
+    }
+}
+
+/// One line for people: the version, its evidence, and whether this kops-agent knows it.
+impl fmt::Display for WrittenBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrittenBy { release, version, evidence } = self;
+        match version {
+            Some(version) => write!(f, "kOps {version}, told by {evidence}")?,
+            None if release.is_ambiguous() => {
+                return write!(f, "kOps {release}, told by {evidence}; the exact version is unknown");
+            }
+            None => {
+                return write!(
+                    f,
+                    "kOps {release} or newer, because no file, download or field tells of an older one; the exact \
+                     version is unknown"
+                );
+            }
+        }
+        if !self.is_known() {
+            write!(
+                f,
+                "; it is UNKNOWN to this kops-agent, which knows kOps 1.{OLDEST_SUPPORTED_MINOR} to \
+                 1.{NEWEST_KNOWN_MINOR} and decides as kOps {release} does"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -84,15 +130,19 @@ impl WrittenBy {
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
     }
 
+    /// Whether the version is told, and is one of a release that this kops-agent knows.
+    pub fn is_known(&self) -> bool {
+        let minor = self.version.as_deref().and_then(minor_of);
+        minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
+    }
+
     /// What there is to warn of; `None` where the release is known well.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {
-            Some(version) if minor_of(version).is_some_and(|minor| minor > NEWEST_KNOWN_MINOR) => {
-                Some(format!(
-                    "kOps {version} is newer than this kops-agent knows, so the node is decided as kOps {newest} decides it"
-                ))
-            }
+            Some(version) if !self.is_known() => Some(format!(
+                "kOps {version} is newer than this kops-agent knows, so the node is decided as kOps {newest} decides it"
+            )),
             None if self.release.is_ambiguous() => Some(format!(
                 "the release of kOps that wrote this configuration is not known (no kops-version.txt could be read, and no \
                  download names it), so the node is decided as kOps {} decides it",
@@ -168,6 +218,32 @@ mod tests {
         assert_eq!(newer.release, KopsRelease::NEWEST);
         assert!(newer.warning().unwrap().contains("1.40.0-alpha.1"));
         assert_eq!(WrittenBy::find(Some("1.35.2"), &worker).unwrap().warning(), None);
+    }
+
+    #[test]
+    fn people_and_programs_are_told_whether_the_release_is_known() {
+        let shown = |version_file, text: &str| {
+            let written_by = WrittenBy::find(version_file, &config(text)).unwrap();
+            let json = serde_json::to_value(&written_by).unwrap();
+            assert_eq!(serde_json::from_value::<WrittenBy>(json.clone()).unwrap(), written_by);
+            (written_by.to_string(), json)
+        };
+        let (text, json) = shown(Some("1.36.2"), "usesLegacyGossip: false");
+        assert_eq!(text, "kOps 1.36.2, told by kops-version.txt of the state store");
+        let known = serde_json::json!({"release": "1.36", "version": "1.36.2", "evidence": "versionFile", "known": true});
+        assert_eq!(json, known);
+        let (text, json) = shown(Some("1.40.1"), "{}");
+        assert!(
+            text.contains("kOps 1.40.1") && text.contains("UNKNOWN") && text.contains("1.34 to 1.37"),
+            "{text}"
+        );
+        assert_eq!((&json["release"], &json["known"]), (&"1.37".into(), &false.into()));
+        for (fields, release) in [("usesLegacyGossip: false", "kOps 1.36, "), ("{}", "kOps 1.37 or newer, ")]
+        {
+            let (text, json) = shown(None, fields);
+            assert!(text.starts_with(release) && text.ends_with("the exact version is unknown"), "{text}");
+            assert_eq!((&json["version"], &json["known"]), (&serde_json::Value::Null, &false.into()));
+        }
     }
 
     #[test]

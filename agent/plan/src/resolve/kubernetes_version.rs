@@ -17,10 +17,6 @@ pub struct KubernetesVersion {
     patch: u64,
 }
 
-/// The newest Kubernetes minor version whose nodes are known: the newest that kOps at this commit has asset hashes for. A newer
-/// one is decided by the same rules, as upstream's nodeup does, which knows no upper bound.
-const NEWEST_KNOWN_MINOR: u64 = 36;
-
 impl Serialize for KubernetesVersion {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text)
@@ -28,6 +24,10 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
+    /// The newest minor version whose nodes are known: the newest that kOps at this commit has asset hashes for. A newer one is
+    /// decided by the same rules, as upstream's nodeup does, which knows no upper bound.
+    pub const NEWEST_KNOWN_MINOR: u64 = 36;
+
     /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and
     /// takes the minor version out of a build's URL (`…/v1.34.…/…`).
     pub fn parse(text: &str) -> Option<KubernetesVersion> {
@@ -52,16 +52,18 @@ impl KubernetesVersion {
     /// The versions for which nodes are decided, for messages.
     pub fn supported_range(release: KopsRelease) -> String {
         format!(
-            "1.{} and newer with kOps {release}, and 1.{NEWEST_KNOWN_MINOR} is the newest that is known",
-            release.oldest_kubernetes_minor()
+            "1.{} and newer with kOps {release}, and 1.{} is the newest that is known",
+            release.oldest_kubernetes_minor(),
+            Self::NEWEST_KNOWN_MINOR
         )
     }
 
     /// What there is to warn of where nodes of this version are decided as those of an older one; `None` where it is known.
     pub fn newer_than_known(&self) -> Option<String> {
-        (self.major == 1 && self.minor > NEWEST_KNOWN_MINOR).then(|| {
+        (self.major == 1 && self.minor > Self::NEWEST_KNOWN_MINOR).then(|| {
             format!(
-                "Kubernetes {self} is newer than this kops-agent knows, so its node is decided as one of 1.{NEWEST_KNOWN_MINOR}"
+                "Kubernetes {self} is newer than this kops-agent knows, so its node is decided as one of 1.{}",
+                Self::NEWEST_KNOWN_MINOR
             )
         })
     }

@@ -102,6 +102,16 @@ pub struct Inputs {
     pub archives: ArchiveFiles,
 }
 
+impl Inputs {
+    /// The kOps release that wrote this.
+    ///
+    /// # Errors
+    /// As of [`WrittenBy::find`].
+    pub fn written_by(&self) -> Result<WrittenBy, String> {
+        WrittenBy::find(self.kops_version.as_deref(), &self.config)
+    }
+}
+
 /// A node's configuration, validated: what every component decides from.
 ///
 /// Written out it has no private key and no secret: of keysets the ids of their keys only.
@@ -184,16 +194,13 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
 }
 
 fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
-    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version, archives } = inputs;
     let mut problems = Problems::default();
-    trimmed::trim(&mut config);
-
     // Every other rule depends on the release.
-    let Some(written_by) =
-        problems.keep("kops-version.txt", WrittenBy::find(kops_version.as_deref(), &config))
-    else {
+    let Some(written_by) = problems.keep("kops-version.txt", inputs.written_by()) else {
         return Err(problems);
     };
+    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version: _, archives } = inputs;
+    trimmed::trim(&mut config);
     let release = written_by.release;
     if let Some(warning) = written_by.warning() {
         problems.warn("kops-version.txt", warning);

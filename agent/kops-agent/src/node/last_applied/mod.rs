@@ -216,6 +216,7 @@ async fn decide(
         names: [applied.cluster.clone(), applied.instance_group.clone()],
         facts,
         is_proven: applied.is_proven,
+        written_by: applied.written_by.clone(),
     };
     if is_begun && !is_carried_on(host, &decision)? {
         return Ok(None);

@@ -5,6 +5,7 @@
 
 mod commands;
 mod page;
+mod releases;
 mod repository;
 
 use std::collections::BTreeSet;

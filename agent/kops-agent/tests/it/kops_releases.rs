@@ -1,0 +1,88 @@
+//! Which kOps release wrote the store: `config check`, `doctor` and `status` say it, and whether it is known.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::process::Command;
+
+use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+use serde_json::Value;
+
+use crate::example::{Ended, Machine, agent};
+
+const CONFIGURATION: i32 = 3;
+const DIFFERENT: i32 = 4;
+const VERSION_FILE: &str = "kops-version.txt";
+
+fn set_version(machine: &Machine, version: Option<&str>) {
+    let file = machine.cluster.store.cluster_folder().join(VERSION_FILE);
+    match version {
+        Some(version) => fs::write(file, version).unwrap(),
+        None => fs::remove_file(file).unwrap(),
+    }
+}
+
+fn status(machine: &Machine, output: &str) -> String {
+    let mut status = Command::new(agent());
+    let ended = Ended::of(status.env_clear().args(["status", "-o", output, "--root"]).arg(machine.root()));
+    ended.with(0, &[]);
+    ended.stdout
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
+}
+
+#[test]
+fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
+    let machine = Machine::of(NODES);
+    for (version, told, known) in [
+        (Some("1.37.0\n"), "kOps 1.37.0, told by kops-version.txt of the state store", true),
+        (Some("1.40.2"), "it is UNKNOWN to this kops-agent, which knows kOps 1.34 to 1.37", false),
+        (None, "kOps 1.37 or newer, because no file, download or field tells of an older one", false),
+    ] {
+        set_version(&machine, version);
+        let version = version.map(str::trim);
+        let expected = |written_by: &Value| {
+            assert_eq!(written_by["version"].as_str(), version, "{written_by}");
+            assert_eq!(written_by["known"], known, "{written_by}");
+        };
+
+        let check = |flags: &[&str]| Ended::of(machine.agent_without_root("config check").args(flags));
+        assert!(check(&[]).stdout.contains(told), "{:#?}", check(&[]));
+        expected(&json(&check(&["-o", "json"]))["writtenBy"]);
+        let mut of_group = Command::new(agent());
+        of_group.env_clear().envs(machine.cluster.environment()).args(["config", "check", "-o", "json"]);
+        let of_group = Ended::of(of_group.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
+        expected(&json(&of_group)["writtenBy"]);
+
+        let diagnosis = json(&machine.run("doctor", &["-o", "json"]));
+        expected(&diagnosis["writtenBy"]);
+        let findings = diagnosis["findings"].as_array().unwrap();
+        let of_kops: Vec<&Value> = findings.iter().filter(|finding| finding["check"] == "kops").collect();
+        assert!(of_kops.len() == 1 && of_kops[0]["what"].as_str().unwrap().contains(told), "{of_kops:?}");
+        let warns = version == Some("1.40.2");
+        assert_eq!(of_kops[0]["verdict"], if warns { "warning" } else { "ok" });
+
+        machine.run("converge", &[]).with(0, &[]);
+        // What status tells, it tells without the store.
+        assert!(status(&machine, "text").contains("\nwritten by   kOps "), "{}", status(&machine, "text"));
+        assert!(status(&machine, "text").contains(told), "{}", status(&machine, "text"));
+        let status: Value = serde_json::from_str(&status(&machine, "json")).unwrap();
+        expected(&status["writtenBy"]);
+    }
+}
+
+#[test]
+fn an_older_kops_than_supported_is_refused_by_name() {
+    let machine = Machine::of(NODES);
+    set_version(&machine, Some("1.33.1"));
+    let refused = "kOps 1.33.1 wrote this configuration, and kops-agent supports kOps 1.34 and newer";
+    let checked = Ended::of(&mut machine.agent_without_root("config check"));
+    checked.with(CONFIGURATION, &[]);
+    assert!(checked.stdout.contains(refused), "{checked:#?}");
+    let diagnosis = machine.run("doctor", &[]);
+    diagnosis.with(DIFFERENT, &[]);
+    assert!(diagnosis.stdout.contains(refused), "{diagnosis:#?}");
+    machine.run("converge", &[]).with(CONFIGURATION, &[refused]);
+}

@@ -1,0 +1,176 @@
+//! kOps is upgraded under a live node, release by release, and taken back: the node stays as it is while it is superseded, and
+//! its next user-data has it converge in one step.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES, releases};
+use kops_agent_tests::stand_ins::{ARCHITECTURES, Releases, script};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::example::{Ended, Machine, agent};
+
+/// The releases, there and back.
+const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
+/// What a control plane has only where protokube applies add-ons: up to kOps 1.35.
+const OF_PROTOKUBE: [&str; 4] = [
+    "etc/systemd/system/protokube.service",
+    "etc/sysconfig/protokube",
+    "opt/kops/bin/channels",
+    "opt/kops/bin/protokube",
+];
+/// The pod that applies them later.
+const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
+
+/// A machine of a group whose cluster is upgraded.
+struct Upgraded {
+    machine: Machine,
+    group: &'static str,
+    /// The folder of the group's configuration in the store.
+    folder: &'static str,
+    /// The boot config without a pinned configuration.
+    boot: String,
+}
+
+impl Upgraded {
+    fn new(group: &'static str, folder: &'static str) -> Upgraded {
+        let machine = Machine::of(group);
+        // Releases before 1.37 have other CNI plugins, and those before 1.36 protokube.
+        let older = Releases { cni_plugins: "1.6.2".to_owned(), ..releases() };
+        for (path, content) in older.stand_ins().unwrap() {
+            machine.downloads().put(&path, &content);
+        }
+        for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
+            for program in ["protokube", "channels"] {
+                let path = format!("/binaries/kops/{version}/linux/{arch}/{program}");
+                machine.downloads().put(&path, &script(program, version, arch));
+            }
+        }
+        let boot = fs::read_to_string(machine.cluster.store.kube_env(group)).unwrap();
+        Upgraded { machine, group, folder, boot }
+    }
+
+    /// The store as `kops update cluster --yes` of this version leaves it; returns the hash of the group's configuration.
+    fn update_cluster(&self, version: &str) -> String {
+        let store = self.machine.cluster.store.cluster_folder();
+        fs::write(store.join("kops-version.txt"), version).unwrap();
+        let mut derive = Command::new(agent());
+        derive.env_clear().envs(self.machine.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
+        derive.args(["config", "derive", "--config-base", CONFIG_BASE, "--instance-group", self.group]);
+        let derived = Ended::of(&mut derive);
+        derived.with(0, &[]);
+        let file = store.join("igconfig").join(self.folder).join(self.group).join("nodeupconfig.yaml");
+        fs::write(file, &derived.stdout).unwrap();
+        STANDARD.encode(Sha256::digest(derived.stdout.as_bytes()))
+    }
+
+    /// Gives the machine the user-data that pins this configuration.
+    fn pin(&self, hash: &str) {
+        let boot = format!("{}NodeupConfigHash: {hash}\n", self.boot);
+        fs::write(self.machine.cluster.store.kube_env(self.group), boot).unwrap();
+    }
+
+    fn status(&self) -> Value {
+        let mut status = Command::new(agent());
+        status.env_clear().stdin(Stdio::null()).args(["status", "-o", "json", "--root"]);
+        let ended = Ended::of(status.arg(self.machine.root()));
+        ended.with(0, &[]);
+        serde_json::from_str(&ended.stdout).unwrap()
+    }
+
+    /// Every file, with what makes it the same on each run: certificates, and what has one in it, are issued anew.
+    fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let content = |path: &String| fs::read(self.machine.root().join(path)).unwrap_or_default();
+        let files = self.machine.files().into_iter().map(|path| (path.clone(), content(&path)));
+        let is_issued =
+            |path: &str| path.contains("kubeconfig") || path.ends_with(".crt") || path.ends_with(".key");
+        files.map(|(path, content)| if is_issued(&path) { (path, vec![]) } else { (path, content) }).collect()
+    }
+
+    fn requests(&self) -> String {
+        fs::read_to_string(self.machine.root().join("var/lib/kops-agent/recorded/requests.txt"))
+            .unwrap_or_default()
+    }
+
+    /// Converges to what is wanted now; returns what systemd and others were asked for.
+    fn converge(&self) -> String {
+        let before = self.requests();
+        self.machine.run("converge", &[]).with(0, &[]);
+        self.requests().strip_prefix(&before).unwrap().to_owned()
+    }
+
+    /// Goes the whole way; `at` looks at the node of each release, and at what its run asked for.
+    fn goes(&self, at: impl Fn(&str, &BTreeMap<String, Vec<u8>>, &str)) {
+        let mut last: Option<(&str, String)> = None;
+        let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
+        for version in WAY {
+            let hash = self.update_cluster(version);
+            if let Some((before, hash_before)) = last {
+                assert_ne!(hash, hash_before, "{before} and {version} write the same");
+                let files = self.files();
+                self.machine.run("converge", &[]).with(0, &["rolling-update"]);
+                assert!(self.files() == files, "{before} to {version}: a superseded node was changed");
+                let status = self.status();
+                assert_eq!(status["superseded"]["by"], hash.as_str(), "{before} to {version}: {status}");
+                assert_eq!(status["writtenBy"]["version"], before, "{status}");
+            }
+            self.pin(&hash);
+            let asked = self.converge();
+            let status = self.status();
+            assert_eq!(
+                (&status["converged"], &status["superseded"]),
+                (&true.into(), &Value::Null),
+                "{version}"
+            );
+            assert_eq!(status["configHash"], hash.as_str(), "{version}");
+            let again = self.machine.run("converge", &[]);
+            assert!(again.stdout.contains("Nothing to do"), "{version}: {again:#?}");
+            let files = self.files();
+            at(version, &files, &asked);
+            let first = seen.entry(version).or_insert_with(|| files.clone());
+            let differs: Vec<&String> = first
+                .keys()
+                .chain(files.keys())
+                .filter(|path| first.get(*path) != files.get(*path))
+                .collect();
+            assert!(differs.is_empty(), "{version}, there and back: {differs:?}");
+            last = Some((version, hash));
+        }
+    }
+}
+
+#[test]
+fn protokube_leaves_a_control_plane_in_one_step_and_comes_back() {
+    let control_plane = Upgraded::new(CONTROL_PLANE, "control-plane");
+    control_plane.goes(|version, files, asked| {
+        let has_protokube = version < "1.36";
+        for path in OF_PROTOKUBE {
+            assert_eq!(files.contains_key(path), has_protokube, "{version}: {path}");
+        }
+        assert_eq!(files.contains_key(OF_CHANNELS), !has_protokube, "{version}");
+        assert!(files.contains_key("var/lib/kops/kubeconfig"), "{version}");
+        let position = |request: &str| asked.lines().position(|line| line == request);
+        let [stop, disable, start] =
+            ["stop", "disable", "start"].map(|verb| position(&format!("systemd: {verb} protokube.service")));
+        assert!(has_protokube || start.is_none(), "{version}: {asked}");
+        assert_eq!(stop.is_some(), disable.is_some(), "{version}: {asked}");
+        assert!(stop.is_none() || (version == "1.36.2" && stop < disable), "{version}: {asked}");
+    });
+    let all = control_plane.requests();
+    let count =
+        |verb: &str| all.lines().filter(|line| *line == format!("systemd: {verb} protokube.service")).count();
+    assert_eq!((count("stop"), count("disable"), count("enable")), (1, 1, 2), "{all}");
+}
+
+#[test]
+fn a_worker_goes_through_all_releases_and_back() {
+    Upgraded::new(NODES, "node").goes(|version, files, _| {
+        assert!(OF_PROTOKUBE.iter().all(|path| !files.contains_key(*path)), "{version}");
+    });
+}

@@ -1,0 +1,194 @@
+//! The tables of kOps releases, Kubernetes versions and distributions, made of what ran: the lists of `tests/conformance`, the
+//! names of the tests of `tests/machines`, and the tables by which the program refuses the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::ops::RangeInclusive;
+
+use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
+use kops_agent_plan::resolve::{Distribution, KubernetesVersion};
+use kops_agent_spec::facts::Distro;
+
+use super::repository::checkout;
+
+/// The line above the tables of the page.
+const GENERATED: &str = "<!-- Written by `INSTA_UPDATE=always cargo test -p kops-agent --test it pages::releases`. Edit what is above. -->\n";
+const PAGE: &str = "docs/releases.md";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(checkout().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Words of the lines of a list.
+fn lines(path: &str) -> Vec<Vec<String>> {
+    read(path).lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+}
+
+/// A distribution as names of cases have it: `ubuntu2404`.
+fn in_cases(distro: &Distro) -> String {
+    format!("{}{}", distro.id, distro.version_id.replace('.', ""))
+}
+
+fn in_words(distro: &Distro) -> String {
+    let name = match distro.id.as_str() {
+        "amzn" => "Amazon Linux",
+        "centos" => "CentOS",
+        "cos" => "Container-Optimized OS",
+        "debian" => "Debian",
+        "fedora" => "Fedora",
+        "flatcar" => "Flatcar",
+        "rhel" => "RHEL",
+        "rocky" => "Rocky Linux",
+        "ubuntu" => "Ubuntu",
+        other => panic!("{other} has no name here"),
+    };
+    format!("{name} {}", distro.version_id).trim_end().to_owned()
+}
+
+/// Every distribution of any release, by name and version.
+fn distributions() -> Vec<Distro> {
+    let mut all: Vec<Distro> = Vec::new();
+    for distro in KopsRelease::supported().flat_map(Distribution::supported) {
+        if !all.contains(&distro) {
+            all.push(distro);
+        }
+    }
+    all.sort_by_key(|distro| {
+        let version =
+            distro.version_id.split('.').map(|part| part.parse().unwrap_or(0)).collect::<Vec<u32>>();
+        (in_words(&Distro { version_id: String::new(), ..distro.clone() }), version)
+    });
+    all
+}
+
+fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
+    release.oldest_kubernetes_minor()..=KubernetesVersion::NEWEST_KNOWN_MINOR
+}
+
+/// What ran of one kOps release.
+struct Ran {
+    release: KopsRelease,
+    /// How many nodes are decided as upstream decides them, from `nodeupconfig.yaml` and from the cluster spec.
+    passing: [usize; 2],
+    /// Those that are in both ways, by the minor version of Kubernetes and the distribution.
+    cases: BTreeMap<(u64, String), usize>,
+    /// What machines were booted with.
+    booted: BTreeSet<(u64, String)>,
+}
+
+impl Ran {
+    fn of(release: KopsRelease) -> Ran {
+        let is_main = release == KopsRelease::NEWEST;
+        let suffix = if is_main { String::new() } else { format!("-{release}") };
+        let mut cases: [BTreeSet<String>; 2] = Default::default();
+        let list = format!("tests/conformance/passing{suffix}.txt");
+        for words in lines(&list) {
+            let [mode, case] = &words[..] else { panic!("{list}: {words:?}") };
+            let of_mode = match mode.as_str() {
+                "nodeup-config" => &mut cases[0],
+                "cluster-spec" => &mut cases[1],
+                other => panic!("{list}: {other}"),
+            };
+            of_mode.insert(case.clone());
+        }
+        let name = if is_main { "main".to_owned() } else { release.to_string() };
+        let versions = lines("tests/conformance/kubernetes.txt");
+        let kubernetes_of = |store: &str| -> u64 {
+            let line = versions.iter().find(|words| words[0] == name && words[1] == store);
+            let line = line.unwrap_or_else(|| panic!("kubernetes.txt has no store {store} of kOps {name}"));
+            line[2].strip_prefix("1.").unwrap().parse().unwrap()
+        };
+        let passing = [cases[0].len(), cases[1].len()];
+        let mut counts = BTreeMap::new();
+        for case in cases[0].intersection(&cases[1]) {
+            let (store, _) = case.split_once("--").unwrap();
+            let (distribution, _) = case.rsplit_once("--").unwrap().1.split_once('-').unwrap();
+            *counts.entry((kubernetes_of(store), distribution.to_owned())).or_default() += 1;
+        }
+        Ran { release, passing, cases: counts, booted: booted(release) }
+    }
+
+    fn cell(&self, minor: u64, distro: &Distro) -> String {
+        if !kubernetes(self.release).contains(&minor) || Distribution::find(distro, self.release).is_none() {
+            return "refused".to_owned();
+        }
+        let key = (minor, in_cases(distro));
+        let count = self.cases.get(&key).copied().unwrap_or_default();
+        match (self.booted.contains(&key), count) {
+            (true, 0) => "booted".to_owned(),
+            (true, count) => format!("booted, {count}"),
+            (false, count) => count.to_string(),
+        }
+    }
+
+    fn table(&self) -> String {
+        let oldest = KopsRelease::supported().map(KopsRelease::oldest_kubernetes_minor).min().unwrap();
+        let minors = oldest..=KubernetesVersion::NEWEST_KNOWN_MINOR;
+        let mut text = format!("\n## kOps {}\n\n| |", self.release);
+        for minor in minors.clone() {
+            write!(text, " 1.{minor} |").unwrap();
+        }
+        text.push_str("\n| --- |");
+        minors.clone().for_each(|_| text.push_str(" --- |"));
+        for distro in distributions() {
+            write!(text, "\n| {} |", in_words(&distro)).unwrap();
+            for minor in minors.clone() {
+                write!(text, " {} |", self.cell(minor, &distro)).unwrap();
+            }
+        }
+        text + "\n"
+    }
+}
+
+/// The Kubernetes and the distributions of the machines that `tests/machines` boots from the example store, which is of one release.
+fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
+    let version = read("tests/example/store/kops-version.txt");
+    if WrittenBy::of_store(Some(&version)).unwrap().release != release {
+        return BTreeSet::new();
+    }
+    let go_mod = read("tests/kube/go.mod");
+    let (_, kubernetes) = go_mod.split_once("k8s.io/kubernetes v1.").unwrap();
+    let minor = kubernetes.split('.').next().unwrap().parse().unwrap();
+    let tests = read("tests/machines/tests/main.rs");
+    let suites =
+        tests.lines().filter_map(|line| line.strip_prefix("fn ")?.strip_suffix("_becomes_a_cluster() {"));
+    let booted: BTreeSet<(u64, String)> = suites.map(|suite| (minor, suite.replace('_', ""))).collect();
+    assert!(!booted.is_empty(), "tests/machines boots nothing");
+    booted
+}
+
+#[test]
+fn the_page_of_releases_is_what_ran() {
+    let page = read(PAGE);
+    let (prose, tables) =
+        page.split_once(GENERATED).unwrap_or_else(|| panic!("{PAGE} has no line {GENERATED}"));
+    let ran: Vec<Ran> = KopsRelease::supported().map(Ran::of).collect();
+    let known: BTreeSet<String> = distributions().iter().map(in_cases).collect();
+    for (_, distribution) in ran.iter().flat_map(|ran| ran.cases.keys().chain(&ran.booted)) {
+        assert!(known.contains(distribution), "{distribution} is in no row of {PAGE}");
+    }
+    let expected: String = ran.iter().rev().map(Ran::table).collect();
+    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        fs::write(checkout().join(PAGE), format!("{prose}{GENERATED}{expected}")).unwrap();
+    } else {
+        assert!(tables == expected, "{PAGE} is not what ran; now it is\n{expected}");
+    }
+}
+
+#[test]
+fn the_readme_says_of_each_release_what_ran() {
+    let readme = read("README.md");
+    for Ran { release, passing: [written, derived], .. } in KopsRelease::supported().map(Ran::of) {
+        let name = if release == KopsRelease::NEWEST {
+            format!("main ({release}-alpha)")
+        } else {
+            release.to_string()
+        };
+        let kubernetes = kubernetes(release);
+        let begin = format!("| {name} | 1.{} to 1.{} | {written} of ", kubernetes.start(), kubernetes.end());
+        let row = readme.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("README.md has no row {begin}"));
+        assert!(row[begin.len()..].contains(&format!(" | {derived} of ")), "{row}");
+    }
+}
