@@ -199,7 +199,8 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let Some(written_by) = problems.keep("kops-version.txt", inputs.written_by()) else {
         return Err(problems);
     };
-    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version: _, archives } = inputs;
+    let Inputs { boot, mut config, keysets, secret_names, manifests, facts, kops_version: _, archives } =
+        inputs;
     trimmed::trim(&mut config);
     let release = written_by.release;
     if let Some(warning) = written_by.warning() {
