@@ -99,51 +99,39 @@ impl AzureCluster {
     /// # Errors
     /// If it is in another subscription or resource group, or its scale set is called after another cluster.
     pub fn machine_of_resource(&self, resource: &str) -> Option<Result<MachinePath, Refusal>> {
-        let parts: Vec<&str> = resource.split('/').collect();
-        let [
-            "",
-            subscriptions,
-            subscription,
-            resource_groups,
-            resource_group,
-            providers,
-            provider,
-            sets,
-            set,
-            machines,
-            number,
-        ] = parts.as_slice()
-        else {
-            return None;
-        };
-        // To Azure the case of letters is all the same, and its services write it differently.
-        let words = [
-            (subscriptions, "subscriptions"),
-            (resource_groups, "resourceGroups"),
-            (providers, "providers"),
-            (provider, "Microsoft.Compute"),
-            (sets, "virtualMachineScaleSets"),
-            (machines, "virtualMachines"),
-        ];
-        let number =
-            number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()?;
-        if !words.iter().all(|(found, word)| found.eq_ignore_ascii_case(word)) || !is_name(set) {
-            return None;
-        }
-        let elsewhere = |owner: String| {
-            let instance = quoted(&format!("{set}_{number}"));
-            Some(Err(Refusal::OtherCluster { instance, owner, cluster: self.name.clone() }))
-        };
+        let (subscription, resource_group, set, number) = parts(resource)?;
+        let machine = self.machine_of_scale_set(set, number)?;
+        let elsewhere = |owner: String| Some(Err(self.elsewhere(set, number, owner)));
         if !subscription.eq_ignore_ascii_case(&self.subscription) {
             return elsewhere(format!("the subscription {}", quoted(subscription)));
         }
         if !resource_group.eq_ignore_ascii_case(&self.resource_group) {
             return elsewhere(format!("the resource group {}", quoted(resource_group)));
         }
-        if !self.is_name_of_own(set) {
-            return elsewhere("a scale set that is called after another cluster".to_owned());
+        Some(machine)
+    }
+
+    /// The machine with a number in a scale set of the cluster's subscription and resource group; `None` if no machine can have
+    /// that number, or no scale set that name.
+    ///
+    /// # Errors
+    /// If the scale set is called after another cluster.
+    pub fn machine_of_scale_set(&self, set: &str, number: &str) -> Option<Result<MachinePath, Refusal>> {
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        let parsed = is_number.then(|| number.parse().ok()).flatten()?;
+        if !is_name(set) {
+            return None;
         }
-        Some(Ok(MachinePath { scale_set: set.to_ascii_lowercase(), number }))
+        if !self.is_name_of_own(set) {
+            let owner = "a scale set that is called after another cluster".to_owned();
+            return Some(Err(self.elsewhere(set, number, owner)));
+        }
+        Some(Ok(MachinePath { scale_set: set.to_ascii_lowercase(), number: parsed }))
+    }
+
+    fn elsewhere(&self, set: &str, number: &str, owner: String) -> Refusal {
+        let instance = quoted(&format!("{set}_{number}"));
+        Refusal::OtherCluster { instance, owner, cluster: self.name.clone() }
     }
 
     /// Whether a scale set is called as this cluster's are: `GROUP.CLUSTER`, or `GROUP.masters.CLUSTER`. Others may be, too, where
@@ -153,6 +141,43 @@ impl AzureCluster {
         let at = scale_set.len().checked_sub(suffix.len());
         at.and_then(|at| scale_set.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(&suffix))
     }
+}
+
+/// The scale set of a resource id and the machine's number there; `None` if it is none of a machine of a scale set.
+pub fn scale_set_and_number(resource: &str) -> Option<(&str, &str)> {
+    parts(resource).map(|(_, _, set, number)| (set, number))
+}
+
+/// The subscription, the resource group, the scale set and the number in the resource id of a machine of a scale set.
+fn parts(resource: &str) -> Option<(&str, &str, &str, &str)> {
+    let parts: Vec<&str> = resource.split('/').collect();
+    let [
+        "",
+        subscriptions,
+        subscription,
+        resource_groups,
+        resource_group,
+        providers,
+        provider,
+        sets,
+        set,
+        machines,
+        number,
+    ] = parts.as_slice()
+    else {
+        return None;
+    };
+    // To Azure the case of letters is all the same, and its services write it differently.
+    let words = [
+        (subscriptions, "subscriptions"),
+        (resource_groups, "resourceGroups"),
+        (providers, "providers"),
+        (provider, "Microsoft.Compute"),
+        (sets, "virtualMachineScaleSets"),
+        (machines, "virtualMachines"),
+    ];
+    let is_one = words.iter().all(|(found, word)| found.eq_ignore_ascii_case(word));
+    is_one.then_some((*subscription, *resource_group, *set, *number))
 }
 
 /// Whether Azure could have a scale set of that name.
