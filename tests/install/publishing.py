@@ -180,7 +180,8 @@ def a_release_is_read_back_by_kops_rules(agent):
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         for name in ["one", "two"]:
-            ran(RELEASE, "--out", folder / name, "--kops-version", KOPS, "--kops-version", "v1.37.0-alpha.1", "--program", f"amd64={agent}")
+            versions = [word for version in ["v1.34.3", "1.35.2", KOPS, "v1.37.0-alpha.1"] for word in ("--kops-version", version)]
+            ran(RELEASE, "--out", folder / name, *versions, "--program", f"amd64={agent}")
         # The same program makes the same bytes.
         ran("diff", "-r", folder / "one", folder / "two")
         # A web server of another user reads it, whatever the umask it is made by. The program is a small one, which is packed at once.
@@ -191,16 +192,18 @@ def a_release_is_read_back_by_kops_rules(agent):
             assert file.stat().st_mode & (0o055 if file.is_dir() else 0o044) == (0o055 if file.is_dir() else 0o044), file
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
-        for version in [KOPS, "1.37.0-alpha.1"]:
+        for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
             # kOps joins the path of assets.fileRepository and that of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
-            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256; the boot script
-            # downloads .xz and checks what is in it (pkg/model/resources/nodeup.go).
-            at = f"{mirror.url}/binaries/kops/{version}/linux/amd64/nodeup"
-            sha256 = ran("curl", "-sf", f"{at}.sha256").split()[0]
-            packed = subprocess.run(["curl", "-sf", f"{at}.xz"], capture_output=True, check=True).stdout
-            program = subprocess.run(["xz", "-dc"], input=packed, capture_output=True, check=True).stdout
-            assert hashlib.sha256(program).hexdigest() == sha256 == hashlib.sha256(agent.read_bytes()).hexdigest()
-            assert hashlib.sha256(packed).hexdigest() == ran("curl", "-sf", f"{at}.xz.sha256").split()[0]
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of 1.36
+            # and before downloads the program, with compression by the server if that likes, and a later one .xz; either checks the
+            # program (pkg/model/resources/nodeup.go).
+            at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
+            sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
+            program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout
+            assert hashlib.sha256(program).hexdigest() == ran("curl", "-sf", f"{at}/{download}.sha256").split()[0]
+            if download.endswith(".xz"):
+                program = subprocess.run(["xz", "-dc"], input=program, capture_output=True, check=True).stdout
+            assert hashlib.sha256(program).hexdigest() == sha256 == hashlib.sha256(agent.read_bytes()).hexdigest(), version
         ran(RELEASE, "check", folder / "one")
         listed = {line.split("  ")[1] for line in (folder / "one/SHA256SUMS").read_text().splitlines()}
         assert {"kops-agent-linux-amd64.sha256", f"binaries/kops/{KOPS}/linux/amd64/nodeup.xz.sha256"} <= listed
@@ -235,6 +238,27 @@ def a_release_is_read_back_by_kops_rules(agent):
         ]:
             assert message in ran(RELEASE, *arguments, fails=code)
         assert not (folder / "x").exists()
+
+
+def a_release_knows_what_machines_of_each_kops_download():
+    """protokube and channels come from the folder of nodeup, where only kOps puts them."""
+    with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "small").write_bytes(program_for("amd64"))
+        release = [RELEASE, "--program", f"amd64={folder}/small", "--kops-version"]
+        for version, beside in [("1.34.3", "protokube and channels"), ("v1.35.2", "protokube and channels"), ("1.36.2", "protokube"), ("1.37.0-alpha.1", None), ("none", None)]:
+            one = folder / version
+            made = subprocess.run([*release, version, "--out", one], capture_output=True, text=True, check=True)
+            assert made.stderr == "", made.stderr
+            copied = subprocess.run([RELEASE, "copy", one, folder / f"{version}-served"], capture_output=True, text=True, check=True).stderr
+            named = re.findall(r"machines of kOps (\S+) download (.+) too, which this has not", copied)
+            assert named == ([(version.removeprefix("v"), beside)] if beside else []), copied
+        for version in ["1.33.1", "1.09.0", "v0.37.0"]:
+            assert "kops-agent makes no machine of kOps before 1.34 a node" in ran(*release, version, "--out", folder / "x", fails=1)
+            assert not (folder / "x").exists()
+        for version in ["1.38.0-alpha.1", "2.0.0"]:
+            made = subprocess.run([*release, version, "--out", folder / version], capture_output=True, text=True, check=True)
+            assert f"kOps {version} is newer than this kops-agent knows" in made.stderr, made.stderr
 
 
 def a_program_that_nodes_may_not_run_is_refused():
@@ -411,6 +435,7 @@ TESTS = [
     a_release_is_built_of_nothing_but_its_commit,
     a_program_is_built_by_no_wrapper,
     packages_say_which_go_they_take,
+    a_release_knows_what_machines_of_each_kops_download,
     a_program_that_nodes_may_not_run_is_refused,
     no_half_of_the_packages_is_left,
 ]

@@ -22,6 +22,7 @@ pub mod google_account;
 pub mod hetzner;
 pub mod imds;
 pub mod kops_controller;
+pub mod kops_releases;
 pub mod linode;
 pub mod listed;
 pub mod loopback;

@@ -4,6 +4,8 @@
 //! Source: upstream's `pkg/kopscontrollerclient/client.go` and `getNodeConfigFromServers` in
 //! `upup/pkg/fi/nodeup/command.go`. Unlike there, servers that refuse are asked again after a growing pause only.
 
+#[cfg(test)]
+mod release_tests;
 mod renewal;
 mod server;
 mod slot;
@@ -325,11 +327,14 @@ impl Asking {
     ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer =
-            server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
-                Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
-                other => other,
-            })?;
+        let answer = server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
+            Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
+            other => other,
+        });
+        if let Err(Failure::Refused { status: 403, .. }) = &answer {
+            self.authenticator.refused();
+        }
+        let answer = answer?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)

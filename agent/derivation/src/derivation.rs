@@ -76,10 +76,19 @@ impl Derivation {
         }
     }
 
-    /// The same as the kOps release derives it that wrote this configuration of the group.
+    /// The same as the kOps release derives it that wrote this configuration of the group, with the addresses that it has.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let written_by = WrittenBy::find(self.files.kops_version.as_deref(), pinned);
-        Derivation { written_by, ..self }
+        Derivation { written_by, ..self.with_addresses_of(pinned) }
+    }
+
+    /// The same with the addresses of the API's load balancer that kOps was told by the cloud when it wrote this configuration of the
+    /// group. No other file of the store has them all: the user-data has those that machines inside the cluster use.
+    pub fn with_addresses_of(self, written: &NodeupConfig) -> Derivation {
+        match written.apiserver_additional_ips.as_slice() {
+            [] => self,
+            addresses => Derivation { api_server_addresses: addresses.to_vec(), ..self },
+        }
     }
 
     /// The same, known to give the configuration that the user-data pins.

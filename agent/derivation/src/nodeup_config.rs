@@ -1,7 +1,7 @@
 //! The node's configuration as kOps wrote it for the instance group: `igconfig/<role>/<group>/nodeupconfig.yaml`.
 
 use anyhow::Result;
-use kops_agent_spec::{BootConfig, NodeupConfig, SpecError};
+use kops_agent_spec::{BootConfig, InstanceGroupRole, NodeupConfig, SpecError};
 use kops_agent_store::{Found, Store};
 
 use crate::store_files::StoreFile;
@@ -24,8 +24,28 @@ impl Pinned {
 
 /// Where kOps writes it.
 fn url(base: &str, boot: &BootConfig) -> String {
-    let role = boot.instance_group_role.folder();
-    format!("{base}/igconfig/{role}/{}/nodeupconfig.yaml", boot.instance_group_name)
+    url_of_group(base, boot.instance_group_role, &boot.instance_group_name)
+}
+
+fn url_of_group(base: &str, role: InstanceGroupRole, group: &str) -> String {
+    format!("{base}/igconfig/{}/{group}/nodeupconfig.yaml", role.folder())
+}
+
+/// What kOps last wrote for a group, where that is written and may be read.
+///
+/// # Errors
+/// If the store does not answer, or the file is no configuration.
+pub async fn last_written(
+    store: &Store,
+    base: &str,
+    role: InstanceGroupRole,
+    group: &str,
+) -> Result<Option<NodeupConfig>> {
+    let url = url_of_group(base, role, group);
+    match store.look(&url).await? {
+        Found::There(text) => Ok(Some(NodeupConfig::parse(&text, &url)?)),
+        Found::Absent | Found::Denied(_) => Ok(None),
+    }
 }
 
 /// Reads it, and refuses one that does not have the hash that the boot config pins.

@@ -201,8 +201,8 @@ impl Host {
             }
         }
         let wanted = hashes_of(desired);
-        // A state that downloads nothing is no node's, but of a unit that is installed first, say.
-        if !wanted.is_empty() {
+        // A part says nothing of what the rest of the node downloads.
+        if scope != Scope::Part && !wanted.is_empty() {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         failures.map_or(Ok(report), Err)

@@ -13,6 +13,7 @@ pub mod desired;
 pub mod diff;
 pub mod digest;
 pub mod doctor;
+pub mod early_units;
 pub mod explain;
 pub mod fleet;
 pub mod health;

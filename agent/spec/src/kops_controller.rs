@@ -1,8 +1,8 @@
 //! The configuration of kops-controller, which kOps writes into the ConfigMap `kube-system/kops-controller`.
 //!
 //! Source: upstream's `cmd/kops-controller/pkg/config/options.go`; the clouds' own options are in
-//! `pkg/bootstrap/awsbootstrap/verifier.go`, `upup/pkg/fi/cloudup/gce/tpm/types.go` and
-//! `pkg/bootstrap/pkibootstrap/options.go`.
+//! `pkg/bootstrap/awsbootstrap/verifier.go` (until 1.36 `upup/pkg/fi/cloudup/awsup/aws_verifier.go`),
+//! `upup/pkg/fi/cloudup/gce/tpm/types.go` and `pkg/bootstrap/pkibootstrap/options.go`.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub struct KopsControllerOptions {
     /// Cluster API.
     #[serde(default)]
     pub capi: Option<CapiOptions>,
-    /// Names of a gossip cluster, of kOps before 1.36.
+    /// Names of a gossip cluster, of kOps 1.36 and before.
     #[serde(default)]
     pub discovery: Option<DiscoveryOptions>,
 }
@@ -74,7 +74,7 @@ pub struct CapiOptions {
 }
 
 /// How the names of a gossip cluster reach its pods: kops-controller writes them into CoreDNS' ConfigMap
-/// (upstream: `HostsReconciler` in `cmd/kops-controller/controllers`, until v1.35).
+/// (upstream: `HostsReconciler` in `cmd/kops-controller/controllers`, until 1.36).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

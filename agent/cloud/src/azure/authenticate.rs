@@ -1,12 +1,13 @@
 //! The proof of a machine on Azure: its resource id, and a document that its metadata service signs for the request. The client of
 //! the bootstrap server has it called back besides.
 //!
-//! kops-controller of kOps 1.36 and before takes no such document, but the machine's id in its place, and refuses any other token like
-//! all that it refuses. So each third token is one for it.
+//! kops-controller of kOps 1.36 and before takes no such document: each release takes a form of its own, and refuses others like all that
+//! it refuses. A machine does not know the release before it has its configuration, so after each refusal it tries another form.
 //!
-//! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`.
+//! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`; `upup/pkg/fi/cloudup/azure/authenticator.go` at v1.34.3,
+//! v1.35.2 and v1.36.2.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -20,16 +21,27 @@ use super::facts::{self, endpoint_of_environment};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::metadata::{MetadataError, MetadataService};
 
-/// Of so many tokens one is for kops-controller of kOps 1.36 and before.
-const UNSIGNED_EACH: u32 = 3;
+/// The forms of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// With a document, for kOps 1.37, and for ours of any release.
+    Signed,
+    /// For kops-controller of kOps 1.35 and 1.36.
+    Unsigned,
+    /// For kops-controller of kOps 1.34.
+    UnsignedOf134,
+}
+
+/// The forms in turn. A newer server that cannot see the machine yet refuses it, too, so every second token is one for it.
+const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Has the metadata service sign.
 #[derive(Debug)]
 pub(super) struct AzureAuthenticator {
     resource_id: String,
     metadata: MetadataService,
-    /// The tokens that were made.
-    made: AtomicU32,
+    /// How many tokens were refused.
+    refused: AtomicUsize,
 }
 
 impl AzureAuthenticator {
@@ -49,7 +61,7 @@ impl AzureAuthenticator {
         }
         let metadata = MetadataService::new(endpoint, Retries::default())
             .map_err(|error| AuthenticationError::NotSigned(error.to_string()))?;
-        Ok(AzureAuthenticator { resource_id, metadata, made: AtomicU32::new(0) })
+        Ok(AzureAuthenticator { resource_id, metadata, refused: AtomicUsize::new(0) })
     }
 }
 
@@ -57,14 +69,18 @@ impl Authenticator for AzureAuthenticator {
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
         async {
             let failed = |error: MetadataError| AuthenticationError::NotSigned(error.to_string());
-            let made = self.made.fetch_add(1, Ordering::Relaxed);
-            let token = if made % UNSIGNED_EACH == UNSIGNED_EACH - 1 {
-                let vm_id = facts::vm_id(&self.metadata).await.map_err(failed)?;
-                azure_token::unsigned_token(&self.resource_id, &vm_id)
-            } else {
+            let form = FORMS[self.refused.load(Ordering::Relaxed) % FORMS.len()];
+            let token = if form == Form::Signed {
                 let nonce = azure_token::nonce(body);
                 let document = facts::attested_document(&self.metadata, &nonce).await.map_err(failed)?;
                 azure_token::token(&self.resource_id, &document)
+            } else {
+                let vm_id = facts::vm_id(&self.metadata).await.map_err(failed)?;
+                let of_1_34 = match form {
+                    Form::UnsignedOf134 => azure_token::unsigned_token_of_1_34(&self.resource_id, &vm_id),
+                    Form::Signed | Form::Unsigned => None,
+                };
+                of_1_34.unwrap_or_else(|| azure_token::unsigned_token(&self.resource_id, &vm_id))
             };
             http::secret(&token).map_err(|_| {
                 AuthenticationError::NotSigned("the metadata service's document is no base64".into())
@@ -72,39 +88,99 @@ impl Authenticator for AzureAuthenticator {
         }
         .boxed()
     }
+
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use kops_agent_tests::azure::resource_id;
     use kops_agent_tests::test_server::{TestServer, text};
+
+    const SET: &str = "nodes.c.example.com";
+    const VM_ID: &str = "5c08b38e-4d57-4c23-ac45-aca61037f084";
+
+    /// A metadata service whose documents are the nonce.
+    async fn metadata() -> TestServer {
+        TestServer::start(|request| async move {
+            let asked_rightly = request.headers().get("metadata").is_some_and(|value| value == "true");
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let nonce = query.split('&').find_map(|pair| pair.strip_prefix("nonce=")).unwrap_or_default();
+            Ok(match request.uri().path() {
+                _ if !asked_rightly => text(400, ""),
+                "/metadata/instance/compute" => text(200, &format!(r#"{{"vmId": "{VM_ID}"}}"#)),
+                "/metadata/attested/document" => {
+                    text(200, &format!(r#"{{"encoding": "pkcs7", "signature": "{nonce}=="}}"#))
+                }
+                _ => text(404, ""),
+            })
+        })
+        .await
+    }
+
+    async fn token(authenticator: &AzureAuthenticator, body: &[u8]) -> String {
+        let token = authenticator.token(body).await.unwrap();
+        assert!(token.is_sensitive());
+        token.to_str().unwrap().to_owned()
+    }
 
     #[tokio::test]
     async fn each_request_has_a_document_of_its_own() {
-        let server = TestServer::start(|request| async move {
-            let asked_rightly = request.headers().get("metadata").is_some_and(|value| value == "true");
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let is_known = asked_rightly && request.uri().path() == "/metadata/attested/document";
-            if asked_rightly && request.uri().path() == "/metadata/instance/compute" {
-                return Ok(text(200, r#"{"vmId": "5c08b38e-1"}"#));
-            }
-            let nonce = query.split('&').find_map(|pair| pair.strip_prefix("nonce=")).unwrap_or_default();
-            let answer = format!(r#"{{"encoding": "pkcs7", "signature": "{nonce}=="}}"#);
-            Ok(if is_known { text(200, &answer) } else { text(400, "") })
-        })
-        .await;
+        let server = metadata().await;
         let facts = AzureFacts { resource_id: "/subscriptions/1/x".into() };
         let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
-        for body in [b"".as_slice(), b"test-body"] {
-            let token = authenticator.token(body).await.unwrap();
+        for body in [b"".as_slice(), b"test-body", b"another"] {
             let expected = format!("x-azure-id /subscriptions/1/x {}==", azure_token::nonce(body));
-            assert_eq!(token.to_str().unwrap(), expected);
-            assert!(token.is_sensitive());
+            assert_eq!(token(&authenticator, body).await, expected);
         }
-        let unsigned = authenticator.token(b"").await.unwrap();
-        assert_eq!(unsigned.to_str().unwrap(), "x-azure-id /subscriptions/1/x 5c08b38e-1");
-        assert!(authenticator.token(b"").await.unwrap().to_str().unwrap().ends_with("=="));
+    }
+
+    /// What kops-controller of each release takes (`VerifyToken` in upstream's `upup/pkg/fi/cloudup/azure/verifier.go`), as far as
+    /// the form goes.
+    fn is_taken_by(release: &str, token: &str) -> bool {
+        let words: Vec<&str> = token.strip_prefix("x-azure-id ").unwrap().split(' ').collect();
+        let is_own = |resource: &str| resource == resource_id(SET, 3);
+        match (release, words.as_slice()) {
+            ("1.34", [vm_id, scale_set, number]) => (*vm_id, *scale_set, *number) == (VM_ID, SET, "3"),
+            ("1.35" | "1.36", [resource, vm_id]) => is_own(resource) && *vm_id == VM_ID,
+            ("1.37", [resource, document]) => is_own(resource) && document.ends_with("=="),
+            _ => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn each_release_takes_a_form_that_is_kept_until_it_is_refused() {
+        let server = metadata().await;
+        let facts = AzureFacts { resource_id: resource_id(SET, 3) };
+        for (release, refusals) in [("1.34", 3), ("1.35", 1), ("1.36", 1), ("1.37", 0)] {
+            let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
+            for _ in 0..refusals {
+                // A server that does not answer has refused nothing.
+                for _ in 0..2 {
+                    let token = token(&authenticator, b"").await;
+                    assert!(!is_taken_by(release, &token), "{release}: {token}");
+                }
+                authenticator.refused();
+            }
+            for _ in 0..2 {
+                let token = token(&authenticator, b"").await;
+                assert!(is_taken_by(release, &token), "{release}: {token}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_machine_of_no_scale_set_has_a_form_for_each_turn() {
+        let server = metadata().await;
+        let facts = AzureFacts { resource_id: "/subscriptions/1/virtualMachines/a".into() };
+        let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
+        (0..3).for_each(|_| authenticator.refused());
+        let expected = format!("x-azure-id {} {VM_ID}", facts.resource_id);
+        assert_eq!(token(&authenticator, b"").await, expected);
     }
 
     #[tokio::test]

@@ -4,6 +4,10 @@
 
 use std::fs;
 
+use kops_agent_plan::takeover::serves_machines;
+use kops_agent_tests::kops_releases::RELEASES;
+use serde_json::Value;
+
 use super::*;
 
 /// A kubeconfig with a user that logs in like this.
@@ -12,6 +16,25 @@ fn kubeconfig_of(user: &str) -> String {
         "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
          clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}], users: [{{name: u, user: {user}}}]}}"
     )
+}
+
+#[test]
+fn what_each_kops_release_writes_is_read_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("config.yaml");
+    for release in &RELEASES {
+        for (cloud, text) in release.kops_controller_configurations() {
+            fs::write(&conf, format!("{text}\n")).unwrap();
+            let options = options(&conf).unwrap();
+            // `pki: {}` has no field, and counts as being there.
+            let written: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_value(&options).unwrap(), written, "{}: {text}", release.name);
+            assert_eq!(options.cloud.id(), cloud);
+            let is_left = text.contains("discovery") || text.contains("capi");
+            let has_addresses = !text.contains("enableCloudIPAM") || ["aws", "gce", "metal"].contains(&cloud);
+            assert_eq!(serves_machines(&options), !is_left && has_addresses, "{}: {text}", release.name);
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files};
+use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files, nodeup_config};
 use kops_agent_plan::derive::finding_of_prefix_delegation;
 use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_plan::shown;
@@ -34,7 +34,17 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     let store = args.store.options().open()?;
     let base = args.config_base.trim_end_matches('/');
     let files = cluster_files::read(&store, base, &args.instance_group).await?;
+    let role = files.group.spec.role;
     let mut derivation = Derivation::of_group(files);
+    match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
+        Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
+        Ok(None) => {}
+        // This prints what should be in its place.
+        Err(error) => log::warn!(
+            "the addresses of the API's load balancer are left out, which only the file has that kOps last wrote for the group: {}",
+            error_text(&error)
+        ),
+    }
     let given = asset_hashes_file::read(args.asset_hashes.as_deref())?;
     derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
     match derivation.derive().whole() {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
 use kops_agent_net::{Buckets, LocationClient};
-use kops_agent_plan::diff::Plan;
+use kops_agent_plan::desired::PROTOKUBE_UNIT;
+use kops_agent_plan::diff::{Plan, diff};
+use kops_agent_plan::early_units::before_certificates;
 use kops_agent_plan::timeline::Work;
 
 use super::decide::Decision;
@@ -61,6 +63,10 @@ async fn carry_out(
     downloads: &Downloads,
     watch: &Watch,
 ) -> Result<Report> {
+    let plan = match certificates::are_missing(decision, &plan) {
+        true => Box::pin(with_early_units(host, decision, plan, downloads, watch)).await?,
+        false => plan,
+    };
     let (plan, materials) = certificates::with_certificates(host, decision, plan).await?;
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {
@@ -93,4 +99,25 @@ async fn carry_out(
         host.keep_applied(&applied).context("keeping what was applied")?;
     }
     Ok(outcome?)
+}
+
+/// Starts what has to run before certificates can be asked for. Returns what is left to do after that.
+async fn with_early_units(
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    downloads: &Downloads,
+    watch: &Watch,
+) -> Result<Plan> {
+    let (early, materials) = (before_certificates(&decision.desired), &decision.materials);
+    let observed = host.observe(&early, materials).context("observing the units that run first")?;
+    let first = diff(&early, &observed);
+    if first.is_empty() {
+        return Ok(plan);
+    }
+    let started = host.apply(&first, &early, materials, downloads, watch, Scope::Part).await;
+    started.with_context(|| {
+        format!("starting {PROTOKUBE_UNIT}, without which this machine finds no kops-controller")
+    })?;
+    self::plan(host, decision)
 }

@@ -52,6 +52,15 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     Ok((plan, kept))
 }
 
+/// Whether a plan takes certificates that this machine has never had, and that only kops-controller issues.
+pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
+    let wanted = to_be_asked_for(plan, &decision.desired, &decision.materials);
+    let is_missing = |step: &Step| {
+        step.action == Action::Create && wanted.iter().any(|wanted| wanted.name == step.resource.name)
+    };
+    plan.steps.iter().filter(|step| step.resource.kind == Kind::Certificate).any(is_missing)
+}
+
 /// All the keys and certificates that it takes to carry out a plan that renews certificates and does nothing else; `None`
 /// where kops-controller gives a node none any more, so that it keeps those that it has.
 ///

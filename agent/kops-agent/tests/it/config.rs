@@ -90,6 +90,32 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
     assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
 }
 
+/// Only what kOps wrote for the group tells the addresses of the API's load balancer.
+#[test]
+fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
+    const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";
+    let machine = Machine::of(CONTROL_PLANE);
+    let without = derived(&machine, CONTROL_PLANE);
+    let written = without.replacen("Assets:\n", &format!("{ADDRESSES}Assets:\n"), 1);
+    assert_ne!(written, without);
+    pin(&machine, CONTROL_PLANE, &written);
+    let folder = machine.cluster.store.cluster_folder().join("igconfig/control-plane").join(CONTROL_PLANE);
+    let file = folder.join("nodeupconfig.yaml");
+    fs::write(&file, &written).unwrap();
+    assert_eq!(derived(&machine, CONTROL_PLANE), written);
+    let ended =
+        machine.run("plan", &["--config-from", "cluster-spec", "--on-hash-mismatch", "refuse", "-v", "2"]);
+    ended.with(0, &["is the one that the user-data pins"]);
+
+    // What cannot be read is what this command is to replace.
+    fs::write(&file, "[]").unwrap();
+    let mut agent = std::process::Command::new(example::agent());
+    agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
+    let ended = Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", CONTROL_PLANE]));
+    ended.with(0, &["the addresses of the API's load balancer are left out"]);
+    assert_eq!(ended.stdout, without);
+}
+
 #[test]
 fn hashes_that_no_publisher_tells_prove_nothing() {
     let machine = Machine::of(NODES);

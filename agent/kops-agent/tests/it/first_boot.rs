@@ -5,8 +5,9 @@
 
 use std::fs;
 
-use crate::example::Ended;
 use crate::example::worker::{CERTIFICATES, NODE, Worker, honest};
+use crate::example::{Ended, Machine};
+use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
 
@@ -63,4 +64,32 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     fs::write(&facts, text.replace(NODE, "i-0d3a0c0ffee00000f")).unwrap();
     server.answer_next(&vec![Mood::Refusing(409, ""); 9]);
     worker.run("converge", &server).with(1, &["This machine was never a node"]);
+}
+
+/// Only protokube makes kops-controller's name known there.
+#[test]
+fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates() {
+    const PROTOKUBE: &str = "#!/bin/sh\n";
+    let machine = Machine::of(NODES);
+    machine.cluster.edit("kops-version.txt", "1.37.0-alpha.1", "1.36.2").unwrap();
+    let url = machine.downloads().put("/binaries/kops/1.36.2/linux/amd64/protokube", PROTOKUBE.as_bytes());
+    let mut worker = Worker::of(machine);
+    let asset = format!("  amd64:\n  - {}@{url}\n", sha256_hex(PROTOKUBE.as_bytes()));
+    let config = worker.served.nodeup_config.replacen("  amd64:\n", &asset, 1);
+    worker.served.nodeup_config = config.replacen("usesLegacyGossip: false", "usesLegacyGossip: true", 1);
+    assert!(worker.served.nodeup_config.contains("usesLegacyGossip: true"));
+
+    let server = worker.kops_controller();
+    let refused = Mood::Refusing(403, "failed to verify token\n");
+    server.answer_next(&[&[Mood::Honest][..], &vec![refused; 9]].concat());
+    worker.run("converge", &server).with(1, &["getting this node's certificates"]);
+    let files = ["etc/sysconfig/protokube", "etc/systemd/system/protokube.service", "opt/kops/bin/protokube"];
+    assert_eq!(worker.machine.files(), files, "nothing else is there before the certificates are");
+
+    let converged = worker.run("converge", &server);
+    converged.with(0, &[]);
+    assert!(converged.stdout.contains("kubelet.service"), "{converged:#?}");
+    assert_eq!(worker.read("opt/kops/bin/protokube"), PROTOKUBE);
+    let again = worker.run("converge", &server);
+    assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
 }

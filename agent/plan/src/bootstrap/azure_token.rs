@@ -6,11 +6,13 @@
 //! document of another request, an old one. Whether the document is signed says [`Signer::has_signed`], whether the signer is Microsoft's
 //! its chain, and whose machine it is Azure Resource Manager.
 //!
-//! Machines of kOps 1.36 and before put their id there in the document's place, and only the call-back proves anything. kops-controller
-//! takes the one or the other, by its release. Ours takes the second only where it is told to.
+//! Tokens of kOps 1.36 and before have no document, and only the call-back proves anything: kOps 1.35 and 1.36 send the resource id and the
+//! machine's id, kOps 1.34 the machine's id, its scale set and its number there. A kops-controller of a release takes that release's
+//! form alone. Ours takes the forms without a document only where it is told to.
 //!
-//! Source: upstream's `upup/pkg/fi/cloudup/azure/authenticator.go` (1.36), `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside
-//! it; Azure, "Azure Instance Metadata Service", "Attested data".
+//! Source: upstream's `upup/pkg/fi/cloudup/azure/authenticator.go` and `verifier.go` at v1.34.3, v1.35.2 and v1.36.2; later
+//! `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside it; Azure, "Azure Instance
+//! Metadata Service", "Attested data".
 
 mod signer;
 #[cfg(test)]
@@ -27,7 +29,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certi
 pub use self::signer::Signer;
 pub use super::signed_claim::TokenProblem;
 use crate::digest::sha256_hex;
-use crate::identity::azure::{AzureCluster, MachinePath};
+use crate::identity::azure::{AzureCluster, MachinePath, scale_set_and_number};
 use signer::Statement;
 
 /// What a token begins with.
@@ -62,9 +64,15 @@ pub fn token(resource_id: &str, document: &str) -> String {
     format!("{PREFIX}{resource_id} {document}")
 }
 
-/// The token of a machine with this resource id and id, as kOps 1.36 and before make it.
+/// The token of a machine with this resource id and id, as kOps 1.35 and 1.36 make it.
 pub fn unsigned_token(resource_id: &str, vm_id: &str) -> String {
     format!("{PREFIX}{resource_id} {vm_id}")
+}
+
+/// The token of a machine with this resource id and id, as kOps 1.34 makes it; `None` where the machine is in no scale set.
+pub fn unsigned_token_of_1_34(resource_id: &str, vm_id: &str) -> Option<String> {
+    let (scale_set, number) = scale_set_and_number(resource_id)?;
+    Some(format!("{PREFIX}{vm_id} {scale_set} {number}"))
 }
 
 /// What a token must fit.
@@ -143,15 +151,22 @@ impl AzureToken {
 }
 
 fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureToken, TokenProblem> {
-    let (resource_id, document) =
+    const NO_MACHINE: TokenProblem = TokenProblem::Malformed("it names no machine of a scale set");
+    let (first, rest) =
         payload.split_once(' ').ok_or(TokenProblem::Malformed("it has no resource id and document"))?;
-    let none = TokenProblem::Malformed("it names no machine of a scale set");
-    let machine = expected.cluster.machine_of_resource(resource_id).ok_or(none)??;
+    let unsigned = |machine, vm_id: &str| match expected.may_be_unsigned {
+        true => Ok(AzureToken { machine, vm_id: vm_id.to_owned(), signed: None }),
+        false => Err(TokenProblem::Malformed(UNSIGNED)),
+    };
+    if is_id(first) {
+        let (scale_set, number) = rest.split_once(' ').ok_or(NO_MACHINE)?;
+        let machine = expected.cluster.machine_of_scale_set(scale_set, number).ok_or(NO_MACHINE)??;
+        return unsigned(machine, first);
+    }
+    let (resource_id, document) = (first, rest);
+    let machine = expected.cluster.machine_of_resource(resource_id).ok_or(NO_MACHINE)??;
     if is_id(document) {
-        return match expected.may_be_unsigned {
-            true => Ok(AzureToken { machine, vm_id: document.to_owned(), signed: None }),
-            false => Err(TokenProblem::Malformed(UNSIGNED)),
-        };
+        return unsigned(machine, document);
     }
     let der = STANDARD.decode(document).map_err(|_| TokenProblem::Malformed("its document is not base64"))?;
     let statement = Statement::parse(&der).map_err(|_| {

@@ -15,6 +15,8 @@ use super::openstack_cloud_config;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::unit_file::{UnitFile, command_line};
 
+/// The name of protokube's unit.
+pub const UNIT: &str = "protokube.service";
 const PROGRAM: &str = "/opt/kops/bin/protokube";
 const CHANNELS: &str = "/opt/kops/bin/channels";
 const ENVIRONMENT: &str = "/etc/sysconfig/protokube";
@@ -46,7 +48,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
         .set("Service", "RestartSec", "3s")
         .set("Service", "StartLimitInterval", "0")
         .set("Install", "WantedBy", "multi-user.target");
-    state.add(Unit::new("protokube.service", unit.render()).restarted_by_files(read_at_start));
+    state.add(Unit::new(UNIT, unit.render()).restarted_by_files(read_at_start));
 }
 
 /// `channels` is the program that applies add-ons; `None` where protokube applies none.

@@ -103,6 +103,64 @@ impl AzureCluster {
     /// # Errors
     /// If it is in another subscription or resource group, or its scale set is called after another cluster.
     pub fn machine_of_resource(&self, resource: &str) -> Option<Result<MachinePath, Refusal>> {
+        let found = MachineResource::parse(resource)?;
+        let machine = match found.scale_set {
+            Some(set) => self.machine_of_scale_set(set, found.machine)?,
+            None if is_name(found.machine) => {
+                Ok(MachinePath { scale_set: None, name: found.machine.to_ascii_lowercase() })
+            }
+            None => return None,
+        };
+        let elsewhere = |owner| Some(Err(self.elsewhere(found.scale_set, found.machine, owner)));
+        if !found.subscription.eq_ignore_ascii_case(&self.subscription) {
+            return elsewhere(format!("the subscription {}", quoted(found.subscription)));
+        }
+        if !found.resource_group.eq_ignore_ascii_case(&self.resource_group) {
+            return elsewhere(format!("the resource group {}", quoted(found.resource_group)));
+        }
+        Some(machine)
+    }
+
+    /// The machine with a number in a scale set of the cluster's subscription and resource group; `None` if no machine can have
+    /// that number, or no scale set that name.
+    ///
+    /// # Errors
+    /// If the scale set is called after another cluster.
+    pub fn machine_of_scale_set(&self, set: &str, number: &str) -> Option<Result<MachinePath, Refusal>> {
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        let name = number.parse::<u32>().ok().filter(|_| is_number && is_name(set))?.to_string();
+        if !self.is_name_of_own(set) {
+            let owner = "a scale set that is called after another cluster".to_owned();
+            return Some(Err(self.elsewhere(Some(set), number, owner)));
+        }
+        Some(Ok(MachinePath { scale_set: Some(set.to_ascii_lowercase()), name }))
+    }
+
+    fn elsewhere(&self, set: Option<&str>, machine: &str, owner: String) -> Refusal {
+        let instance = set.map_or_else(|| machine.to_owned(), |set| format!("{set}_{machine}"));
+        Refusal::OtherCluster { instance: quoted(&instance), owner, cluster: self.name.clone() }
+    }
+
+    /// Whether a scale set is called as this cluster's are: `GROUP.CLUSTER`, or `GROUP.masters.CLUSTER`. Others may be, too, where
+    /// the name of a cluster ends in that of another one.
+    pub fn is_name_of_own(&self, scale_set: &str) -> bool {
+        let suffix = format!(".{}", self.name);
+        let at = scale_set.len().checked_sub(suffix.len());
+        at.and_then(|at| scale_set.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(&suffix))
+    }
+}
+
+/// The parts of a machine's resource id.
+struct MachineResource<'a> {
+    subscription: &'a str,
+    resource_group: &'a str,
+    scale_set: Option<&'a str>,
+    /// Its number in the scale set; its name where there is none.
+    machine: &'a str,
+}
+
+impl<'a> MachineResource<'a> {
+    fn parse(resource: &'a str) -> Option<MachineResource<'a>> {
         let parts: Vec<&str> = resource.split('/').collect();
         let [
             "",
@@ -121,13 +179,12 @@ impl AzureCluster {
         let are = |found: &[&str], words: &[&str]| {
             found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
         };
-        let (set, name) = match rest {
-            [machines, name] if are(&[machines], &["virtualMachines"]) => (None, name.to_ascii_lowercase()),
+        let (scale_set, machine) = match *rest {
+            [machines, name] if are(&[machines], &["virtualMachines"]) => (None, name),
             [sets, set, machines, number]
                 if are(&[sets, machines], &["virtualMachineScaleSets", "virtualMachines"]) =>
             {
-                let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-                (Some(*set), number.parse::<u32>().ok().filter(|_| is_number)?.to_string())
+                (Some(set), number)
             }
             _ => return None,
         };
@@ -135,33 +192,14 @@ impl AzureCluster {
             &[subscriptions, resource_groups, providers, provider],
             &["subscriptions", "resourceGroups", "providers", "Microsoft.Compute"],
         );
-        if !is_one || !is_name(set.unwrap_or(&name)) {
-            return None;
-        }
-        let elsewhere = |owner: String| {
-            let instance = set.map(|set| format!("{set}_{name}")).unwrap_or_else(|| name.clone());
-            let cluster = self.name.clone();
-            Some(Err(Refusal::OtherCluster { instance: quoted(&instance), owner, cluster }))
-        };
-        if !subscription.eq_ignore_ascii_case(&self.subscription) {
-            return elsewhere(format!("the subscription {}", quoted(subscription)));
-        }
-        if !resource_group.eq_ignore_ascii_case(&self.resource_group) {
-            return elsewhere(format!("the resource group {}", quoted(resource_group)));
-        }
-        if set.is_some_and(|set| !self.is_name_of_own(set)) {
-            return elsewhere("a scale set that is called after another cluster".to_owned());
-        }
-        Some(Ok(MachinePath { scale_set: set.map(str::to_ascii_lowercase), name }))
+        is_one.then_some(MachineResource { subscription, resource_group, scale_set, machine })
     }
+}
 
-    /// Whether a scale set is called as this cluster's are: `GROUP.CLUSTER`, or `GROUP.masters.CLUSTER`. Others may be, too, where
-    /// the name of a cluster ends in that of another one.
-    pub fn is_name_of_own(&self, scale_set: &str) -> bool {
-        let suffix = format!(".{}", self.name);
-        let at = scale_set.len().checked_sub(suffix.len());
-        at.and_then(|at| scale_set.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(&suffix))
-    }
+/// The scale set of a resource id and the machine's number there; `None` if it is none of a machine of a scale set.
+pub fn scale_set_and_number(resource: &str) -> Option<(&str, &str)> {
+    let found = MachineResource::parse(resource)?;
+    Some((found.scale_set?, found.machine))
 }
 
 /// Whether Azure could have a scale set or a machine of that name.

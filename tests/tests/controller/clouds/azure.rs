@@ -101,11 +101,14 @@ impl Ground for AzureCloud {
         self.signing(false).token(&scale_set, number, &Document::of(&vm_id, body, now())).unwrap()
     }
 
-    /// The document is PKCS #7, which upstream reads it as; kOps 1.36 and before has the machine's id there.
+    /// The document is PKCS #7, which upstream reads it as; kOps 1.36 and before has the machine's id there, and 1.34 another form.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;
         let words: Vec<&str> = token.split(' ').collect();
+        if words == ["x-azure-id", &vm_id, &scale_set, &number.to_string()] {
+            return;
+        }
         assert_eq!(words[..2], ["x-azure-id", &resource_id(&scale_set, number)]);
         let [_, _, proof] = words[..] else { panic!("{token}") };
         if proof != vm_id {

@@ -264,16 +264,22 @@ async fn a_machine_of_older_kops_is_known_only_where_that_is_wanted() {
     let world = World::new();
     let machine = Machine { vm_id: "5c08b38e-4d57-4c23-ac45-aca61037f084".into(), ..worker() };
     world.azure.put(NODES, 0, machine.clone());
-    let token =
+    let of_1_36 =
         |vm_id: &str| format!("x-azure-id {} {vm_id}", kops_agent_tests::azure::resource_id(NODES, 0));
-    assert_eq!(world.reason(&token(&machine.vm_id)).await, "MalformedToken");
+    let of_1_34 = |vm_id: &str| format!("x-azure-id {vm_id} {NODES} 0");
+    let forms: [&dyn Fn(&str) -> String; 2] = [&of_1_36, &of_1_34];
+    for form in forms {
+        assert_eq!(world.reason(&form(&machine.vm_id)).await, "MalformedToken");
+    }
     let world = World { verifier: world.verifier.taking_unsigned(true), ..world };
-    assert_eq!(world.verify(&token(&machine.vm_id)).await.unwrap().node_name, "nodes000000");
-    let other = token("5c08b38e-4d57-4c23-ac45-aca61037f085");
-    assert_eq!(world.reason(&other).await, "DocumentOfOtherMachine");
-    let unsigned = token(&machine.vm_id);
-    let presented =
-        Presented { token: &unsigned, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
-    let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
-    assert!(matches!(examined.proof, Proof::CallBack { .. }) && examined.signed_at.is_none());
+    for form in forms {
+        let unsigned = form(&machine.vm_id);
+        assert_eq!(world.verify(&unsigned).await.unwrap().node_name, "nodes000000");
+        let other = form("5c08b38e-4d57-4c23-ac45-aca61037f085");
+        assert_eq!(world.reason(&other).await, "DocumentOfOtherMachine");
+        let presented =
+            Presented { token: &unsigned, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+        let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
+        assert!(matches!(examined.proof, Proof::CallBack { .. }) && examined.signed_at.is_none());
+    }
 }

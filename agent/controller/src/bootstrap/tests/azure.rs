@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use kops_agent_cloud::callback::CallbackServer;
 use kops_agent_plan::bootstrap::challenge::PORT;
 use kops_agent_plan::bootstrap::message::{API_VERSION, BootstrapRequest, BootstrapResponse};
-use kops_agent_tests::azure::Machine;
 use kops_agent_tests::azure::metadata::{Document, MetadataService};
+use kops_agent_tests::azure::{Machine, resource_id};
+use kops_agent_tests::kops_releases::{AzureToken, RELEASES, certificates_request, configuration_request};
 
 use super::hetzner::{address, assert_is_for};
 use super::*;
@@ -16,7 +17,7 @@ const NODES: &str = "nodes.c.example.com";
 /// Its key takes a while to be made.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
 
-/// What verifies machines on Azure there.
+/// What verifies machines on Azure there, those of kOps 1.36 and before among them.
 pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
     let cluster = AzureCluster {
@@ -27,7 +28,7 @@ pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(METADATA.root.clone())).unwrap();
     let attestation = Attestation::of(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
-    AzureVerifier::of(ScaleSets::of(arm, cluster), attestation)
+    AzureVerifier::of(ScaleSets::of(arm, cluster), attestation).taking_unsigned(true)
 }
 
 /// A worker that listens for its call-back.
@@ -86,6 +87,37 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     world.ready.lock().unwrap().insert("nodes000000".into());
     let body = worker.body();
     assert_eq!(world.ask(&worker.token(&body), body).await.0, 409);
+}
+
+/// Both requests of nodeup, with the token of each release.
+#[tokio::test]
+async fn nodeup_of_each_release_becomes_a_node() {
+    let world = World::new().await;
+    let mut worker = Worker::new(&world, 0).await;
+    worker.machine.vm_id = "5c08b38e-4d57-4c23-ac45-aca61037f084".into();
+    world.azure.put(NODES, 0, worker.machine.clone());
+    let vm_id = &worker.machine.vm_id;
+    for release in &RELEASES {
+        let challenge = || serde_json::to_string(&worker.call_back.challenge().unwrap()).unwrap();
+        let token = |body: &str| match release.azure_token {
+            AzureToken::ScaleSet => format!("x-azure-id {vm_id} {NODES} 0"),
+            AzureToken::Id => format!("x-azure-id {} {vm_id}", resource_id(NODES, 0)),
+            AzureToken::Document => worker.token(body.as_bytes()),
+        };
+        let body = configuration_request(Some(&challenge()));
+        let (status, answer) = world.ask(&token(&body), body.into_bytes()).await;
+        assert_eq!(status, 200, "{}: {answer}", release.name);
+        assert_eq!(
+            answer,
+            "{\"nodeConfig\":{\"nodeupConfig\":\"Networking: {}\\n\",\"nodeSecrets\":{\"dockerconfig\":\"e30=\"}}}\n"
+        );
+        let certs = json!({"kubelet": public_key(&KeyPair::generate().unwrap())}).to_string();
+        let body = certificates_request(&certs, r#"{"kubernetes-ca":"7"}"#, Some(&challenge()));
+        let (status, answer) = world.ask(&token(&body), body.into_bytes()).await;
+        assert_eq!(status, 200, "{}: {answer}", release.name);
+        let answer: BootstrapResponse = serde_json::from_str(&answer).unwrap();
+        assert_is_for(&answer.certs["kubelet"], "O=system:nodes, CN=system:node:nodes000000", &[]);
+    }
 }
 
 #[tokio::test]

@@ -30,7 +30,11 @@ pub fn kubernetes_ca() -> Keyset {
 
 impl Worker {
     pub fn new() -> Worker {
-        let machine = Machine::of(NODES);
+        Worker::of(Machine::of(NODES))
+    }
+
+    /// A machine that is served what its store has for it.
+    pub fn of(machine: Machine) -> Worker {
         let nodeup_config = Ended::of(
             Command::new(agent())
                 .env_clear()

@@ -204,20 +204,37 @@ fn a_token_without_a_document_is_taken_only_where_that_is_wanted() {
         subscription: SUBSCRIPTION.into(),
         resource_group: "kops-c".into(),
     };
-    let token = unsigned_token(&own(), "5c08b38e-4d57-4c23-ac45-aca61037f084");
+    const ID: &str = "5c08b38e-4d57-4c23-ac45-aca61037f084";
+    let token = unsigned_token(&own(), ID);
+    let of_1_34 = unsigned_token_of_1_34(&own(), ID).unwrap();
+    assert_eq!(of_1_34, format!("x-azure-id {ID} nodes.c.example.com 0"));
+    assert_eq!(unsigned_token_of_1_34("/subscriptions/1/virtualMachines/a", ID), None);
     let parsed = |token: &str, may_be_unsigned| {
         let expected = Expected { cluster: &cluster, may_be_unsigned, now: MADE_AT };
         AzureToken::parse(token, BODY, &expected).unwrap()
     };
-    let read = parsed(&token, true).unwrap();
-    assert!(read.vm_id == "5c08b38e-4d57-4c23-ac45-aca61037f084" && read.signed.is_none());
-    let refused = parsed(&token, false).unwrap_err();
-    assert_eq!(refused.reason(), "MalformedToken");
-    assert!(refused.to_string().contains("KOPS_AGENT_AZURE_UNSIGNED_TOKENS"), "{refused}");
-    for malformed in
-        [format!("{token}0"), token.replace("5c08", "5g08"), token.replace("5c08b38e-4d57", "5c08b38e 4d57")]
-    {
-        assert!(parsed(&malformed, true).is_err(), "{malformed}");
+    for token in [&token, &of_1_34] {
+        let read = parsed(token, true).unwrap();
+        assert!(read.vm_id == ID && read.signed.is_none());
+        assert_eq!(
+            read.machine,
+            MachinePath { scale_set: Some("nodes.c.example.com".into()), name: "0".into() }
+        );
+        let refused = parsed(token, false).unwrap_err();
+        assert_eq!(refused.reason(), "MalformedToken");
+        assert!(refused.to_string().contains("KOPS_AGENT_AZURE_UNSIGNED_TOKENS"), "{refused}");
+    }
+    for (malformed, reason) in [
+        (format!("{token}0"), "MalformedToken"),
+        (token.replace("5c08", "5g08"), "MalformedToken"),
+        (token.replace("5c08b38e-4d57", "5c08b38e 4d57"), "MalformedToken"),
+        (format!("{of_1_34}x"), "MalformedToken"),
+        (format!("{of_1_34} 0"), "MalformedToken"),
+        (of_1_34.replace("nodes.c.example.com 0", "nodes.c.example.com"), "MalformedToken"),
+        (of_1_34.replace("nodes.c", "no/des.c"), "MalformedToken"),
+        (of_1_34.replace("nodes.c.example.com", "nodes.d.example.com"), "InstanceOfOtherCluster"),
+    ] {
+        assert_eq!(parsed(&malformed, true).unwrap_err().reason(), reason, "{malformed}");
     }
     // Where it may have none, a document counts as before.
     let expected = Expected { cluster: &cluster, may_be_unsigned: true, now: MADE_AT + 500 };

@@ -1,0 +1,125 @@
+//! Our node before kops-controller of each kOps release: the boot configs that these releases write, and the bytes that their servers
+//! send.
+
+#![allow(clippy::unwrap_used)]
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kops_agent_spec::facts::HetznerFacts;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::kops_releases::{
+    RELEASES, RecordedServer, Release, certificates_request, configuration_request,
+};
+use reqwest::header::HeaderValue;
+
+use super::*;
+
+const CONFIGURATION: &str = "{\"nodeConfig\":{\"nodeupConfig\":\"CAs: {}\\nusesNoneDNS: true\\n\",\"nodeSecrets\":{\"dockerconfig\":\"e30=\"}}}\n";
+const CERTIFICATES: &str = "{\"Certs\":{\"kubelet\":\"PEM\"}}\n";
+const REFUSED: (u16, &str) = (403, "failed to verify token");
+
+fn kops_controller(release: &Release, server: &RecordedServer, authority: &Keyset) -> KopsController {
+    let text = release.boot_config(&server.url(), &authority.certificate);
+    let boot = BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap();
+    let mut facts = Facts::default();
+    facts.cloud.hetzner = Some(HetznerFacts { instance_id: "42".into(), ..HetznerFacts::default() });
+    KopsController::of(&boot, None, &facts, Duration::ZERO).called_back_at((Ipv4Addr::LOCALHOST, 0).into())
+}
+
+/// The JSON of a request's challenge.
+fn challenge(body: &str) -> String {
+    let request = BootstrapRequest::parse(body.as_bytes()).unwrap();
+    serde_json::to_string(&request.challenge.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn kops_controller_of_each_release_serves_our_node() {
+    kops_agent_net::tls::install_provider();
+    let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+    for release in &RELEASES {
+        let answers = [(200, CONFIGURATION), (200, CERTIFICATES), (409, "node already registered")];
+        let server = RecordedServer::start(release, &authority, &answers).unwrap();
+        let kops_controller = kops_controller(release, &server, &authority);
+
+        let (_, given) = kops_controller.node_config().await.unwrap();
+        assert_eq!(given.nodeup_config, "CAs: {}\nusesNoneDNS: true\n", "{}", release.name);
+        assert_eq!(given.node_secrets["dockerconfig"].0, b"{}");
+        let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let (keys, ids) = (one("kubelet", "KEY"), one("kubernetes-ca", "7"));
+        let given = kops_controller.certificates(keys, ids, Ok).await.unwrap();
+        assert_eq!(given["kubelet"], "PEM", "{}", release.name);
+        let error = kops_controller.node_config().await.unwrap_err().to_string();
+        assert!(error.contains("answers with 409"), "{}: {error}", release.name);
+
+        let asked = server.asked();
+        let challenges: Vec<String> = asked.iter().map(|asked| challenge(&asked.body)).collect();
+        let expected = [
+            configuration_request(Some(&challenges[0])),
+            certificates_request(r#"{"kubelet":"KEY"}"#, r#"{"kubernetes-ca":"7"}"#, Some(&challenges[1])),
+            configuration_request(Some(&challenges[2])),
+        ];
+        assert_eq!(asked.iter().map(|asked| asked.body.as_str()).collect::<Vec<_>>(), expected);
+        assert!(asked.iter().all(|asked| asked.token == "x-hetzner-id 42"), "{}", release.name);
+        assert!(challenges[0] != challenges[1] && challenges[1] != challenges[2]);
+    }
+}
+
+/// A server is known by what its release has in the certificate, and by nothing else.
+#[tokio::test]
+async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
+    kops_agent_net::tls::install_provider();
+    let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+    let [of_1_34, .., of_1_37] = &RELEASES;
+    for (told, is) in [(of_1_34, of_1_37), (of_1_37, of_1_34)] {
+        let server = RecordedServer::start(is, &authority, &[(200, CONFIGURATION)]).unwrap();
+        let error = kops_controller(told, &server, &authority).node_config().await.unwrap_err().to_string();
+        assert!(error.contains("invalid peer certificate"), "{error}");
+        assert!(server.asked().is_empty());
+    }
+}
+
+/// Its tokens tell how many before them were refused.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Authenticator for Counting {
+    fn token<'a>(
+        &'a self,
+        _: &'a [u8],
+    ) -> Pin<Box<dyn Future<Output = Result<HeaderValue, AuthenticationError>> + Send + 'a>> {
+        Box::pin(async { Ok(HeaderValue::from(self.0.load(Ordering::Relaxed))) })
+    }
+
+    fn refused(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none_answers() {
+    kops_agent_net::tls::install_provider();
+    let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+    let answers = [REFUSED, (400, "callback failed"), (500, "internal error"), REFUSED, (200, CONFIGURATION)];
+    let server = RecordedServer::start(&RELEASES[0], &authority, &answers).unwrap();
+    let asking = Asking {
+        authenticator: Box::new(Counting::default()),
+        trust: tls::client_config_trusting(&authority.certificate).unwrap(),
+        callback: None,
+        request: BootstrapRequest::for_node_config(),
+        is_node: false,
+    };
+    // Bound, so that no other takes it, and nothing listens there.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let silent = format!("https://{}/", bound.local_addr().unwrap());
+    let servers = Server::all(&[silent, server.url()], "").unwrap();
+    let accept = |answer: BootstrapResponse| Ok(answer.node_config);
+    for _ in 1..answers.len() {
+        asking.round(&servers, &asking.trust, accept).await.unwrap_err();
+    }
+    let (given_by, given) = asking.round(&servers, &asking.trust, accept).await.unwrap();
+    assert!(given_by == server.url() && given.is_some());
+    let tokens: Vec<String> = server.asked().into_iter().map(|asked| asked.token).collect();
+    assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
+}

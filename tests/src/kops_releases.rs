@@ -1,0 +1,221 @@
+//! What kOps releases say on the wire of bootstrap: nodeup's requests, kops-controller's answers, and what both are told. The bytes
+//! are in the form of `pkg/apis/nodeup/bootstrap.go`, `pkg/nodemodel/nodeupconfigbuilder.go` and
+//! `upup/pkg/fi/cloudup/template_functions.go` (`KopsControllerConfig`) at v1.34.3, v1.35.2, v1.36.2 and 268927e (1.37-alpha).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use serde_json::json;
+
+use crate::example_keys::Keyset;
+use crate::loopback::{Identity, LoopbackServer};
+
+/// The clouds in kops-controller's configuration, with what it says of each as a provider (`ServerProviderOptions`).
+const PROVIDERS: [(&str, &str); 9] = [
+    ("aws", r#"{"aws":{"nodesRoles":["nodes.c.example.com"],"Region":"us-test-1"}}"#),
+    (
+        "gce",
+        r#"{"gce":{"projectID":"p","region":"us-test1","clusterName":"c.example.com","MaxTimeSkew":300}}"#,
+    ),
+    ("hetzner", r#"{"hetzner":{}}"#),
+    ("openstack", r#"{"openstack":{}}"#),
+    ("digitalocean", r#"{"do":{}}"#),
+    ("scaleway", r#"{"scaleway":{}}"#),
+    ("azure", r#"{"azure":{"clusterName":"c.example.com"}}"#),
+    ("linode", r#"{"linode":{}}"#),
+    ("metal", "{}"),
+];
+
+/// The form of a machine's token on Azure; the other clouds' tokens are the same in all releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AzureToken {
+    /// The machine's id, its scale set, and its number there.
+    ScaleSet,
+    /// The resource id and the machine's id.
+    Id,
+    /// The resource id and a document that Azure has signed.
+    Document,
+}
+
+/// A kOps release, by what differs on the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Release {
+    /// `1.34`.
+    pub name: &'static str,
+    /// Whether a boot config with addresses also has the name in the server's certificate. Otherwise the addresses are in it.
+    pub names_server: bool,
+    /// What nodeup sends on Azure, and kops-controller takes.
+    pub azure_token: AzureToken,
+    /// Whether kops-controller knows Linode. kOps writes no configuration for it in any release.
+    pub has_linode: bool,
+    /// Whether kops-controller may be told of a gossip cluster.
+    pub has_discovery: bool,
+    /// Whether kops-controller may be told of Cluster API.
+    pub has_capi: bool,
+}
+
+/// The releases, oldest first.
+pub const RELEASES: [Release; 4] = [
+    Release {
+        name: "1.34",
+        names_server: false,
+        azure_token: AzureToken::ScaleSet,
+        has_linode: false,
+        has_discovery: true,
+        has_capi: false,
+    },
+    Release {
+        name: "1.35",
+        names_server: false,
+        azure_token: AzureToken::Id,
+        has_linode: false,
+        has_discovery: true,
+        has_capi: true,
+    },
+    Release {
+        name: "1.36",
+        names_server: true,
+        azure_token: AzureToken::Id,
+        has_linode: true,
+        has_discovery: true,
+        has_capi: true,
+    },
+    Release {
+        name: "1.37",
+        names_server: true,
+        azure_token: AzureToken::Document,
+        has_linode: true,
+        has_discovery: false,
+        has_capi: true,
+    },
+];
+
+impl Release {
+    /// kops-controller's configurations: for each cloud, and with what else the release may say; each with its cloud.
+    pub fn kops_controller_configurations(&self) -> Vec<(&'static str, String)> {
+        let known = PROVIDERS.into_iter().filter(|(cloud, _)| *cloud != "linode" || self.has_linode);
+        let mut more = vec!["", r#","cacheNodeidentityInfo":true"#, r#","enableCloudIPAM":true"#];
+        more.extend(self.has_discovery.then_some(r#","discovery":{"enabled":true}"#));
+        more.extend(self.has_capi.then_some(r#","capi":{"enabled":true}"#));
+        let each = known.flat_map(|(cloud, provider)| more.iter().map(move |more| (cloud, provider, *more)));
+        each.map(|(cloud, provider, more)| {
+            let pki = if cloud == "metal" { r#","pki":{}"# } else { "" };
+            let config = format!(
+                r#"{{"clusterName":"c.example.com","cloud":"{cloud}","configBase":"s3://clusters/c.example.com","secretStore":"s3://clusters/c.example.com/secrets","server":{{"Listen":":3988","provider":{provider}{pki},"serverKeyPath":"/etc/kubernetes/kops-controller/pki/kops-controller.key","serverCertificatePath":"/etc/kubernetes/kops-controller/pki/kops-controller.crt","caBasePath":"/etc/kubernetes/kops-controller/pki","signingCAs":["kubernetes-ca","etcd-clients-ca-cilium"],"certNames":["kubelet","kubelet-server","etcd-client-cilium","kube-proxy","kube-router"]}}{more}}}"#
+            );
+            (cloud, config)
+        })
+        .collect()
+    }
+
+    /// The boot config of a worker on Hetzner whose cluster has no DNS.
+    pub fn boot_config(&self, server: &str, authority: &str) -> String {
+        let mut config_server = json!({"CACertificates": authority, "servers": [server]});
+        if self.names_server {
+            config_server["tlsServerName"] = json!("kops-controller.internal.c.example.com");
+        }
+        json!({
+            "APIServerIPs": ["127.0.0.1"], "CloudProvider": "hetzner", "ClusterName": "c.example.com", "ConfigServer": config_server,
+            "InstanceGroupName": "nodes", "InstanceGroupRole": "Node", "NodeupConfigHash": "",
+        })
+        .to_string()
+    }
+}
+
+/// nodeup's request for its configuration. `challenge` is the JSON of its challenge, on clouds that call back.
+pub fn configuration_request(challenge: Option<&str>) -> String {
+    request("null", "null", true, challenge)
+}
+
+/// nodeup's request for certificates: JSON of the public keys by name, and of the ids of key pairs by authority.
+pub fn certificates_request(certs: &str, keypair_ids: &str, challenge: Option<&str>) -> String {
+    request(certs, keypair_ids, false, challenge)
+}
+
+fn request(certs: &str, keypair_ids: &str, is_for_config: bool, challenge: Option<&str>) -> String {
+    let challenge = challenge.map(|challenge| format!(r#","challenge":{challenge}"#)).unwrap_or_default();
+    format!(
+        r#"{{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":{certs},"keypairIDs":{keypair_ids},"includeNodeConfig":{is_for_config}{challenge}}}"#
+    )
+}
+
+/// A kops-controller of a release that gives these answers, one to each request for bootstrap. It has no other path.
+pub struct RecordedServer {
+    server: LoopbackServer,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// A request for bootstrap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The header `Authorization`.
+    pub token: String,
+    /// The body.
+    pub body: String,
+}
+
+impl RecordedServer {
+    /// Starts it with a certificate as a control plane of the release has.
+    ///
+    /// # Errors
+    /// If there is no free port, or the authority cannot sign.
+    pub fn start(
+        release: &Release,
+        authority: &Keyset,
+        answers: &[(u16, &str)],
+    ) -> anyhow::Result<RecordedServer> {
+        let name = match release.names_server {
+            true => "kops-controller.internal.c.example.com",
+            false => "127.0.0.1",
+        };
+        let identity = Identity::signed_by(authority, name)?;
+        let answers: VecDeque<_> =
+            answers.iter().map(|(status, text)| (*status, (*text).to_owned())).collect();
+        let (answers, asked) = (Arc::new(Mutex::new(answers)), Arc::<Mutex<Vec<Asked>>>::default());
+        let log = Arc::clone(&asked);
+        let service = service_fn(move |request| {
+            let (answers, log) = (Arc::clone(&answers), Arc::clone(&log));
+            async move { Ok::<_, Infallible>(answer(request, &answers, &log).await) }
+        });
+        let server = LoopbackServer::start_tls("kops-controller", service, &identity)?;
+        Ok(RecordedServer { server, asked })
+    }
+
+    /// Its URL, with its address.
+    pub fn url(&self) -> String {
+        format!("{}/", self.server.url())
+    }
+
+    /// The requests for bootstrap.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    answers: &Mutex<VecDeque<(u16, String)>>,
+    log: &Mutex<Vec<Asked>>,
+) -> Response<Full<Bytes>> {
+    let is_bootstrap = request.method() == Method::POST && request.uri().path() == "/bootstrap";
+    let token = request.headers().get("authorization").and_then(|token| token.to_str().ok());
+    let token = token.unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let next = || answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let (status, text) = match is_bootstrap {
+        true => next().unwrap_or((500, "no answer is left".to_owned())),
+        false => (404, "404 page not found\n".to_owned()),
+    };
+    if is_bootstrap {
+        let body = String::from_utf8_lossy(&body).into_owned();
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { token, body });
+    }
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status.try_into().unwrap_or_default();
+    response
+}
