@@ -163,7 +163,9 @@ impl Exception {
             Exception::Network(network) => address.is_some_and(|address| network.contains(&address)),
             Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
             Exception::Below { suffix, and_itself, port } => {
-                (host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..]) && is_of(port)
+                let is_below = host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..];
+                // An address has no name that could end so.
+                address.is_none() && is_below && is_of(port)
             }
         }
     }
@@ -234,6 +236,7 @@ mod tests {
             ("[fd00::1]", &[], &["https://[fd00::1]"]),
             ("::ffff:10.0.0.1", &["https://10.0.0.1", "https://[::ffff:10.0.0.1]"], &["https://10.0.0.2"]),
             (":443,*x.test,.", &[], &["https://example.com", "https://ax.test"]),
+            ("1,.0.1,*.0.0.1", &[], &["https://10.0.0.1"]),
             ("", &[], &["https://example.com", "http://10.0.0.1"]),
         ] {
             for url in direct {
