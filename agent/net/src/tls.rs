@@ -1,5 +1,34 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
+/// The methods of a verifier of certificates that check a handshake's signature, as rustls' own verifiers check it.
+macro_rules! signatures_as_ever {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let algorithms = super::provider().signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let algorithms = super::provider().signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            super::provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
 pub mod chains;
 mod verifier;
 
@@ -193,7 +222,7 @@ fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<Client
 }
 
 /// How to be a TLS server, by a PEM chain and its key, to clients whose certificate one of these authorities (PEM) has signed itself
-/// ([`chains::client_verifier`]).
+/// ([`chains::Clients`]).
 ///
 /// # Errors
 /// If there is no authority among them, or the chain and its key are none.
@@ -202,7 +231,7 @@ pub fn server_config_for_clients_of(
     chain: &str,
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
-    let clients = chains::client_verifier(roots_of(authorities)?)?;
+    let clients = chains::Clients::of(roots_of(authorities)?);
     let (chain, key) = chain_and_key(chain, key)?;
     ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -265,8 +294,7 @@ fn client_of(
 }
 
 fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
-    let verifier = RuleVerifier::new(rule, provider());
-    Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+    Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(RuleVerifier(rule))))
 }
 
 #[cfg(test)]
