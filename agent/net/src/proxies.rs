@@ -63,12 +63,6 @@ impl Proxies {
         let port = url.port_or_known_default()?;
         (!is_nearby(host) && !self.exceptions.have(host, port)).then_some(proxy)
     }
-
-    /// All proxies, each once.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Url> {
-        let other = self.https.as_ref().filter(|https| Some(*https) != self.http.as_ref());
-        self.http.iter().chain(other)
-    }
 }
 
 /// The proxy that a variable names, with or without a scheme.
@@ -282,8 +276,6 @@ mod tests {
         assert_eq!(host("http://example.com").as_deref(), Some("one.example.com"));
         assert_eq!(host("https://example.com").as_deref(), Some("two.example.com"));
         assert_eq!(host("s3://example.com"), None);
-        assert_eq!(proxies.all().count(), 2);
-        assert_eq!(of(&[("http_proxy", PROXY), ("https_proxy", PROXY)]).unwrap().all().count(), 1);
     }
 
     #[test]
