@@ -71,6 +71,8 @@ pub struct Identity {
     pub certificate_pem: String,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
+    /// How many certificates are shown beside that one.
+    beside: usize,
 }
 
 impl Identity {
@@ -90,7 +92,7 @@ impl Identity {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
-        Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key })
+        Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key, beside: 0 })
     }
 
     /// One of this DNS name that an authority has signed, as kOps does for kops-controller.
@@ -104,7 +106,18 @@ impl Identity {
         (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2045, 1, 1));
         let certificate = params.signed_by(&signing_key, &authority.issuer()?)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
-        Ok(Identity { certificate_pem: certificate.pem(), certificate: certificate.der().clone(), key })
+        let (certificate_pem, certificate) = (certificate.pem(), certificate.der().clone());
+        Ok(Identity { certificate_pem, certificate, key, beside: 0 })
+    }
+
+    /// The same, which shows so many more certificates of its own name.
+    #[must_use]
+    pub fn showing_more(self, beside: usize) -> Identity {
+        Identity { beside, ..self }
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![self.certificate.clone(); 1 + self.beside]
     }
 
     /// What a server needs that speaks HTTP/1.1 only and asks no certificates of its clients.
@@ -116,7 +129,7 @@ impl Identity {
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+            .with_single_cert(self.chain(), self.key.clone_key())?;
         Ok(Arc::new(config))
     }
 
@@ -136,7 +149,7 @@ impl Identity {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(clients)
-            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+            .with_single_cert(self.chain(), self.key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }

@@ -1,21 +1,12 @@
 //! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
 
-mod by_proxy;
-mod limit;
+mod own_client;
 
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::{Region, SharedHttpClient};
-use aws_smithy_http_client::proxy::ProxyConfig;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use aws_smithy_http_client::{Builder, Connector};
 use thiserror::Error;
 
-use crate::dns::SystemResolver;
-use crate::proxies::Proxies;
-use crate::tls::CaBundle;
-use by_proxy::by_proxy;
-use limit::limited;
+use own_client::OwnClient;
 
 /// The SDK cannot be set up; says why, and what to do.
 #[derive(Debug, Error)]
@@ -26,9 +17,9 @@ pub struct SetupError(String);
 ///
 /// # Errors
 /// As [`http_client`].
-pub async fn shared_config(region: &str, bundle: Option<&CaBundle>) -> Result<SdkConfig, SetupError> {
+pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
     let region = Region::new(region.to_owned());
-    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client(bundle)?);
+    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?);
     Ok(loader.region(region).load().await)
 }
 
@@ -47,35 +38,14 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
     }
 }
 
-/// A client that trusts these certificates, or, where there are none, speaks no TLS. It reads 16 MiB of an answer at most,
-/// and 1 MiB of one that is an error.
+/// A client that trusts the host's CA bundle; without one it speaks no TLS. It reads 16 MiB of an answer at most, and 1 MiB of one
+/// that is an error.
 ///
 /// # Errors
 /// If TLS cannot be set up, or a proxy variable names no proxy.
-pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupError> {
-    let roots = bundle
-        .map_or_else(TrustStore::empty, |bundle| TrustStore::empty().with_pem_certificate(bundle.to_pem()));
-    let tls = TlsContext::builder()
-        .with_trust_store(roots)
-        .build()
-        .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
-    let proxies = Proxies::of_environment().map_err(|error| SetupError(error.to_string()))?;
-    Ok(limited(by_proxy(proxies, |proxy| client(&tls, proxy))?))
-}
-
-/// A client that sends every request this way.
-fn client(tls: &TlsContext, proxy: ProxyConfig) -> SharedHttpClient {
-    let tls = tls.clone();
-    Builder::new().build_with_connector_fn(move |settings, components| {
-        let mut connector = Connector::builder();
-        connector.set_connector_settings(settings.cloned());
-        connector.set_sleep_impl(components.and_then(|components| components.sleep_impl()));
-        connector
-            .tls_provider(Provider::rustls(CryptoMode::AwsLc))
-            .tls_context(tls.clone())
-            .proxy_config(proxy.clone())
-            .build_with_resolver(SystemResolver)
-    })
+pub fn http_client() -> Result<SharedHttpClient, SetupError> {
+    let client = OwnClient::new().map_err(|error| SetupError(error.to_string()))?;
+    Ok(SharedHttpClient::new(client))
 }
 
 /// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for requests without

@@ -5,7 +5,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use hickory_resolver::config::LookupIpStrategy;
 use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name as DnsName, RecordType};
@@ -60,12 +59,6 @@ fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
         })
         .collect::<Vec<_>>();
     (!found.is_empty()).then_some(found)
-}
-
-impl ResolveDns for SystemResolver {
-    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
-        DnsFuture::new(async move { SystemResolver::lookup(name).await.map_err(ResolveDnsError::new) })
-    }
 }
 
 impl Resolve for SystemResolver {

@@ -96,6 +96,16 @@ pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder()?.tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
+/// A client for the requests of a cloud's own library: never redirected, in HTTP/1.1. Connecting may take ten seconds, unless it is told
+/// otherwise.
+pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Client, HttpError> {
+    let mut builder = proxied_builder()?.tls_backend_preconfigured(tls::client_config()?);
+    if let Some(limit) = connect_timeout {
+        builder = builder.connect_timeout(limit);
+    }
+    Ok(builder.redirect(Policy::none()).build()?)
+}
+
 /// A client for a server of the cluster itself, as kops-controller's are: at this address, never through a proxy,
 /// in HTTP/1.1, and never redirected. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
 ///

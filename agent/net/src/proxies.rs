@@ -107,12 +107,6 @@ impl Proxies {
         let port = url.port_or_known_default()?;
         (!is_nearby(host) && !self.exceptions.have(host, port)).then_some(proxy)
     }
-
-    /// All proxies, each once.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Url> {
-        let other = self.https.as_ref().filter(|https| Some(*https) != self.http.as_ref());
-        self.http.iter().chain(other)
-    }
 }
 
 /// The proxy that a variable names, with or without a scheme.
@@ -207,7 +201,9 @@ impl Exception {
             Exception::Network(network) => address.is_some_and(|address| network.contains(&address)),
             Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
             Exception::Below { suffix, and_itself, port } => {
-                (host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..]) && is_of(port)
+                let is_below = host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..];
+                // An address has no name that could end so.
+                address.is_none() && is_below && is_of(port)
             }
         }
     }
@@ -278,6 +274,7 @@ mod tests {
             ("[fd00::1]", &[], &["https://[fd00::1]"]),
             ("::ffff:10.0.0.1", &["https://10.0.0.1", "https://[::ffff:10.0.0.1]"], &["https://10.0.0.2"]),
             (":443,*x.test,.", &[], &["https://example.com", "https://ax.test"]),
+            ("1,.0.1,*.0.0.1", &[], &["https://10.0.0.1"]),
             ("", &[], &["https://example.com", "http://10.0.0.1"]),
         ] {
             for url in direct {
@@ -323,8 +320,6 @@ mod tests {
         assert_eq!(host("http://example.com").as_deref(), Some("one.example.com"));
         assert_eq!(host("https://example.com").as_deref(), Some("two.example.com"));
         assert_eq!(host("s3://example.com"), None);
-        assert_eq!(proxies.all().count(), 2);
-        assert_eq!(of(&[("http_proxy", PROXY), ("https_proxy", PROXY)]).unwrap().all().count(), 1);
     }
 
     #[test]

@@ -1,13 +1,39 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
+/// The methods of a verifier of certificates that check a handshake's signature, as rustls' own verifiers check it.
+macro_rules! signatures_as_ever {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let algorithms = super::provider().signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let algorithms = super::provider().signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            super::provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
+
 pub mod chains;
 mod verifier;
 
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -42,10 +68,9 @@ impl Known {
     }
 }
 
-/// The certificates of the host's CA bundle.
+/// The authorities of the host's CA bundle.
 #[derive(Clone, Debug)]
 pub struct CaBundle {
-    certificates: Vec<CertificateDer<'static>>,
     roots: Arc<RootCertStore>,
 }
 
@@ -64,47 +89,21 @@ impl CaBundle {
         KNOWN.forget();
     }
 
-    /// The same, where it may be done without: only if TLS is needed its absence is a failure.
-    ///
-    /// # Errors
-    /// If it is needed, and no usable certificate is found.
-    pub fn unless_unneeded(is_needed: bool) -> Result<Option<Arc<CaBundle>>, NoCaBundle> {
-        match CaBundle::of_this_host() {
-            Err(missing) if is_needed => Err(missing),
-            bundle => Ok(bundle.ok()),
-        }
-    }
-
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
         let mut roots = RootCertStore::empty();
         // Bundles hold certificates that rustls rightly refuses, which is no mistake here.
-        let certificates: Vec<_> =
-            found.certs.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok()).collect();
-        if certificates.is_empty() {
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
             let details =
                 found.errors.iter().fold(String::new(), |details, error| format!("{details}; {error}"));
             return Err(NoCaBundle { details });
         }
-        Ok(CaBundle { certificates, roots: Arc::new(roots) })
+        Ok(CaBundle { roots: Arc::new(roots) })
     }
 
     /// The authorities, to judge certificates by that are no servers'.
     pub fn roots(&self) -> Arc<RootCertStore> {
         self.roots.clone()
-    }
-
-    /// The certificates as PEM, for libraries that want them so.
-    pub fn to_pem(&self) -> String {
-        let mut pem = String::new();
-        for certificate in &self.certificates {
-            pem.push_str("-----BEGIN CERTIFICATE-----\n");
-            let base64 = STANDARD.encode(certificate);
-            for line in base64.as_bytes().chunks(64) {
-                let _infallible = writeln!(pem, "{}", String::from_utf8_lossy(line));
-            }
-            pem.push_str("-----END CERTIFICATE-----\n");
-        }
-        pem
     }
 }
 
@@ -202,7 +201,7 @@ fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<Client
 }
 
 /// How to be a TLS server, by a PEM chain and its key, to clients whose certificate one of these authorities (PEM) has signed itself
-/// ([`chains::client_verifier`]).
+/// ([`chains::Clients`]).
 ///
 /// # Errors
 /// If there is no authority among them, or the chain and its key are none.
@@ -211,7 +210,7 @@ pub fn server_config_for_clients_of(
     chain: &str,
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
-    let clients = chains::client_verifier(roots_of(authorities)?)?;
+    let clients = chains::Clients::of(roots_of(authorities)?);
     let (chain, key) = chain_and_key(chain, key)?;
     ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -274,8 +273,7 @@ fn client_of(
 }
 
 fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
-    let verifier = RuleVerifier::new(rule, provider());
-    Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+    Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(RuleVerifier(rule))))
 }
 
 #[cfg(test)]
@@ -290,20 +288,6 @@ mod tests {
 
     fn authority() -> String {
         Authority::new("ours").unwrap().pem
-    }
-
-    #[test]
-    fn the_certificates_of_a_bundle_survive_the_way_to_pem() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("bundle.crt");
-        std::fs::write(&file, format!("# ours\n{}{}", authority(), authority())).unwrap();
-        let bundle = CaBundle::from_found(load_certs_from_paths(Some(&file), None)).unwrap();
-        assert_eq!(bundle.roots.len(), 2);
-
-        let again = folder.path().join("again.crt");
-        std::fs::write(&again, bundle.to_pem()).unwrap();
-        let again = CaBundle::from_found(load_certs_from_paths(Some(&again), None)).unwrap();
-        assert_eq!(again.certificates, bundle.certificates);
     }
 
     #[test]

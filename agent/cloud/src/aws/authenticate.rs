@@ -23,7 +23,6 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::aws::endpoint;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
 use kops_agent_net::http;
-use kops_agent_net::tls::CaBundle;
 
 /// Signs with the credentials that every AWS tool would find: on an instance, those of its role.
 #[derive(Debug)]
@@ -44,7 +43,7 @@ impl AwsAuthenticator {
             return Err(AuthenticationError::NoRegion);
         }
         // The metadata service needs no TLS; other givers of credentials say so themselves.
-        let shared = shared_config(region, CaBundle::of_this_host().ok().as_deref()).await?;
+        let shared = shared_config(region).await?;
         let provider = shared
             .credentials_provider()
             .ok_or_else(|| AuthenticationError::NoCredentials("nothing is set that could give any".into()))?;

@@ -8,7 +8,7 @@ use crate::api::ApiError;
 use kops_agent_net::aws_sdk::{
     endpoint_of_environment, environment_variable, refuse_another_role, shared_config,
 };
-use kops_agent_net::tls::CaBundle;
+use kops_agent_net::tls::require_ca_bundle_for;
 
 /// A service in a region, and how it is asked.
 pub(super) struct Endpoint {
@@ -35,10 +35,9 @@ impl Endpoint {
     pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // The source of credentials may need TLS even where the service does not.
-        let needs_tls = url.as_deref().is_none_or(|url| url.starts_with("https://"));
-        let bundle = CaBundle::unless_unneeded(needs_tls)?;
-        let settings = shared_config(region, bundle.as_deref()).await?;
+        // Amazon's own endpoint needs TLS. So may the source of credentials, which says so itself.
+        require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
+        let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
         Ok(Endpoint { url: format!("{}/", url.trim_end_matches('/')), settings })
     }

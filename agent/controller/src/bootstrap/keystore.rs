@@ -19,13 +19,11 @@ use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
-use kops_agent_net::tls::chains;
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
@@ -41,7 +39,7 @@ pub struct Keys {
     pub keypair_ids: BTreeMap<String, String>,
     /// What vouches for clients: the authority of nodes, and others of its keyset that are trusted. None where it is none of
     /// `server.signingCAs`.
-    pub clients: Option<Arc<dyn ClientCertVerifier>>,
+    pub clients: Option<Arc<RootCertStore>>,
     server: Arc<CertifiedKey>,
 }
 
@@ -176,7 +174,8 @@ impl Files {
             authorities.insert(name.clone(), authority);
         }
         let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
-        let vouching = vouching.map(|name| verifier(&text(&self.certificate(name))?, &self.others_trusted()));
+        let vouching = vouching
+            .map(|name| vouching_for_clients(&text(&self.certificate(name))?, &self.others_trusted()));
         // Machines can bootstrap all the same.
         let clients = vouching.and_then(|clients| {
             let warned =
@@ -219,8 +218,8 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Accepts the certificates of clients that an authority (PEM) has signed itself, or one of others.
-fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>> {
+/// An authority (PEM), and others, which vouch for clients.
+fn vouching_for_clients(authority: &str, others: &str) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());
     let authority = authority.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
@@ -232,5 +231,5 @@ fn verifier(authority: &str, others: &str) -> Result<Arc<dyn ClientCertVerifier>
             log::warn!("a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot vouch for clients: {error}");
         });
     }
-    Ok(chains::client_verifier(roots)?)
+    Ok(Arc::new(roots))
 }

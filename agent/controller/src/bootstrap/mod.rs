@@ -6,7 +6,6 @@
 mod answer;
 mod audit;
 mod call_back;
-mod clients;
 pub mod connections;
 mod control_planes;
 mod derived_configs;

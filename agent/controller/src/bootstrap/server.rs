@@ -28,7 +28,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::answer::{Asked, Bootstrap, Endpoint};
 use super::audit::{Kind, Record};
-use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
@@ -36,6 +35,7 @@ use super::no_node_config::NO_NODE_CONFIG;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
 use super::threads::Handshakes;
 use kops_agent_cloud::verify::{Answer, Refusal};
+use kops_agent_net::tls::chains::Clients;
 
 /// What a connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -99,10 +99,14 @@ impl Server {
         bootstrap: Arc<Bootstrap>,
         limits: Limits,
     ) -> Result<Server> {
+        let clients = Clients::of_current({
+            let keystore = keystore.clone();
+            move || keystore.keys().clients.clone()
+        });
         let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .context("setting up TLS for machines that bootstrap")?
-            .with_client_cert_verifier(Arc::new(Clients(keystore.clone())))
+            .with_client_cert_verifier(clients)
             .with_cert_resolver(keystore);
         // A certificate is looked at on every connection, not on the first of some.
         tls.session_storage = Arc::new(NoServerSessionStorage {});

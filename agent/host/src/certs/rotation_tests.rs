@@ -2,6 +2,9 @@
 //! more (docs/operations/rotate-secrets.md). Whatever is restarted first or last in between, each side verifies
 //! each other, by rustls.
 
+#[path = "../../tests/it/support/keyset.rs"]
+mod keyset;
+
 use std::sync::Arc;
 
 use kops_agent_plan::resource::{CertificateType, File, Subject};
@@ -18,30 +21,9 @@ use time::Duration;
 use time::macros::datetime;
 
 use super::*;
+use keyset::Keyset;
 
 const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
-
-/// A keyset: its trusted items, by id.
-#[derive(Clone)]
-struct Keyset(Vec<(&'static str, PemPair)>);
-
-impl Secrets for Keyset {
-    fn keyset_item(&self, _keyset: &str, id: &str) -> Option<PemPair> {
-        self.0.iter().find(|(known, _)| *known == id).map(|(_, item)| item.clone())
-    }
-
-    fn trusted_certificates(&self, _keyset: &str) -> Option<String> {
-        Some(self.0.iter().map(|(_, item)| item.certificate.as_str()).collect())
-    }
-
-    fn secret(&self, _name: &str) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn bootstrap_certificate(&self, _name: &str) -> Option<PemPair> {
-        None
-    }
-}
 
 fn authority(id: &str) -> PemPair {
     let key = KeyPair::generate().unwrap();

@@ -2,6 +2,9 @@
 //! restarted before they end.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/keyset.rs"]
+mod keyset;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,6 +18,7 @@ use kops_agent_tests::authority;
 use time::OffsetDateTime;
 
 use crate::support::{CALM, SCOPE, downloads, noon};
+use keyset::Keyset;
 
 const CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
@@ -56,27 +60,6 @@ fn node(sans: &[&str]) -> DesiredState {
     let unit = "[Service]\nExecStart=/usr/local/bin/kubelet\n";
     state.add(Unit::new("kubelet.service", unit).restarted_by_files([CONFIG, KUBECONFIG]));
     state
-}
-
-/// A keyset: its trusted items, by id.
-struct Keyset(Vec<(&'static str, PemPair)>);
-
-impl Secrets for Keyset {
-    fn keyset_item(&self, _keyset: &str, id: &str) -> Option<PemPair> {
-        self.0.iter().find(|(known, _)| *known == id).map(|(_, item)| item.clone())
-    }
-
-    fn trusted_certificates(&self, _keyset: &str) -> Option<String> {
-        Some(self.0.iter().map(|(_, item)| item.certificate.as_str()).collect())
-    }
-
-    fn secret(&self, _name: &str) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn bootstrap_certificate(&self, _name: &str) -> Option<PemPair> {
-        None
-    }
 }
 
 fn authority_of(name: &str, age_in_days: i64) -> PemPair {

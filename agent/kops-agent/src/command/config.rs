@@ -96,6 +96,10 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     match decide::resolve(spec) {
         Ok(node) => {
             findings.warnings.extend(node.warnings.iter().map(of_problem));
+            if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
+                let (file, field) = (String::new(), "containerdConfig.version".to_owned());
+                findings.warnings.push(Finding { file, field, problem: format!("{unfit}; {advice}") });
+            }
             if let Err(problems) = decide::desired(&node) {
                 add_problems(&problems, &mut findings);
             }

@@ -290,6 +290,18 @@ fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() 
 }
 
 #[test]
+fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
+    let machine = Machine::of(NODES);
+    let facts = machine.cluster.store.facts(NODES);
+    let (old, new) = ("id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"");
+    edit(&facts, old, new).unwrap();
+    let ended = Ended::of(&mut machine.agent_without_root("config check"));
+    ended.with(0, &[]);
+    let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
+    assert!(ended.stdout.contains(warning), "{ended:#?}");
+}
+
+#[test]
 fn fields_of_a_nodeupconfig_that_nothing_reads_are_told() {
     let machine = Machine::of(NODES);
     let pinned = format!("{}Mispelled: 1\n", derived(&machine, NODES));

@@ -118,6 +118,20 @@ fn what_is_missing_to_reach_it_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
+/// More certificates than are looked at would have the node compute for seconds.
+#[test]
+fn a_server_of_s3_that_shows_many_certificates_is_refused() {
+    let node = Machine::of(NODES);
+    let identity = Identity::new().unwrap().showing_more(6);
+    let server = Downloads::start_tls(BTreeMap::new(), &identity).unwrap();
+    let bundle = node.folder().join("bundle.pem");
+    fs::write(&bundle, &identity.certificate_pem).unwrap();
+    let mut agent = node.agent("converge");
+    agent.env("S3_ENDPOINT", server.url()).env("SSL_CERT_FILE", &bundle).args(["--store-timeout", "1"]);
+    Ended::of(&mut agent).with(1, &["6 certificates came beside the server's own, and 5 are accepted"]);
+    assert_eq!(server.requests(), [""; 0]);
+}
+
 /// The example's store, published by a web server with TLS.
 struct Published {
     server: Downloads,

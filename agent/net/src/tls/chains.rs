@@ -7,13 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier as _};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier as _};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, OtherError, RootCertStore};
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+
+use super::provider;
 
 /// The most certificates that a server may show beside its own. Public servers show one to three; five of one name are 325 steps for
 /// webpki, a few milliseconds.
@@ -65,24 +67,46 @@ impl From<TooMany> for Error {
     }
 }
 
-/// Accepts the clients whose certificate one of these authorities has signed itself. Kubelets' and kops-controllers' are, so a client that
+/// The authorities that vouch for clients now; `None` where there is none.
+type Vouching = dyn Fn() -> Option<Arc<RootCertStore>> + Send + Sync;
+
+/// Accepts the clients whose certificate one of the authorities has signed itself. Kubelets' and kops-controllers' are, so a client that
 /// shows any other certificate beside its own is refused.
-///
-/// # Errors
-/// If there is no authority.
-pub fn client_verifier(authorities: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).build();
-    Ok(Arc::new(SignedDirectly(verifier.map_err(|error| Error::General(error.to_string()))?)))
+pub struct Clients {
+    authorities: Box<Vouching>,
+    /// Whether a client without a certificate is refused.
+    is_mandatory: bool,
 }
 
-/// Judges clients as [`client_verifier`] says.
-#[derive(Debug)]
-struct SignedDirectly(Arc<dyn ClientCertVerifier>);
+impl Clients {
+    /// Each client shows a certificate of one of these authorities.
+    pub fn of(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
+        let authorities = Arc::new(authorities);
+        Arc::new(Clients { authorities: Box::new(move || Some(authorities.clone())), is_mandatory: true })
+    }
 
-impl ClientCertVerifier for SignedDirectly {
+    /// A client may show a certificate. The authorities are asked for with each client: they may be replaced while the server runs.
+    pub fn of_current(
+        authorities: impl Fn() -> Option<Arc<RootCertStore>> + Send + Sync + 'static,
+    ) -> Arc<dyn ClientCertVerifier> {
+        Arc::new(Clients { authorities: Box::new(authorities), is_mandatory: false })
+    }
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Clients").field("is_mandatory", &self.is_mandatory).finish_non_exhaustive()
+    }
+}
+
+impl ClientCertVerifier for Clients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_mandatory
+    }
+
+    /// The authorities may be others by the next connection.
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
-        self.0.root_hint_subjects()
+        &[]
     }
 
     fn verify_client_cert(
@@ -92,30 +116,14 @@ impl ClientCertVerifier for SignedDirectly {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         TooMany::check(intermediates, 0)?;
-        self.0.verify_client_cert(end_entity, &[], now)
+        let authorities = (self.authorities)().ok_or(CertificateError::UnknownIssuer)?;
+        WebPkiClientVerifier::builder_with_provider(authorities, provider())
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?
+            .verify_client_cert(end_entity, &[], now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    signatures_as_ever!();
 }
 
 /// Whether a server's certificate is of this name, and leads to one of these authorities by the others that the server shows.
@@ -123,14 +131,14 @@ impl ClientCertVerifier for SignedDirectly {
 /// # Errors
 /// If it does not, or the server shows too many.
 pub(super) fn verify_server(
-    (authorities, provider): (Arc<RootCertStore>, Arc<CryptoProvider>),
+    authorities: Arc<RootCertStore>,
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
     server_name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
     TooMany::check(intermediates, MOST_OF_SERVER)?;
-    WebPkiServerVerifier::builder_with_provider(authorities, provider)
+    WebPkiServerVerifier::builder_with_provider(authorities, provider())
         .build()
         .map_err(|error| Error::General(error.to_string()))?
         .verify_server_cert(end_entity, intermediates, server_name, &[], now)
@@ -170,6 +178,8 @@ impl ExtendedKeyUsageValidator for AnyUsage {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
     use kops_agent_tests::authority::{Authority, common_name};
     use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
     use rustls::pki_types::pem::PemObject as _;
@@ -203,7 +213,7 @@ mod tests {
     #[test]
     fn a_client_shows_its_certificate_alone() {
         let authority = Authority::new("ours").unwrap();
-        let clients = client_verifier(roots(&authority)).unwrap();
+        let clients = Clients::of(roots(&authority));
         let client = issued(&authority, ExtendedKeyUsagePurpose::ClientAuth);
         let judge = |beside: &[CertificateDer<'_>]| {
             let judged = clients.verify_client_cert(&client, beside, UnixTime::now());
@@ -215,7 +225,29 @@ mod tests {
             let refused = judge(&beside).unwrap_err();
             assert!(refused.contains("show the client's certificate alone"), "{refused}");
         }
-        assert!(client_verifier(RootCertStore::empty()).is_err());
+    }
+
+    #[test]
+    fn a_client_is_judged_by_the_authorities_of_now() {
+        let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
+        let trusted = Arc::new(Mutex::new(None));
+        let clients = Clients::of_current({
+            let trusted = trusted.clone();
+            move || trusted.lock().unwrap().clone()
+        });
+        assert!(!clients.client_auth_mandatory() && Clients::of(roots(&first)).client_auth_mandatory());
+        assert!(!clients.supported_verify_schemes().is_empty());
+        let is_accepted = |authority: &Authority| {
+            let client = issued(authority, ExtendedKeyUsagePurpose::ClientAuth);
+            clients.verify_client_cert(&client, &[], UnixTime::now()).is_ok()
+        };
+        assert!(!is_accepted(&first), "there is no authority");
+        *trusted.lock().unwrap() = Some(Arc::new(roots(&first)));
+        assert!(is_accepted(&first) && !is_accepted(&second));
+        *trusted.lock().unwrap() = Some(Arc::new(roots(&second)));
+        assert!(!is_accepted(&first) && is_accepted(&second));
+        *trusted.lock().unwrap() = Some(Arc::new(RootCertStore::empty()));
+        assert!(!is_accepted(&second), "no authority among them");
     }
 
     #[test]
@@ -224,7 +256,7 @@ mod tests {
         let server = issued(&authority, ExtendedKeyUsagePurpose::ServerAuth);
         let judge = |beside: usize| {
             let name = ServerName::try_from(NAME).unwrap();
-            let trusted = (Arc::new(roots(&authority)), Arc::new(aws_lc_rs::default_provider()));
+            let trusted = Arc::new(roots(&authority));
             let judged = verify_server(trusted, &server, &decoys("ours", beside), &name, UnixTime::now());
             judged.map(drop).map_err(|error| error.to_string())
         };

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use kops_agent_pki::common_name_and_validity;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, Error, RootCertStore};
 use time::OffsetDateTime;
 
 use super::chains;
@@ -44,17 +43,7 @@ impl fmt::Debug for Rule {
 
 /// Trusts servers by a rule; signatures are checked as ever.
 #[derive(Debug)]
-pub(super) struct RuleVerifier {
-    rule: Rule,
-    provider: Arc<CryptoProvider>,
-}
-
-impl RuleVerifier {
-    /// By this rule, with the cryptography of `provider`.
-    pub(super) fn new(rule: Rule, provider: Arc<CryptoProvider>) -> RuleVerifier {
-        RuleVerifier { rule, provider }
-    }
-}
+pub(super) struct RuleVerifier(pub(super) Rule);
 
 impl ServerCertVerifier for RuleVerifier {
     fn verify_server_cert(
@@ -65,43 +54,20 @@ impl ServerCertVerifier for RuleVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.rule {
+        match &self.0 {
             Rule::Nothing(reason) => Err(Error::General(reason.clone())),
             Rule::Only(certificate) if end_entity != certificate => {
                 Err(CertificateError::UnknownIssuer.into())
             }
             Rule::Only(_) => is_of_server(end_entity, server_name, now),
             Rule::VouchedForBy(authorities) => {
-                let trusted = (authorities()?, self.provider.clone());
-                chains::verify_server(trusted, end_entity, intermediates, server_name, now)
+                chains::verify_server(authorities()?, end_entity, intermediates, server_name, now)
             }
             Rule::Anyone => Ok(ServerCertVerified::assertion()),
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    signatures_as_ever!();
 }
 
 /// Whether a certificate that is trusted is this server's, and of this time.
@@ -127,7 +93,6 @@ mod tests {
 
     use kops_agent_tests::authority::Authority;
     use rcgen::CertificateParams;
-    use rustls::crypto::aws_lc_rs::default_provider;
     use rustls::pki_types::pem::PemObject as _;
 
     use super::*;
@@ -141,10 +106,6 @@ mod tests {
     fn server_of(authority: &Authority) -> CertificateDer<'static> {
         let pair = authority.issue(&CertificateParams::new(vec![NAME.to_owned()]).unwrap()).unwrap();
         der(&pair.certificate)
-    }
-
-    fn verifier(rule: Rule) -> RuleVerifier {
-        RuleVerifier::new(rule, Arc::new(default_provider()))
     }
 
     fn judge(verifier: &RuleVerifier, certificate: &CertificateDer<'_>, name: &str) -> Result<(), String> {
@@ -162,7 +123,7 @@ mod tests {
             Arc::new(roots)
         };
         let trusted = Arc::new((Mutex::new(roots(&first)), AtomicUsize::new(0)));
-        let verifier = verifier(Rule::VouchedForBy({
+        let verifier = RuleVerifier(Rule::VouchedForBy({
             let trusted = trusted.clone();
             Box::new(move || {
                 trusted.1.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +143,7 @@ mod tests {
 
     #[test]
     fn without_authorities_a_server_is_refused_for_the_reason_that_there_are_none() {
-        let refused = |rule| judge(&verifier(rule), &CertificateDer::from(vec![]), NAME).unwrap_err();
+        let refused = |rule| judge(&RuleVerifier(rule), &CertificateDer::from(vec![]), NAME).unwrap_err();
         let none = || Err(Error::General("install ca-certificates".into()));
         assert!(refused(Rule::VouchedForBy(Box::new(none))).contains("install ca-certificates"));
         assert!(refused(Rule::Nothing("it is link-local".into())).contains("it is link-local"));
@@ -194,7 +155,7 @@ mod tests {
     fn one_certificate_is_trusted_for_its_own_name_and_no_other_of_its_authority() {
         let authority = Authority::new("any").unwrap();
         let (ours, other) = (server_of(&authority), server_of(&authority));
-        let verifier = verifier(Rule::Only(ours.clone()));
+        let verifier = RuleVerifier(Rule::Only(ours.clone()));
         assert_eq!(judge(&verifier, &ours, NAME), Ok(()));
         assert!(judge(&verifier, &ours, "example.org").is_err());
         assert!(judge(&verifier, &other, NAME).unwrap_err().contains("UnknownIssuer"));

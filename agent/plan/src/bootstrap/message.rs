@@ -19,6 +19,10 @@ use kops_agent_spec::omit::is_zero;
 /// The one version there is.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 
+/// The most certificates, and the most key pairs, that a request may name; kOps' nodes name six at most. A request stays in memory
+/// while it waits for its turn, and thousands of strangers' may wait.
+const MOST_NAMED: usize = 32;
+
 /// What a machine asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,9 +115,16 @@ impl BootstrapRequest {
     /// Reads a request's body, whose author is not known yet.
     ///
     /// # Errors
-    /// If it is no JSON object, a field has the wrong type, or it is of another version.
+    /// If it is no JSON object, a field has the wrong type, it is of another version, or it names too much.
     pub fn parse(body: &[u8]) -> Result<BootstrapRequest, SpecError> {
         let request: BootstrapRequest = parse(body, "the request")?;
+        for (field, named) in [("certs", &request.certs), ("keypairIDs", &request.keypair_ids)] {
+            let named = named.as_ref().map_or(0, BTreeMap::len);
+            if named > MOST_NAMED {
+                let problem = format!("it names {named}, and {MOST_NAMED} are accepted");
+                return Err(SpecError::of_field("the request", field, problem));
+            }
+        }
         match request.api_version.as_str() {
             API_VERSION => Ok(request),
             other => Err(SpecError::of_field(
@@ -225,6 +236,23 @@ mod tests {
         ] {
             let error = BootstrapRequest::parse(body.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_names_more_than_a_node_has_is_refused() {
+        let names = |count: usize| (0..count).map(|number| (number.to_string(), String::new())).collect();
+        let read = |certs: usize, keypairs: usize| {
+            let request = BootstrapRequest::for_certs(names(certs), names(keypairs));
+            BootstrapRequest::parse(&serde_json::to_vec(&request).unwrap()).map(drop)
+        };
+        assert_eq!(read(MOST_NAMED, MOST_NAMED), Ok(()));
+        for (certs, keypairs, field) in [(MOST_NAMED + 1, 0, "certs"), (0, MOST_NAMED + 1, "keypairIDs")] {
+            let refused = read(certs, keypairs).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{field} of the request: it names 33, and 32 are accepted")),
+                "{refused}"
+            );
         }
     }
 

@@ -12,7 +12,7 @@ use aws_sdk_s3::config::{
 use super::super::error::StoreError;
 use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
-use kops_agent_net::tls::CaBundle;
+use kops_agent_net::tls::require_ca_bundle_for;
 
 /// What a client for any region is made from, and what signs its requests.
 ///
@@ -24,14 +24,13 @@ pub(super) async fn config(
 ) -> Result<(Config, Option<SharedCredentialsProvider>), StoreError> {
     let (builder, credentials) = match settings {
         S3Settings::Server { endpoint, region, access_key_id, secret_access_key } => {
-            let needs_tls = endpoint.starts_with("https://");
-            let bundle = if needs_tls { Some(CaBundle::of_this_host()?) } else { None };
+            require_ca_bundle_for([endpoint.as_str()])?;
             let credentials =
                 Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
             let credentials = SharedCredentialsProvider::new(credentials);
             let builder = Builder::new()
                 .behavior_version(BehaviorVersion::latest())
-                .http_client(http_client(bundle.as_deref())?)
+                .http_client(http_client()?)
                 .credentials_provider(credentials.clone())
                 .region(Region::new(region))
                 .endpoint_url(endpoint)
@@ -40,13 +39,10 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
-            // The source of the credentials may need TLS even where S3 does not.
-            let bundle = CaBundle::unless_unneeded(needs_tls)?;
-            let shared = aws_config::defaults(BehaviorVersion::latest())
-                .http_client(http_client(bundle.as_deref())?)
-                .load()
-                .await;
+            // Amazon's own endpoint needs TLS. So may the source of the credentials, which says so itself.
+            require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
+            let shared =
+                aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
             // S3 tells where a bucket is, wherever one asks.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);

@@ -38,7 +38,10 @@ impl Eviction<'_> {
         check_each("evictionSoft", self.soft, threshold, problems);
         check_each("evictionSoftGracePeriod", self.soft_grace_period, grace_period, problems);
         check_each("evictionMinimumReclaim", self.minimum_reclaim, reclaim, problems);
-        for signal in self.soft.keys().filter(|signal| !self.soft_grace_period.contains_key(*signal)) {
+        // kubelet drops a threshold of 0% or 100% (`parseThresholdStatement`), so that one needs no grace period.
+        let thresholds = self.soft.iter().filter(|(_, value)| !matches!(value.as_str(), "0%" | "100%"));
+        let signals = thresholds.map(|(signal, _)| signal);
+        for signal in signals.filter(|signal| !self.soft_grace_period.contains_key(*signal)) {
             problems.add(
                 "KubeletConfig.evictionSoft",
                 format!(

@@ -81,7 +81,7 @@ pub(super) fn check(
     problems: &mut Problems,
 ) {
     let mut check = Check { config, gates, problems };
-    check.words();
+    check.words(version);
     check.numbers();
     check.image_collection();
     check.image_pulls();
@@ -115,9 +115,14 @@ impl Check<'_> {
         self.problems.add(format!("KubeletConfig.{field}"), problem);
     }
 
-    fn words(&mut self) {
+    fn words(&mut self, version: &KubernetesVersion) {
         let config = self.config;
-        let swap: &[&str] = if self.gates.is_on("NodeSwap") { &["LimitedSwap", "NoSwap"] } else { &[] };
+        let swap: &[&str] = match (self.gates.is_on("NodeSwap"), version.minor()) {
+            (false, _) => &[],
+            // Kubernetes 1.30 put NoSwap in the place of UnlimitedSwap.
+            (true, ..=29) => &["LimitedSwap", "UnlimitedSwap"],
+            (true, _) => &["LimitedSwap", "NoSwap"],
+        };
         for (field, value, accepted) in [
             ("authorizationMode", &config.authorization_mode, &["AlwaysAllow", "Webhook"][..]),
             ("cpuManagerPolicy", &config.cpu_manager_policy, &["none", "static"]),

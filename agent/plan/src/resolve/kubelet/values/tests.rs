@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::resolve::Inputs;
-use crate::resolve::testing::{control_plane, problems};
+use crate::resolve::testing::{control_plane, problems, resolved};
 
 /// A machine of this Kubernetes whose kubelet has these settings.
 fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
@@ -92,6 +92,7 @@ fn what_kubelet_accepts_is_accepted() {
              memorySwapBehavior: LimitedSwap, failSwapOn: false, enforceNodeAllocatable: none, podPidsLimit: -1, \
              featureGates: {CustomCPUCFSQuotaPeriod: 'true'}, cpuCFSQuotaPeriod: 50ms, imageMaximumGCAge: 0s}",
         ),
+        ("1.34.0", "{evictionSoft: 'memory.available<0%,nodefs.available<100%'}"),
         (
             "1.36.0",
             "{cpuCFSQuotaPeriod: 50ms, crashLoopBackOffMaxContainerRestartPeriod: 2m, logFormat: json}",
@@ -114,4 +115,18 @@ fn swap_that_keeps_kubelet_from_starting_is_warned_of() {
 fn a_taint_of_an_effect_that_there_is_not_is_warned_of() {
     let node = control_plane(with("1.34.0", "taints: ['dedicated=gpu:Noschedule']"));
     assert_eq!(node.warnings[0].field, "KubeletConfig.taints[0]");
+}
+
+#[test]
+fn kubernetes_1_29_has_swap_without_a_limit() {
+    let is_refused = |version: &str, behavior: &str| {
+        let node = resolved(|inputs| {
+            with(version, &format!("memorySwapBehavior: {behavior}"))(inputs);
+            inputs.kops_version = Some("1.35.2".into());
+            inputs.config.uses_legacy_gossip = Some(false);
+        });
+        node.err().is_some_and(|problems| problems.to_string().contains("memorySwapBehavior"))
+    };
+    assert!(!is_refused("1.29.9", "UnlimitedSwap") && is_refused("1.30.0", "UnlimitedSwap"));
+    assert!(is_refused("1.29.9", "NoSwap") && !is_refused("1.30.0", "NoSwap"));
 }

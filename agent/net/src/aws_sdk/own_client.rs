@@ -1,0 +1,111 @@
+//! Has the AWS SDK send its requests by the HTTP client that all other requests go by: with its trust, its bound on certificates of a
+//! server, its names and its proxies.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_s3::config::{HttpClient, RuntimeComponents};
+use aws_sdk_s3::error::{BoxError, ConnectorError};
+use aws_sdk_s3::primitives::SdkBody;
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::http::{Headers, StatusCode};
+use http_body_util::Limited;
+use reqwest::{Body, Client, Request, Response};
+use tokio::time::timeout;
+
+use crate::http::{HttpError, client_of_library};
+
+/// The most that is read of a good answer, in bytes: twice the largest file of a store, and more than a list of a thousand
+/// names of a kilobyte can have. The SDK holds all of an answer in memory.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+/// The most that is read of any other answer, in bytes.
+const LONGEST_ERROR: usize = 1024 * 1024;
+
+/// One client for each time that connecting may take: the metadata service has less than servers far away.
+#[derive(Debug)]
+pub(super) struct OwnClient {
+    clients: Mutex<BTreeMap<Option<Duration>, Client>>,
+}
+
+impl OwnClient {
+    /// # Errors
+    /// If TLS cannot be set up, or a proxy variable names no proxy.
+    pub(super) fn new() -> Result<OwnClient, HttpError> {
+        Ok(OwnClient { clients: Mutex::new([(None, client_of_library(None)?)].into()) })
+    }
+
+    fn client(&self, connect_timeout: Option<Duration>) -> Result<Client, HttpError> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = clients.get(&connect_timeout) {
+            return Ok(known.clone());
+        }
+        let client = client_of_library(connect_timeout)?;
+        clients.insert(connect_timeout, client.clone());
+        Ok(client)
+    }
+}
+
+impl HttpClient for OwnClient {
+    fn http_connector(&self, settings: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        let client = self.client(settings.connect_timeout()).map_err(|error| error.to_string());
+        SharedHttpConnector::new(OwnConnector { client, read_timeout: settings.read_timeout() })
+    }
+}
+
+/// A client, or why there is none.
+#[derive(Debug)]
+struct OwnConnector {
+    client: Result<Client, String>,
+    /// The answer's status and headers may take this long.
+    read_timeout: Option<Duration>,
+}
+
+impl HttpConnector for OwnConnector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let (client, read_timeout) = (self.client.clone(), self.read_timeout);
+        HttpConnectorFuture::new(async move {
+            let client = client.map_err(|problem| ConnectorError::user(problem.into()))?;
+            let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+            let request = Request::try_from(request.map(Body::wrap)).map_err(failed)?;
+            let answer = within(read_timeout, client.execute(request)).await?;
+            readable(answer).map_err(|error| ConnectorError::other(error, None))
+        })
+    }
+}
+
+async fn within(
+    limit: Option<Duration>,
+    asking: impl Future<Output = Result<Response, reqwest::Error>>,
+) -> Result<Response, ConnectorError> {
+    let answer = match limit {
+        Some(limit) => timeout(limit, asking).await.map_err(|late| ConnectorError::timeout(late.into()))?,
+        None => asking.await,
+    };
+    answer.map_err(failed)
+}
+
+/// An answer as the SDK takes it, which fails to be read behind the limit.
+fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
+    let longest = if answer.status().is_success() { LONGEST_ANSWER } else { LONGEST_ERROR };
+    let status = StatusCode::try_from(answer.status().as_u16())?;
+    let headers = Headers::try_from(answer.headers().clone())?;
+    let body = SdkBody::from_body_1_x(Limited::new(Body::from(answer), longest));
+    let mut answer = HttpResponse::new(status, body);
+    *answer.headers_mut() = headers;
+    Ok(answer)
+}
+
+fn failed(error: reqwest::Error) -> ConnectorError {
+    let (is_timeout, is_builder) = (error.is_timeout(), error.is_builder());
+    // The SDK's own errors name no URL either.
+    let error = error.without_url().into();
+    match () {
+        () if is_timeout => ConnectorError::timeout(error),
+        () if is_builder => ConnectorError::user(error),
+        () => ConnectorError::io(error),
+    }
+}
