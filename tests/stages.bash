@@ -9,8 +9,13 @@ declare -A beside_name=() beside_since=() beside_log=()
 # Of a stage beside others, by name: the commands that begin beside others once it has ended, and their names.
 declare -A followers=()
 logs=$(mktemp -d)
-# The log of the stage that failed.
-failed_log=''
+# The stage that failed, and its log.
+failed='' failed_log=''
+# Cases that failed once. Each line has the command that runs the case alone, a tab, and the reason of the failure.
+failed_cases=$logs/failed-cases
+
+# shellcheck source=tests/failures.bash
+. tests/failures.bash
 
 # Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
 set -m
@@ -29,9 +34,13 @@ end_stages() {
         sleep 0.1
     done
     # A long log may be cut, or read from its end only.
-    if [[ -s $failed_log && ${#beside_name[@]} -gt 0 ]]; then
-        echo "== ${failed_log##*/}, which failed; its last lines:"
-        tail -n 80 "$failed_log"
+    if [[ -n $failed ]]; then
+        if ((${#beside_name[@]} > 0)); then
+            echo "== ${failed_log##*/}, which failed; its last lines:"
+            tail -n 80 "$failed_log"
+        fi
+        if [[ -s $failed_cases ]]; then sed 's/^/== failed once: /; s/\t/: /' "$failed_cases"; fi
+        echo "== failed: $failed: $(reason "$failed_log")"
     fi
     rm -rf "$logs"
 }
@@ -73,7 +82,7 @@ stage() {
         status=0
     done
     if ((status != 0)); then
-        failed_log=$logs/$name
+        failed="$name: $*" failed_log=$logs/$name
         fail "$name failed: $*"
     fi
     echo "== $name: $((SECONDS - started)) s"
@@ -113,7 +122,7 @@ has_ended() {
     cat "${beside_log[$1]}"
     unset "beside_name[$1]"
     if (($2 != 0)); then
-        failed_log=$logs/$name
+        failed=$name failed_log=$logs/$name
         fail "$name failed"
     fi
     echo "== $name: $took s"
@@ -142,6 +151,46 @@ join() {
         wait -n -p ended "${!beside_name[@]}" || status=$?
         has_ended "$ended" "$status"
     done
+}
+
+# keep_failed_case REASON COMMAND...: has `once_more` run it.
+keep_failed_case() {
+    local command
+    printf -v command '%q ' "${@:2}"
+    command=${command% }
+    echo "== failed once: $command: $1"
+    printf '%s\t%s\n' "$command" "$1" >>"$failed_cases"
+}
+
+# case_of_machines COMMAND...: runs a case that boots machines. Other stages share the cores with it, so a case that fails is
+# kept for `once_more`, and the stage goes on.
+case_of_machines() {
+    local log status=0
+    log=$(mktemp -p "$logs")
+    "$@" 2>&1 | tee "$log" || status=$?
+    if ((status != 0)); then keep_failed_case "$(reason "$log")" "$@"; fi
+}
+
+# cases_of_machines COMMAND...: runs a command that has such cases, and `COMMAND... CASE` runs one of them. If cases fail, the
+# last lines of the command are `FAILED: CASE: REASON`, one for each. A failure without such a line fails the stage.
+cases_of_machines() {
+    local log status=0 lines line
+    log=$(mktemp -p "$logs")
+    "$@" 2>&1 | tee "$log" || status=$?
+    if ((status == 0)); then return; fi
+    mapfile -t lines < <(tac "$log" | sed -n '/^FAILED: [^ ]*: /!q; s/^FAILED: //p')
+    ((${#lines[@]} > 0)) || return "$status"
+    for line in "${lines[@]}"; do keep_failed_case "${line#*: }" "$@" "${line%%: *}"; done
+}
+
+# once_more: runs each case again that failed once, alone. If a case fails again, the run fails; if not, the table says FLAKY.
+once_more() {
+    local command why
+    [[ -s $failed_cases ]] || return 0
+    while IFS=$'\t' read -r command why <&3; do
+        stage "once more" bash -c "$command"
+        times[-3]="FLAKY: $command: $why"
+    done 3<"$failed_cases"
 }
 
 # The table that a run ends with.
