@@ -68,6 +68,9 @@ fn would_hide(path: &str) -> Option<&'static str> {
     /// Trees of the operating system (hier(7)).
     const SYSTEM: [&str; 11] =
         ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
+    /// Folders of `/usr/local` that a distribution makes (hier(7)); others there are the operator's.
+    const LOCAL: [&str; 11] =
+        ["bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"];
     /// Folders that have more in them than a volume can bring.
     const SHARED: [&str; 6] = ["/run", "/root", "/tmp", "/var", "/var/lib", "/var/run"];
     /// What kops-agent and its boot script keep there (`/opt/kops/conf/kube_env.yaml`).
@@ -75,7 +78,9 @@ fn would_hide(path: &str) -> Option<&'static str> {
     let is_below = |folder: &&str| {
         path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    if SYSTEM.iter().any(is_below) || SHARED.contains(&path) {
+    let local = path.strip_prefix("/usr/local/").and_then(|rest| rest.split('/').next());
+    let is_operators = local.is_some_and(|name| !LOCAL.contains(&name));
+    if (SYSTEM.iter().any(is_below) && !is_operators) || SHARED.contains(&path) {
         return Some("has files of the operating system, which the volume would hide");
     }
     OWN.contains(&path).then_some("has files that kops-agent needs at each boot, which the volume would hide")
@@ -130,6 +135,7 @@ mod tests {
             "/etc/",
             "/usr",
             "/usr/local",
+            "/usr/local/bin/data",
             "/var",
             "/var/lib",
             "/boot",
@@ -143,6 +149,7 @@ mod tests {
             assert!(problems.starts_with("VolumeMounts[0].path: "), "{path}: {problems}");
         }
         for path in [
+            "/usr/local/data",
             "/data",
             "/mnt",
             "/mnt/data",

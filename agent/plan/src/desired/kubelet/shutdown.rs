@@ -10,13 +10,15 @@ use kops_agent_spec::Duration;
 
 /// It comes after every name that a package is likely to have.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
-/// What unattended-upgrades allows, in seconds.
-const UNATTENDED_UPGRADES: i64 = 30;
+/// What unattended-upgrades allows.
+const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
 /// Has logind allow the delay, where it is longer than unattended-upgrades does.
 pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
-    let Some(period) = grace_period.filter(|period| period.seconds() > UNATTENDED_UPGRADES) else { return };
-    let text = format!("[Login]\nInhibitDelayMaxSec={}\n", period.seconds());
+    let Some(period) = grace_period.filter(|period| *period > UNATTENDED_UPGRADES) else { return };
+    // kubelet compares with the whole period.
+    let has_fraction = period > Duration::from_nanoseconds(period.seconds() * 1_000_000_000);
+    let text = format!("[Login]\nInhibitDelayMaxSec={}\n", period.seconds() + i64::from(has_fraction));
     // logind reads its files anew at a SIGHUP, as kubelet has it do (pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go).
     let reload = ["systemctl", "kill", "--signal=HUP", "systemd-logind.service"];
     state.add(File::text(PATH, text).on_change(&reload));
@@ -32,11 +34,13 @@ mod tests {
         for (period, text) in [
             (None, None),
             (Some(0), None),
-            (Some(30), None),
-            (Some(120), Some("[Login]\nInhibitDelayMaxSec=120\n")),
+            (Some(30_000_000_000), None),
+            (Some(30_000_000_001), Some("[Login]\nInhibitDelayMaxSec=31\n")),
+            (Some(90_500_000_000), Some("[Login]\nInhibitDelayMaxSec=91\n")),
+            (Some(120_000_000_000), Some("[Login]\nInhibitDelayMaxSec=120\n")),
         ] {
             let mut state = DesiredState::default();
-            add(period.map(Duration::from_seconds), &mut state);
+            add(period.map(Duration::from_nanoseconds), &mut state);
             let file = state.get(&ResourceId::new(Kind::File, PATH)).map(|resource| match resource {
                 Resource::File(file) => file.content.in_clear().unwrap_or_default(),
                 other => panic!("{other:?}"),
