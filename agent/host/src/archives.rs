@@ -12,7 +12,7 @@ use crate::staged::write_file;
 
 impl Host {
     /// Where they are noted, below the root.
-    pub const ARCHIVES: &str = "/var/lib/kops-agent/archives.json";
+    pub const ARCHIVES: &'static str = "/var/lib/kops-agent/archives.json";
 
     /// Notes the files of archives that are verified.
     pub(crate) fn note_archives(&self, seen: ArchiveFiles) -> Result<()> {

@@ -26,7 +26,6 @@ use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_cloud::inventory::Session;
 use kops_agent_cloud::openstack::keystone::{AUTH_TOKEN, Keystone};
 use kops_agent_cloud::openstack::settings::Settings;
-use kops_agent_net::http;
 use kops_agent_net::retry::{GaveUp, Retries};
 
 /// The type of object storage in Keystone's catalog.

@@ -172,7 +172,7 @@ mod tests {
             provider_id: format!("azure://{}", resource_id_alone(name)),
             ..ObservedNode::default()
         };
-        let identify = async |name| world.control_plane.identify(&node(name), Instant::now()).await;
+        let identify = async |name: &str| world.control_plane.identify(&node(name), Instant::now()).await;
         assert_eq!(identify("General-x7k2").await.unwrap().instance_group, "general");
         let refused = identify("general-other").await;
         assert!(

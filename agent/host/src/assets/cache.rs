@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kops_agent_plan::digest::is_sha256_hex;
+use kops_agent_plan::resource::ArchiveFiles;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::staging::Staging;

@@ -114,7 +114,7 @@ impl Machine {
         for package in packages {
             let listed = manager.listed(package);
             if listed.is_none_or(|name| installed.contains(name))
-                && (listed == Some(package) || self.is_noted(package)?)
+                && (listed == Some(*package) || self.is_noted(package)?)
             {
                 found.insert((*package).to_owned());
             }
@@ -129,7 +129,7 @@ impl Machine {
 
     /// Notes what the package manager has just installed and does not list by that name.
     fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
-        for package in packages.iter().filter(|package| manager.listed(package) != Some(package)) {
+        for package in packages.iter().filter(|package| manager.listed(package) != Some(**package)) {
             Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;
         }
         Ok(())

@@ -63,6 +63,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let program = program::path().context("finding the path of this program for its unit")?;
     // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
     // written both.
+    let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
         // A file system that cannot do that is no reason to have no node.
