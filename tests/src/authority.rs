@@ -17,7 +17,6 @@ pub struct Pair {
 
 /// An authority that signs itself.
 pub struct Authority {
-    /// Its own certificate.
     pub pem: String,
     /// Its private key, PEM.
     pub key: String,

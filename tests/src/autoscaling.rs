@@ -10,7 +10,6 @@ use hyper::{Request, Response};
 
 use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
-/// The hook's name.
 pub const HOOK: &str = "kops-warmpool";
 
 #[derive(Debug)]

@@ -29,15 +29,12 @@ const REVOKED: &str = "a-token-that-is-revoked";
 /// A machine of a scale set.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// Its id.
     pub vm_id: String,
     /// The name that its operating system was given.
     pub computer_name: String,
     /// Of its power: `running`, …
     pub power: String,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
-    /// Its private addresses.
     pub private_ips: Vec<IpAddr>,
 }
 
@@ -58,14 +55,12 @@ impl Machine {
 /// How Azure Resource Manager is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
     /// That it is asked too much, and for how many seconds not to ask.
     Throttling(u64),
     /// With an error of its own.
     Down,
-    /// Permission denied.
     Forbidding,
     /// That there is no such resource group.
     WithoutGroup,
@@ -79,7 +74,6 @@ pub enum Mood {
     Endless,
     /// With a page that another one is said to come after, at another host.
     LeadingAstray,
-    /// That it is elsewhere.
     Redirecting,
     /// Not at all.
     Silent,
@@ -128,7 +122,6 @@ impl Azure {
         self.0.state().alone.insert(name.to_owned(), machine);
     }
 
-    /// Takes a machine away.
     pub fn remove(&self, scale_set: &str, number: u32) {
         if let Some(set) = self.0.state().scale_sets.get_mut(scale_set) {
             set.remove(&number);

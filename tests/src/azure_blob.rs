@@ -27,12 +27,9 @@ const IMDS: &str = "/metadata/identity/oauth2/token";
 /// How it is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
-    /// That it is busy.
     Busy,
-    /// Permission denied.
     Forbidding,
     /// That the machine is outside of the network that is let in.
     Walled,
@@ -160,7 +157,6 @@ fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     }
 }
 
-/// The metadata service's answer.
 fn token(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     let asked = parameters(request);
     let is_for_storage = asked.get("resource").is_some_and(|of| of == "https://storage.azure.com/");

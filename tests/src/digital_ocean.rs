@@ -15,16 +15,12 @@ pub use crate::listed::Mood;
 /// The token that is taken.
 pub const TOKEN: &str = "digitalocean-token-for-tests";
 
-/// A droplet.
 #[derive(Clone, Debug)]
 pub struct Droplet {
-    /// Its name.
     pub name: String,
     /// `active`, `off`, …
     pub status: String,
-    /// Its tags.
     pub tags: Vec<String>,
-    /// Its public address.
     pub public_ipv4: Option<String>,
     /// Its addresses in private networks.
     pub private_ips: Vec<IpAddr>,

@@ -21,7 +21,6 @@ pub const CLUSTER_TAG: &str = "KubernetesCluster";
 /// The tag with the name of an instance's group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 
-/// An instance.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// `running`, `stopped`, …
@@ -36,7 +35,6 @@ pub struct Instance {
     pub ipv6: Option<Ipv6Addr>,
     /// The IPv6 prefixes of each of its network interfaces that are told of, the primary one first.
     pub ipv6_prefixes: Vec<Vec<String>>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -78,7 +76,6 @@ pub fn interface_of(instance: &str) -> String {
     instance.replacen("i-", "eni-", 1)
 }
 
-/// An instance type.
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceType {
     /// How many network interfaces it can have.
@@ -92,14 +89,12 @@ pub struct InstanceType {
 /// How EC2 is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
     /// That it is asked too much.
     Throttling,
     /// With an error of its own.
     Down,
-    /// Permission denied.
     Forbidding,
     /// Not at all, as long as it is in this mood.
     Hanging,
@@ -167,12 +162,10 @@ impl Ec2 {
         self.0.state().instances.insert(id.to_owned(), instance);
     }
 
-    /// Adds an instance type.
     pub fn put_type(&self, name: &str, instance_type: InstanceType) {
         self.0.state().instance_types.insert(name.to_owned(), instance_type);
     }
 
-    /// Takes an instance away.
     pub fn remove(&self, id: &str) {
         self.0.state().instances.remove(id);
     }

@@ -13,7 +13,6 @@ use crate::s3::S3Server;
 
 /// The example cluster with its servers; dropping it stops them and leaves the folder.
 pub struct ExampleCluster {
-    /// Its files.
     pub store: ExampleStore,
     /// The server of the store.
     pub s3: S3Server,

@@ -26,11 +26,8 @@ const MACHINES: [(&str, &str, &str); 4] = [
 /// The running control plane; dropping it stops it.
 #[derive(Debug)]
 pub struct ExampleControlPlane {
-    /// The API server.
     pub api: ApiServer,
-    /// The cloud.
     pub ec2: Ec2,
-    /// kops-controller's configuration.
     pub config: PathBuf,
     /// The controller's user at the API server.
     pub kubeconfig: PathBuf,

@@ -9,7 +9,6 @@ use anyhow::{Context, ensure};
 use crate::example_keys::{Keyset, TOKENS, make_keysets, make_token_file};
 use crate::stand_ins::Releases;
 
-/// The cluster's name.
 pub const CLUSTER: &str = "demo.example.com";
 /// The bucket that its store is in.
 pub const BUCKET: &str = "clusters.example.com";

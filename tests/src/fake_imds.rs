@@ -31,7 +31,6 @@ struct State {
     prefix: Option<&'static str>,
 }
 
-/// The service.
 #[derive(Debug)]
 pub struct FakeImds {
     server: TestServer,
@@ -62,7 +61,6 @@ impl FakeImds {
         FakeImds { server, state }
     }
 
-    /// Its URL.
     pub fn url(&self) -> String {
         self.server.url.clone()
     }

@@ -42,7 +42,6 @@ impl Head {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// The path.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
@@ -53,7 +52,6 @@ impl Head {
     }
 }
 
-/// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A status and a text.
@@ -74,12 +72,10 @@ impl Answer {
     }
 }
 
-/// How a server fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
     /// It holds the request until the fault is over, and then answers.
     Silent,
-    /// It ends the connection.
     HangUp,
     /// It answers with this status.
     Status(u16),

@@ -22,12 +22,9 @@ pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
 /// The key of an instance's metadata with the managed group that made it.
 pub const CREATED_BY: &str = "created-by";
 
-/// An instance template.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its network tags.
     pub tags: Vec<String>,
 }
 
@@ -43,18 +40,14 @@ impl Template {
     }
 }
 
-/// An instance.
 #[derive(Clone, Debug, Default)]
 pub struct Instance {
-    /// Its number.
     pub id: u64,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
     /// When it was started last, in RFC 3339.
     pub last_start: String,
-    /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its private address.
     pub network_ip: String,
     /// The external IPv6 ranges of its network interface, each as `ADDRESS/LENGTH`.
     pub external_ipv6: Vec<String>,
@@ -99,18 +92,15 @@ pub fn metadata(name: &str) -> Metadata {
 /// How Compute Engine is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
     /// That it is asked too much.
     Throttling,
     /// With an error of its own.
     Down,
-    /// Permission denied.
     Forbidding,
     /// That it does not take this token any more, once.
     Revoking,
-    /// That it is elsewhere.
     Redirecting,
 }
 
@@ -213,7 +203,6 @@ impl Gce {
         state.instances.insert(name.to_owned(), changed);
     }
 
-    /// Takes an instance away.
     pub fn remove_instance(&self, name: &str) {
         self.0.state().instances.remove(name);
     }

@@ -13,7 +13,6 @@ use rustls::crypto::aws_lc_rs;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-/// Its name.
 pub const EMAIL: &str = "kops-state@my-project.iam.gserviceaccount.com";
 const KEY_ID: &str = "3f1c0d5e7a";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";

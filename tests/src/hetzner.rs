@@ -19,16 +19,12 @@ pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 /// The label with the name of the instance group.
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 
-/// A server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Its name.
     pub name: String,
     /// `running`, `off`, …
     pub status: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its public address.
     pub public_ipv4: Option<String>,
     /// Its addresses in private networks.
     pub private_ips: Vec<IpAddr>,

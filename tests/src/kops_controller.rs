@@ -40,7 +40,6 @@ pub fn server_name() -> String {
 pub struct Served {
     /// The authority that signs for it and its nodes.
     pub authority: Keyset,
-    /// The node's name.
     pub node_name: String,
     /// The text of its group's `nodeupconfig.yaml`.
     pub nodeup_config: String,
@@ -51,7 +50,6 @@ pub struct Served {
 /// How it answers one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should.
     Honest,
     /// As it should, with certificates of which little life is left.
     ShortLived,
@@ -73,16 +71,13 @@ pub enum Mood {
     OtherAuthority,
     /// With certificates for another node.
     OtherNode,
-    /// With another configuration.
     OtherConfiguration,
 }
 
 /// What it was asked for, and how it answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The configuration.
     Configuration(Mood),
-    /// Certificates of these names.
     Certificates(Vec<String>, Mood),
     /// What comes next, by a node that shows its kubelet's certificate.
     ToRenew,

@@ -59,7 +59,6 @@ pub struct Release {
     pub has_capi: bool,
 }
 
-/// The releases, oldest first.
 pub const RELEASES: [Release; 4] = [
     Release {
         name: "1.34",
@@ -150,12 +149,10 @@ pub struct RecordedServer {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// A request for bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The header `Authorization`.
     pub token: String,
-    /// The body.
     pub body: String,
 }
 
@@ -191,7 +188,6 @@ impl RecordedServer {
         format!("{}/", self.server.url())
     }
 
-    /// The requests for bootstrap.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -17,18 +17,13 @@ pub const TOKEN: &str = "linode-token-for-tests";
 /// The header that selects instances.
 const FILTER: &str = "x-filter";
 
-/// An instance.
 #[derive(Clone, Debug)]
 pub struct Instance {
-    /// Its name.
     pub label: String,
     /// `running`, `offline`, …
     pub status: String,
-    /// Its tags.
     pub tags: Vec<String>,
-    /// Its public address.
     pub public_ipv4: Option<String>,
-    /// Its private addresses.
     pub private_ips: Vec<IpAddr>,
 }
 

@@ -51,7 +51,6 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
 /// What is told of an API.
 #[derive(Debug)]
 pub struct Api {
-    /// Its name.
     pub name: &'static str,
     /// The token that is taken.
     pub token: &'static str,
@@ -80,7 +79,6 @@ pub struct Api {
 /// How it is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
     /// That it is asked too much.
@@ -89,7 +87,6 @@ pub enum Mood {
     ThrottlingFor(Duration),
     /// With an error of its own.
     Down,
-    /// Permission denied.
     Forbidding,
     /// That there is no such list.
     NotFound,
@@ -99,11 +96,9 @@ pub enum Mood {
     Truncating,
     /// With a page that there is another one after, always.
     Endless,
-    /// That it is elsewhere.
     Redirecting,
     /// As usual, but for the next token, which is revoked.
     Revoking,
-    /// That logins are refused.
     Distrusting,
     /// Not at all.
     Silent,
@@ -172,7 +167,6 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.state().mood = mood;
     }
 
-    /// Removes a machine.
     pub fn remove(&self, number: u64) {
         self.0.state().machines.remove(&number);
     }

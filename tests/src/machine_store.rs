@@ -109,7 +109,6 @@ pub fn write(
     Ok(store)
 }
 
-/// The example is AWS'.
 fn of_cloud(cloud: Cloud, text: &str) -> String {
     match cloud {
         Cloud::Aws => text.to_owned(),

@@ -27,7 +27,6 @@ pub enum NameFault {
     CannotTell,
     /// It says that there is no such name (`NXDOMAIN`).
     NoSuchName,
-    /// It says nothing.
     Silent,
     /// It has the address that kOps writes into DNS until there is a control plane (`pkg/dns/placeholder.go`).
     Placeholder,

@@ -26,7 +26,6 @@ const REVOKED: &str = "gAAAAA-openstack-token-that-is-revoked";
 pub const SECRET: &str = "openstack-secret-for-tests";
 /// The region that there is, beside another one.
 pub const REGION: &str = "RegionOne";
-/// The project.
 pub const PROJECT: &str = "f7ac731cc11f40efbc03a9f9e1d1d21f";
 /// Where Keystone is.
 const KEYSTONE: &str = "/identity/v3/auth/tokens";
@@ -99,16 +98,12 @@ fn token(body: &[u8], host: &str, token: &str) -> Response<String> {
     response
 }
 
-/// A server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Its name.
     pub name: String,
     /// `ACTIVE`, `SHUTOFF`, …
     pub status: String,
-    /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its own addresses.
     pub fixed: Vec<IpAddr>,
     /// The addresses that a router keeps for it.
     pub floating: Vec<IpAddr>,

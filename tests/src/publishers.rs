@@ -38,7 +38,6 @@ pub struct Publishers {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What all connections share.
 struct World {
     authority: Authority,
     checksum_files: BTreeMap<String, String>,

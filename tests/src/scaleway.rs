@@ -25,18 +25,13 @@ pub fn uuid(number: u64) -> String {
     format!("5c89f7b6-01a0-4eaa-ac03-{number:012x}")
 }
 
-/// A server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Its name.
     pub name: String,
     /// `running`, `stopped`, …
     pub state: String,
-    /// Its tags.
     pub tags: Vec<String>,
-    /// Its project.
     pub project: String,
-    /// Its public addresses.
     pub public_ips: Vec<IpAddr>,
 }
 

@@ -14,13 +14,11 @@ pub struct Signable<'a> {
     pub query: &'a str,
     /// The headers that are signed, in small letters and in order, with their values.
     pub headers: &'a [(&'a str, &'a str)],
-    /// The body.
     pub body: &'a [u8],
     /// When, as `20240518T131902Z`.
     pub date: &'a str,
     /// Where.
     pub region: &'a str,
-    /// What for.
     pub service: &'a str,
 }
 

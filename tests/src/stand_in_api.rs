@@ -98,7 +98,6 @@ impl<S: Send + 'static> StandInApi<S> {
         self.server.url()
     }
 
-    /// Its address and port.
     pub(crate) fn host(&self) -> String {
         self.server.address().to_string()
     }

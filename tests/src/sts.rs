@@ -31,15 +31,11 @@ const FORMAT: &[time::format_description::BorrowedFormatItem<'_>] =
 pub struct Principal {
     /// The id of the key.
     pub access_key: String,
-    /// The key.
     pub secret: String,
     /// What a role's temporary key comes with.
     pub session_token: String,
-    /// Its ARN.
     pub arn: String,
-    /// Its unique id.
     pub user_id: String,
-    /// Of which account.
     pub account: String,
 }
 
@@ -127,7 +123,6 @@ impl Principal {
 /// How STS is to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
     /// A redirect to another server.
@@ -136,7 +131,6 @@ pub enum Mood {
     Down,
     /// With a body larger than any bound.
     Endless,
-    /// So late.
     Late(Duration),
     /// Not at all, as long as it is in this mood.
     Hanging,

@@ -52,7 +52,6 @@ pub enum Template {
     Unrestricted,
     /// Signs with RSAPSS only.
     Pss,
-    /// Signs nothing.
     Storage,
 }
 

@@ -25,7 +25,6 @@ impl std::fmt::Display for HangUp {
 
 impl std::error::Error for HangUp {}
 
-/// What a handler says.
 pub type Answer = Result<Response<Body>, HangUp>;
 
 /// A server that ends with its owner.

@@ -60,11 +60,9 @@ pub enum BootstrapError {
         "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
     )]
     NotGiven {
-        /// What was asked for.
         what: String,
         /// How often each was asked.
         attempts: u32,
-        /// For how long.
         seconds: u64,
         /// What each said in the end; begins with a space or a line break.
         failures: String,
@@ -284,7 +282,6 @@ impl KopsController {
         Retries { longest_pause, ..self.retries }
     }
 
-    /// Listens for kops-controller's call-back.
     async fn listen(&self) -> Result<CallbackServer, BootstrapError> {
         let start = |address| CallbackServer::start(&self.cluster, &self.authorities, address);
         let [first, second] = self.called_back_at;

@@ -49,7 +49,6 @@ pub enum NoServer {
          should be like https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url {
-        /// The URL.
         url: String,
         /// What is wrong with it.
         problem: String,
@@ -107,7 +106,6 @@ pub(super) enum Failure {
     Unusable(String),
 }
 
-/// One kops-controller.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// As it is configured, for people.

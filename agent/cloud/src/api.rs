@@ -51,7 +51,6 @@ pub(crate) struct ErrorBody {
     pub(crate) message: String,
 }
 
-/// What an error means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The API asks to be asked less.
@@ -60,7 +59,6 @@ pub(crate) enum Meaning {
     Forbidden,
     /// What was asked about does not exist.
     NotFound,
-    /// Something else.
     Refused,
 }
 
@@ -78,7 +76,6 @@ impl Meaning {
 /// What is asked of an API, and where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
-    /// The API.
     pub(crate) api: &'static Api,
     /// What is asked, as the API's reference names it.
     pub(crate) action: &'static str,
@@ -94,7 +91,6 @@ pub struct ErrorAnswer {
     api: &'static str,
     limited: &'static str,
     action: &'static str,
-    /// The HTTP status.
     pub status: u16,
     /// The API's name of the error (`InvalidInstanceID.NotFound`); may be empty.
     pub code: String,
@@ -128,11 +124,9 @@ pub enum ApiError {
     /// Nothing answers, or not to the end. Whether the request was carried out is not known.
     #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
     Unreachable {
-        /// What was asked.
         action: &'static str,
         /// Where.
         endpoint: String,
-        /// What failed.
         cause: String,
     },
     /// More is asked than the API lets; the same request will succeed later.
@@ -153,21 +147,16 @@ pub enum ApiError {
     /// Something else answers, or answers what cannot be read.
     #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
     Garbage {
-        /// The API.
         api: &'static str,
-        /// What was asked.
         action: &'static str,
         /// Where.
         endpoint: String,
-        /// The HTTP status.
         status: u16,
-        /// What is wrong.
         problem: String,
     },
     /// There are no credentials to ask with.
     #[error("there are no credentials to ask {api} with: {cause}")]
     NoCredentials {
-        /// The API.
         api: &'static str,
         /// Why not, and what to do.
         cause: String,
@@ -203,14 +192,7 @@ pub enum ApiError {
     },
     /// The environment names an endpoint that is none.
     #[error("{variable} is {endpoint:?}, which is no URL of an API, as {usual} would be")]
-    BadEndpoint {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        endpoint: String,
-        /// A good one.
-        usual: &'static str,
-    },
+    BadEndpoint { variable: &'static str, endpoint: String, usual: &'static str },
     /// The API needs TLS, and this host has no certificate authorities.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),

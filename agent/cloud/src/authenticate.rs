@@ -20,14 +20,7 @@ pub enum AuthenticationError {
         "a name of this instance is not among this machine's facts (cloud.gce has the project {project:?}, the zone {zone:?} \
          and the name {name:?})"
     )]
-    NoInstance {
-        /// The project.
-        project: String,
-        /// The zone.
-        zone: String,
-        /// The instance.
-        name: String,
-    },
+    NoInstance { project: String, zone: String, name: String },
     /// Its TPM does not sign for an instance of GCE.
     #[error(transparent)]
     Tpm(#[from] TpmFailure),
@@ -38,15 +31,11 @@ pub enum AuthenticationError {
         machine: &'static str,
         /// Where the id is among facts.
         fact: &'static str,
-        /// What is there.
         value: String,
     },
     /// A machine of Azure is known by its resource id, and this one's is not known.
     #[error("the resource id of this machine is not among its facts (cloud.azure.resourceID is {value:?})")]
-    NoResourceId {
-        /// What is there.
-        value: String,
-    },
+    NoResourceId { value: String },
     /// A machine of no cloud has a key, and this one has none that signs.
     #[error(
         "this machine's key {file} cannot be used: {why}; `kops toolbox enroll` makes it, and the Host that goes with it"
@@ -54,7 +43,6 @@ pub enum AuthenticationError {
     MachineKey {
         /// Where it should be.
         file: String,
-        /// What is wrong.
         why: String,
     },
     /// A server of OpenStack knows its id by its metadata, and neither source of them tells.
@@ -78,12 +66,7 @@ pub enum AuthenticationError {
     NotSigned(String),
     /// The endpoint of STS is none.
     #[error("{variable} is {value:?}, which is no URL")]
-    Endpoint {
-        /// The variable.
-        variable: String,
-        /// Its value.
-        value: String,
-    },
+    Endpoint { variable: String, value: String },
     /// Credentials come from a server that needs TLS.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),

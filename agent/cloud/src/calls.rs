@@ -11,7 +11,6 @@ use prometheus_client::metrics::family::Family;
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
-    /// It was answered.
     Success,
     /// The cloud asks to be asked less.
     Throttled,
@@ -19,7 +18,6 @@ pub enum Outcome {
     Error,
 }
 
-/// Which call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Call {
     service: &'static str,
@@ -48,7 +46,6 @@ struct Failing {
 }
 
 impl CloudCalls {
-    /// Counts one.
     pub fn count(&self, service: &'static str, action: &'static str, outcome: Outcome) {
         self.counted.get_or_create(&Call { service, action, outcome }).inc();
         match outcome {

@@ -31,7 +31,6 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
 
 /// A cloud. What it does not define is nothing, for there is nothing to ask.
 pub trait Cloud: Send + Sync {
-    /// Which cloud it is.
     fn provider(&self) -> CloudProvider;
 
     /// The variables of the environment that it takes to ask its API: in groups, each of which counts where its first variable is
@@ -149,7 +148,6 @@ fn not_offered<T: Send + 'static>(
 pub struct Machine<'a> {
     /// What its cloud says of it.
     pub facts: &'a CloudFacts,
-    /// Its TPM.
     pub tpm: &'a Arc<dyn OpenTpm>,
     /// What it is called (`uname -n`).
     pub hostname: &'a str,

@@ -72,9 +72,7 @@ pub enum ControlPlaneError {
     /// Something that was needed first could not be done.
     #[error("{doing}")]
     Failed {
-        /// What was being done.
         doing: &'static str,
-        /// Why it failed.
         #[source]
         cause: Box<dyn Error + Send + Sync>,
     },

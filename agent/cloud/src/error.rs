@@ -10,12 +10,7 @@ use thiserror::Error;
 pub enum CloudError {
     /// No machine of the cloud has that.
     #[error("machines of {provider} have no {what} to ask their cloud for")]
-    NotOffered {
-        /// The cloud.
-        provider: CloudProvider,
-        /// What was asked for.
-        what: &'static str,
-    },
+    NotOffered { provider: CloudProvider, what: &'static str },
     /// The cloud cannot be asked, or refuses. Inside: its own error, which says all of it.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),

@@ -27,9 +27,7 @@ pub enum MetadataError {
         waited.as_secs_f32().round()
     )]
     Unreachable {
-        /// What was asked for.
         url: String,
-        /// The last failure.
         cause: String,
         /// How often it was tried.
         attempts: u32,
@@ -39,7 +37,6 @@ pub enum MetadataError {
     /// It takes the question, but does not answer it.
     #[error("{url}: the metadata service does not answer ({attempts} attempts in {} s)", waited.as_secs_f32().round())]
     Silent {
-        /// What was asked for.
         url: String,
         /// How often it was tried.
         attempts: u32,
@@ -54,32 +51,22 @@ pub enum MetadataError {
         waited.as_secs_f32().round()
     )]
     HopLimit {
-        /// What was asked for.
         url: String,
         /// How often it was tried.
         attempts: u32,
         /// For how long it was tried.
         waited: Duration,
     },
-    /// It refuses.
     #[error("{url}: the metadata service answers {status}; {advice}")]
     Refused {
-        /// What was asked for.
         url: String,
-        /// The HTTP status.
         status: u16,
         /// What to do about it.
         advice: &'static str,
     },
     /// It answers, but not with what a machine of this cloud has.
     #[error("{url}: {problem}; is this the metadata service of that cloud?")]
-    Unusable {
-        /// What was asked for.
-        url: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Nothing can be asked.
+    Unusable { url: String, problem: String },
     #[error(transparent)]
     Http(#[from] HttpError),
 }
@@ -87,7 +74,6 @@ pub enum MetadataError {
 /// What went wrong in one attempt.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It may work later.
     Passing(String),
     /// The connection was made, but no answer came in time.
     NoAnswer,
@@ -107,7 +93,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A metadata service.
 #[derive(Debug)]
 pub(super) struct MetadataService {
     endpoint: String,

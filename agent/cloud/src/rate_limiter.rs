@@ -40,7 +40,6 @@ impl RateLimiter {
     }
 }
 
-/// A token bucket.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     burst: f64,

@@ -9,7 +9,6 @@ use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
-/// Facts of earlier runs.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

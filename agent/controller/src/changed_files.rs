@@ -14,7 +14,6 @@ pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 pub struct Stamps(Vec<Option<(u64, u64, i64, i64)>>);
 
 impl Stamps {
-    /// Those of these files.
     pub fn of<P: AsRef<Path>>(files: &[P]) -> Stamps {
         let stamp = |path: &P| {
             let metadata = std::fs::metadata(path).ok()?;

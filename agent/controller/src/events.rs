@@ -29,13 +29,10 @@ const LONGEST_MESSAGE: usize = 1000;
 /// How an Event is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Something is done.
     Normal,
-    /// Something is wrong.
     Warning,
 }
 
-/// Says things, each once.
 pub struct Events {
     /// kOps lets its controller create Events in its own namespace only.
     events: Api<Event>,

@@ -34,7 +34,6 @@ pub enum Group {
     Unreadable,
 }
 
-/// The groups, watched.
 pub struct Groups {
     store: Arc<Store>,
     base: String,

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::known::KnownNodes;
 
-/// Identifies Nodes.
 pub struct Identifier {
     cloud: Arc<dyn ControlPlane>,
     known: Arc<Mutex<KnownNodes>>,

@@ -137,7 +137,6 @@ impl KnownNodes {
     }
 }
 
-/// The queue.
 impl KnownNodes {
     /// Changes one Node's turn, and keeps the schedule.
     fn turn<T: Default>(&mut self, name: &str, change: impl FnOnce(&mut Turn) -> T) -> T {
@@ -170,7 +169,6 @@ impl KnownNodes {
         self.turn(name, |turn| turn.wake(at));
     }
 
-    /// The same for all.
     pub fn wake_all(&mut self, at: Instant) {
         let seen = self.nodes.iter().filter(|(_, state)| state.seen.is_some());
         let names: Vec<Arc<str>> = seen.map(|(name, _)| name.clone()).collect();
@@ -206,7 +204,6 @@ impl KnownNodes {
         self.nodes.get(name).is_some_and(|state| state.turn.is_looked_at)
     }
 
-    /// A Node was reconciled.
     pub fn done(&mut self, name: &str) {
         self.turn(name, Turn::done);
     }
@@ -306,7 +303,6 @@ impl KnownNodes {
     }
 }
 
-/// Identities.
 impl KnownNodes {
     /// The identity of a Node, while it stands.
     pub fn identity(&self, name: &str, provider_id: &str, now: Instant) -> Option<&Arc<Identity>> {
@@ -318,7 +314,6 @@ impl KnownNodes {
         self.nodes.get(name).map_or(now, |state| state.standing.asked_since(provider_id, now))
     }
 
-    /// A Node is believed.
     pub fn believed(&mut self, node: &ObservedNode, identity: Arc<Identity>, now: Instant) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
             state.standing = Standing::believed(&node.provider_id, identity, now);

@@ -118,7 +118,6 @@ fn of_service_account() -> Result<Client> {
     connect(&server, None, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
 }
 
-/// What each request shows.
 #[derive(Clone)]
 enum Authorization {
     None,

@@ -23,21 +23,17 @@ use kops_agent_net::random;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
-/// Namespace of the Leases.
 pub const NAMESPACE: &str = "kube-system";
 /// Name of the controllers' Lease.
 pub const NAME: &str = "kops-controller-leader";
 
-/// What processes contend for.
 #[derive(Debug)]
 pub struct Contest {
-    /// Name of the Lease.
     pub lease: &'static str,
     /// What the holder does, in words that end a sentence.
     pub doing: &'static str,
 }
 
-/// The controllers'.
 pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "nodes are labelled by this process" };
 
 /// For how long a Lease keeps others out after it was renewed.
@@ -154,7 +150,6 @@ impl Election {
         self.leads.subscribe()
     }
 
-    /// Contends for ever.
     pub async fn run(&self) {
         let mut seen: Option<Seen> = None;
         // An API server that is gone for an hour is told of once.

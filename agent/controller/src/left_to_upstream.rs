@@ -44,12 +44,10 @@ pub async fn stand_by(
     Ok(exit::CONVERGED)
 }
 
-/// What people are told.
 fn told(why: &str) -> String {
     format!("standing by, all is left to kOps' kops-controller: {why}")
 }
 
-/// Answers probes for ever.
 async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
     let metrics = Metrics::new();
     metrics.left_to_upstream.set(1);

@@ -180,7 +180,6 @@ async fn while_leading(
     }
 }
 
-/// What probes are told.
 struct State {
     election: Arc<Election>,
     node_labels: Arc<NodeLabels>,

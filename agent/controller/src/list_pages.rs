@@ -2,7 +2,6 @@
 
 use kube::api::{ListParams, ObjectList};
 
-/// Objects of one page.
 const PAGE: u32 = 500;
 
 /// All that a list has, in pages of as many objects as are selected, or else of some hundred. `ask` gets one page; what `keep` makes of an object is all that is held of it while the next page is read.

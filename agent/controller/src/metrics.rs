@@ -74,7 +74,6 @@ pub struct BootstrapMetrics {
     seconds: Histogram,
     /// Requests that wait to be verified.
     pub waiting: Gauge,
-    /// Connections that are open.
     pub connections: Gauge,
     /// Connections that were closed at once, or before their request had come, because there were too many.
     pub connections_refused: Counter,
@@ -83,7 +82,6 @@ pub struct BootstrapMetrics {
 }
 
 impl BootstrapMetrics {
-    /// Nothing counted yet.
     pub fn new() -> BootstrapMetrics {
         BootstrapMetrics {
             requests: Family::default(),
@@ -181,14 +179,11 @@ pub struct Metrics {
     pub left_to_upstream: Gauge,
     /// Whether the state store could be read when it was last looked at.
     pub store_is_readable: Gauge,
-    /// Calls to the cloud.
     pub cloud_calls: CloudCalls,
-    /// The bootstrap server.
     pub bootstrap: BootstrapMetrics,
 }
 
 impl Metrics {
-    /// Nothing counted yet.
     pub fn new() -> Metrics {
         Metrics {
             reconciled: Family::default(),

@@ -57,9 +57,7 @@ pub struct Condition {
     type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
     /// When it was told last, in RFC 3339.
     pub last_heartbeat_time: Option<String>,

@@ -58,11 +58,9 @@ const TOLD_AFTER: u32 = 4;
 
 /// What the controller works with.
 pub struct NodeLabels {
-    /// The Nodes.
     pub nodes: Nodes,
     /// What is known of each.
     pub known: Arc<Mutex<KnownNodes>>,
-    /// What identifies them.
     pub identifier: Identifier,
     /// What gives their pods addresses.
     pub pod_ranges: PodRanges,
@@ -70,7 +68,6 @@ pub struct NodeLabels {
     pub groups: Groups,
     /// Where a refusal is told.
     pub events: Events,
-    /// What is counted.
     pub metrics: Metrics,
     /// What is done with a patch.
     pub mode: Mode,
@@ -250,7 +247,6 @@ impl NodeLabels {
         list_pages::all(ListParams::default(), ask, observed).await.context("listing Nodes")
     }
 
-    /// Deals with one Node.
     fn look<'a>(
         &'a self,
         node: Arc<ObservedNode>,

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-/// How long they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauses {
     /// After the first failure. Each later pause is twice as long.
     pub first: Duration,
-    /// The longest one.
     pub longest: Duration,
 }
 

@@ -7,10 +7,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// A message.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it says.
     pub text: String,
     /// Its fields, each as `name=value`.
     pub fields: Vec<String>,

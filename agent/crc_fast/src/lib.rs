@@ -13,7 +13,6 @@ static CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 static CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 static CRC64: Crc<u64> = Crc::<u64>::new(&CRC_64_NVME);
 
-/// A checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrcAlgorithm {
     /// CRC-32, as in gzip.

@@ -56,7 +56,6 @@ impl HashSource {
     }
 }
 
-/// Requests at a time.
 const AT_ONCE: usize = 8;
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -151,7 +150,6 @@ struct Answer {
     is_of_mirror: bool,
 }
 
-/// A list of hashes.
 struct List {
     text: String,
     /// Whether nothing between can have changed it.

@@ -22,13 +22,11 @@ const KOPS_VERSION: &str = "kops-version.txt";
 
 /// What a derivation reads of the store.
 pub struct ClusterFiles {
-    /// The completed cluster.
     pub cluster: Cluster,
     /// The file that it is in.
     pub cluster_file: StoreFile,
     /// The cluster as its user wrote it, where it is needed.
     pub user_cluster: Option<Cluster>,
-    /// The group.
     pub group: InstanceGroup,
     /// The file that it is in.
     pub group_file: StoreFile,

@@ -19,7 +19,6 @@ use crate::nodeup_config::Pinned;
 
 /// Everything that a configuration is derived from.
 pub struct Derivation {
-    /// What the store says.
     pub files: ClusterFiles,
     written_by: Result<WrittenBy, String>,
     known: KnownHashes,
@@ -32,7 +31,6 @@ pub struct Derivation {
     pub is_proven: bool,
 }
 
-/// A derived configuration.
 pub struct Derived {
     /// The configuration, as far as it can be derived in spite of the problems.
     pub config: NodeupConfig,
@@ -121,7 +119,6 @@ impl Derivation {
         self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
 
-    /// Derives.
     pub fn derive(&self) -> Derived {
         let (config, mut problems) = derive::nodeup_config_and_problems(&self.inputs());
         if let Err(problem) = &self.written_by {
@@ -142,7 +139,6 @@ impl Derivation {
         derive::nodeup_config(&Inputs { cluster, instance_group, ..self.inputs() })
     }
 
-    /// What derivation sees.
     pub fn inputs(&self) -> Inputs<'_> {
         let files = &self.files;
         let written_by = self.written_by.as_ref().ok();

@@ -10,7 +10,6 @@ use crate::store_files::StoreFile;
 pub struct Pinned {
     /// The file that it is in.
     pub file: StoreFile,
-    /// Its content.
     pub config: NodeupConfig,
 }
 

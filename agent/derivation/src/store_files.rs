@@ -24,7 +24,6 @@ where
 /// A file of the store.
 #[derive(Clone, Debug)]
 pub struct StoreFile {
-    /// Its URL.
     pub url: String,
     /// Its bytes.
     pub text: Vec<u8>,

@@ -43,9 +43,7 @@ pub struct Sources {
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
     version: u32,
-    /// The cluster's name.
     pub cluster: String,
-    /// The instance group.
     pub instance_group: String,
     /// Which machine it was applied to ([`kops_agent_spec::facts::Facts::machine`]).
     #[serde(default)]
@@ -150,7 +148,6 @@ impl Applied {
         }
     }
 
-    /// The state.
     pub fn desired(&self) -> DesiredState {
         let mut desired = DesiredState::default();
         self.resources.iter().for_each(|resource| desired.add(resource.clone()));

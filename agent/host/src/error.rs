@@ -37,7 +37,6 @@ pub enum Error {
     /// A program could not be run, or failed.
     #[error("`{command}` {outcome}")]
     Command {
-        /// The command line.
         command: String,
         /// How it ended, and what it said.
         outcome: String,
@@ -47,7 +46,6 @@ pub enum Error {
     Unit {
         /// What was asked (`restart`).
         doing: &'static str,
-        /// The unit.
         unit: String,
         /// What is wrong, and where there is more to see.
         reason: String,
@@ -68,7 +66,6 @@ pub enum Error {
     /// A secret that a file needs is not in the state store.
     #[error("{file} needs {secret}, which is not in the state store, or may not be read by this node")]
     MissingSecret {
-        /// The file.
         file: ResourceId,
         /// What it needs (`the secret dockerconfig`).
         secret: String,
@@ -76,7 +73,6 @@ pub enum Error {
     /// What goes into a file is in variables that this run was not given.
     #[error("{file} cannot be made: {why}")]
     UnknownEnvironment {
-        /// The file.
         file: ResourceId,
         /// What is not known, and what to do about it.
         why: String,
@@ -84,7 +80,6 @@ pub enum Error {
     /// Another run holds the lock.
     #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
     Locked {
-        /// The root.
         root: String,
         /// The process, as far as it is known.
         pid: String,
@@ -104,12 +99,7 @@ pub enum Error {
         "{resource} cannot be asked how it is: {listener}; nothing was taken back because of it: end that process and run \
          again"
     )]
-    Unasked {
-        /// The unit.
-        resource: ResourceId,
-        /// Which process that is.
-        listener: String,
-    },
+    Unasked { resource: ResourceId, listener: String },
     /// A change was taken back.
     #[error("{0}")]
     RolledBack(Box<RolledBack>),
@@ -130,7 +120,6 @@ pub enum Error {
     /// What is asked for makes no sense.
     #[error("{id}: {reason}")]
     Invalid {
-        /// The resource.
         id: ResourceId,
         /// What is wrong, and what to do.
         reason: String,
@@ -140,7 +129,6 @@ pub enum Error {
 /// A unit that failed in a run which went on without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedUnit {
-    /// Its name.
     pub unit: String,
     /// What is wrong, and where there is more to see.
     pub why: String,

@@ -26,18 +26,9 @@ pub enum FactsError {
         etc.display(),
         usr_lib.display()
     )]
-    NoOsRelease {
-        /// The first place.
-        etc: PathBuf,
-        /// The other place.
-        usr_lib: PathBuf,
-    },
-    /// os-release says too little.
+    NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
     #[error("{}: it has no ID, so this machine's distribution is unknown; correct the file", file.display())]
-    NoDistroId {
-        /// The file.
-        file: PathBuf,
-    },
+    NoDistroId { file: PathBuf },
     /// Kubernetes is not built for this processor by kOps.
     #[error(
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
@@ -48,20 +39,9 @@ pub enum FactsError {
     },
     /// A file could not be read.
     #[error("cannot read {}: {source}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The kernel refused.
+    Unreadable { file: PathBuf, source: io::Error },
     #[error("cannot ask the kernel for {what}: {source}")]
-    Kernel {
-        /// What was asked for.
-        what: &'static str,
-        /// Why.
-        source: Errno,
-    },
+    Kernel { what: &'static str, source: Errno },
 }
 
 /// Observes the machine whose files are under `root`: `/` for this machine.

@@ -225,7 +225,6 @@ async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Cer
     Ok(())
 }
 
-/// What was downloaded.
 struct Fetched<'a> {
     keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,

@@ -68,7 +68,6 @@ pub struct Record {
     pub(crate) was_lost: bool,
 }
 
-/// How a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// When, in RFC 3339.

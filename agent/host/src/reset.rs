@@ -67,7 +67,6 @@ pub struct Reset {
     pub units: Vec<String>,
     /// Whether pods go, and what runs them.
     pub containers: bool,
-    /// What is unmounted.
     pub mounts: Vec<String>,
     /// Resources whose files are removed.
     pub removed: Vec<ResourceId>,

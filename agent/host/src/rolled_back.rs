@@ -14,7 +14,6 @@ pub struct RolledBack {
     pub config_hash: String,
     /// That of the configuration of before, which is in force again.
     pub back_to: String,
-    /// What was wrong.
     pub problem: String,
     /// What is wrong although everything is as it was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

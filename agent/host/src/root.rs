@@ -216,7 +216,6 @@ fn split(path: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// An open directory.
 pub(crate) struct Dir {
     fd: OwnedFd,
     shown: String,

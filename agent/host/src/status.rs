@@ -18,7 +18,6 @@ use crate::rollback::Journal;
 use crate::rolled_back::RolledBack;
 use crate::system::systemd::UnitState;
 
-/// How a machine is.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,7 +41,6 @@ pub struct Status {
     pub rolled_back: Option<RolledBack>,
     /// The configuration that has taken the place of this machine's for machines that are made from now on, if one has.
     pub superseded: Option<Superseded>,
-    /// What others changed since.
     pub changed: Vec<Drift>,
     /// The units that the agent wrote and that are to run.
     pub units: Vec<UnitStatus>,
@@ -53,7 +51,6 @@ pub struct Status {
 /// Something that is not as it was left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
-    /// The resource.
     pub resource: ResourceId,
     /// How it differs: `gone`, or any of `content`, `mode`, `owner`, `target`, `type`.
     pub how: Vec<String>,
@@ -62,7 +59,6 @@ pub struct Drift {
 /// A unit that the agent wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitStatus {
-    /// Its name.
     pub name: String,
     /// Whether it runs, or has done what it is for.
     pub running: bool,

@@ -35,7 +35,6 @@ impl Stopwatch {
         Stopwatch { started, steps: Arc::default() }
     }
 
-    /// Begins a step.
     #[must_use = "dropping it ends the step"]
     pub fn begin(&self, work: Work, name: impl Into<String>) -> Running {
         Running { watch: self.clone(), name: name.into(), work, begin_us: self.now_us() }

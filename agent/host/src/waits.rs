@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::system::systemd::Act;
 
-/// Timeouts of systemd's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     /// For a unit that pods wait for. Most have timeouts of their own that are shorter; a oneshot has none, and may

@@ -12,7 +12,6 @@ use crate::system::systemd::Rest;
 /// Which pod is expected where a static pod was changed: kubelet gives every manifest a UID of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
-    /// Any that runs.
     Any,
     /// Another than this, which ran before.
     Other(&'a str),

@@ -60,7 +60,6 @@ pub fn print_plan(plan: &Plan, is_brief: bool, output: Output, color: Color) -> 
     }
 }
 
-/// Prints what was changed.
 pub fn print_report(report: &Report, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(report),
@@ -165,7 +164,6 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
     print_text(&text)
 }
 
-/// Prints what was observed.
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_document(&(serde_json::to_string_pretty(facts)? + "\n")),

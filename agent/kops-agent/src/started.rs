@@ -10,7 +10,6 @@ pub fn note() {
     at();
 }
 
-/// When it was started.
 pub fn at() -> Instant {
     *STARTED.get_or_init(Instant::now)
 }

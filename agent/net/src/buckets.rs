@@ -19,7 +19,6 @@ pub trait Buckets: Send + Sync {
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
 }
 
-/// An object being located.
 pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>> + Send + 'a>>;
 
 /// How to ask for an object over HTTP. It may hold a credential, so `Debug` shows nothing but the host, and only a

@@ -66,7 +66,6 @@ impl Authority {
         &self.pem
     }
 
-    /// What signs.
     pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
     }

@@ -7,20 +7,10 @@ pub enum CertificateError {
     #[error(
         "certificate {name}: the item {id:?} of keyset {keyset} is not in the state store, or this node may not read its private key"
     )]
-    NoAuthority {
-        /// The certificate.
-        name: String,
-        /// Its signer.
-        keyset: String,
-        /// The signer's item.
-        id: String,
-    },
-    /// The signer is unfit.
+    NoAuthority { name: String, keyset: String, id: String },
     #[error("the certificate authority {keyset} (item {id:?}) {what}")]
     BadAuthority {
-        /// The keyset.
         keyset: String,
-        /// The item.
         id: String,
         /// What is wrong, and what to do.
         what: String,
@@ -28,9 +18,7 @@ pub enum CertificateError {
     /// The signer is not valid now, by this machine's clock, which may be wrong.
     #[error("the certificate authority {keyset} (item {id:?}) {what}")]
     NotValidNow {
-        /// The keyset.
         keyset: String,
-        /// The item.
         id: String,
         /// When it is, and what to do.
         what: String,
@@ -39,26 +27,13 @@ pub enum CertificateError {
     #[error(
         "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
     )]
-    NoBootstrap {
-        /// The certificate.
-        name: String,
-        /// Its signer.
-        keyset: String,
-    },
+    NoBootstrap { name: String, keyset: String },
     /// A file needs a certificate that is neither good nor being issued.
     #[error("certificate {name} has changed since the plan was made; run again")]
-    Changed {
-        /// The certificate.
-        name: String,
-    },
+    Changed { name: String },
     /// What the certificate should say cannot be written into one.
     #[error("certificate {name}: {reason}")]
-    Invalid {
-        /// The certificate.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Invalid { name: String, reason: String },
 }
 
 impl CertificateError {

@@ -17,11 +17,9 @@ use crate::shown;
 pub struct Source {
     /// URL or name of the document, for people.
     pub name: String,
-    /// Its fields.
     pub value: Value,
 }
 
-/// What is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// A whole resource: a file by its path, a unit by its name.
@@ -60,7 +58,6 @@ fn camel_case(flag: &str) -> String {
 pub struct Line {
     /// The resource that the line is in.
     pub resource: ResourceId,
-    /// The line.
     pub text: String,
     /// The fields that decide it, each `document: path`; empty where it is always so.
     pub origins: Vec<String>,
@@ -72,7 +69,6 @@ pub struct Line {
 /// An entry of a list in a line, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The entry.
     pub text: String,
     /// The fields that decide it, as those of a line.
     pub origins: Vec<String>,

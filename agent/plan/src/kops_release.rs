@@ -50,7 +50,6 @@ impl fmt::Display for KopsRelease {
 /// Some of the kOps releases, by their minor versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
-    /// All that are supported.
     All,
     /// This one and older ones.
     UpTo(u64),

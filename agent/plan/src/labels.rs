@@ -48,11 +48,9 @@ pub const FIELD_MANAGER: &str = "kops-controller";
 /// A Node, as far as its labels go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedNode {
-    /// Its name.
     pub name: String,
     /// `spec.providerID`: by which instance its kubelet, or the cloud's controller, says that it is.
     pub provider_id: String,
-    /// All its labels.
     pub labels: BTreeMap<String, String>,
     /// The keys of the labels that [`FIELD_MANAGER`] wrote.
     pub written_by_us: BTreeSet<String>,

@@ -23,7 +23,6 @@ pub struct LifecycleAction {
     pub region: String,
     /// The name of the Auto Scaling group.
     pub group: String,
-    /// The instance.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
 }

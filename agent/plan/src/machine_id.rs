@@ -10,9 +10,7 @@ const UUID_GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 /// The id of a machine, which no other ever gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MachineId {
-    /// A number.
     Number(u64),
-    /// A UUID.
     Uuid(u128),
 }
 
@@ -43,9 +41,7 @@ impl fmt::Display for MachineId {
 /// What the ids of a cloud's machines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdForm {
-    /// Numbers.
     Number,
-    /// UUIDs.
     Uuid,
 }
 

@@ -19,9 +19,7 @@ pub enum PodRangeProblem {
     /// Its machine has none to give them.
     #[error("the pods of {machine} get no addresses: its machine has no {wanted}; {to_do}")]
     None {
-        /// The machine.
         machine: String,
-        /// What it would have.
         wanted: &'static str,
         /// What to do about it.
         to_do: &'static str,
@@ -29,29 +27,20 @@ pub enum PodRangeProblem {
     /// Its machine has several, and nothing says which one is the pods'.
     #[error("the pods of {machine} get no addresses: its machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
     Several {
-        /// The machine.
         machine: String,
-        /// What these are.
         wanted: &'static str,
-        /// All of them.
         ranges: Vec<String>,
         /// What to do about it.
         to_do: &'static str,
     },
     /// What it has is no range.
     #[error("the pods of {machine} get no addresses: {range:?} is no range of addresses")]
-    Malformed {
-        /// The machine.
-        machine: String,
-        /// What it has.
-        range: String,
-    },
+    Malformed { machine: String, range: String },
 }
 
 /// What a machine has for its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The machine, for messages.
     pub machine: &'a str,
     /// What one of its ranges is.
     pub wanted: &'static str,

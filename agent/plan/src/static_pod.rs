@@ -15,7 +15,6 @@ pub(crate) const API_SERVER: &str = "kube-apiserver";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticPod {
-    /// Its namespace.
     pub namespace: String,
     /// Its name as the manifest has it; kubelet adds the node's.
     pub name: String,
@@ -38,7 +37,6 @@ pub enum Rank {
     Etcd,
     /// The API server: all others are its clients, and may not be newer (Kubernetes' version skew policy).
     ApiServer,
-    /// The others.
     Other,
 }
 
@@ -64,7 +62,6 @@ pub fn is_manifest(path: &str) -> bool {
 
 /// What a manifest says of health.
 pub(crate) struct Manifest {
-    /// The pod that runs.
     pub(crate) pod: StaticPod,
     /// The URLs on this machine at which kubelet asks, too.
     pub(crate) probes: Vec<String>,

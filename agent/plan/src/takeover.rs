@@ -68,7 +68,6 @@ pub fn publishes(annotation: &str, name: &str) -> bool {
 /// A pod of the cluster, as far as dns-controller and a take-over care.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name.
     pub name: String,
     /// The Node that it runs on; empty before it is scheduled.
     pub node: String,

@@ -22,7 +22,6 @@ pub enum Work {
     Downloads,
     /// A unit starts or stops, or a component becomes healthy.
     Units,
-    /// Everything else.
     Other,
 }
 
@@ -33,7 +32,6 @@ pub enum Work {
 pub struct TimedStep {
     /// What was done, for people; never with a URL or a secret in it.
     pub name: String,
-    /// Its kind.
     pub work: Work,
     /// When it began, in microseconds since the process started.
     pub begin_us: u64,

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// The number.
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 /// The commit that it was built of.
 pub const COMMIT: &str = env!("KOPS_AGENT_COMMIT");
@@ -12,7 +11,6 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AG
 /// The version as JSON has it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Version {
-    /// The number.
     pub version: &'static str,
     /// The commit that it was built of.
     pub commit: &'static str,

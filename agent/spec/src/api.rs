@@ -19,7 +19,6 @@ pub struct APISpec {
     /// More names and addresses in its certificate.
     #[serde(rename = "additionalSANs")]
     pub additional_sans: Vec<String>,
-    /// Addresses that may connect.
     pub access: Vec<String>,
 }
 
@@ -45,13 +44,11 @@ pub struct LoadBalancerAccessSpec {
     pub use_for_internal_api: bool,
     /// Id of a certificate for it to serve.
     pub ssl_certificate: String,
-    /// Which TLS it offers.
     pub ssl_policy: Option<String>,
     /// Whether it balances over zones.
     pub cross_zone_load_balancing: Option<bool>,
     /// Subnets to place it in.
     pub subnets: Vec<LoadBalancerSubnetSpec>,
-    /// Log of its requests.
     pub access_log: Option<AccessLogSpec>,
 }
 
@@ -60,7 +57,6 @@ pub struct LoadBalancerAccessSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerSubnetSpec {
-    /// The subnet's name.
     pub name: String,
     /// Address to take in it.
     #[serde(rename = "privateIPv4Address")]
@@ -75,7 +71,6 @@ pub struct LoadBalancerSubnetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogSpec {
-    /// The bucket.
     pub bucket: Option<String>,
     /// Prefix of the keys in it.
     pub bucket_prefix: Option<String>,

@@ -14,11 +14,8 @@ use super::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthenticationSpec {
-    /// Kopeio's authentication.
     pub kopeio: Option<KopeioAuthenticationSpec>,
-    /// AWS IAM Authenticator.
     pub aws: Option<AWSAuthenticationSpec>,
-    /// An OpenID provider.
     pub oidc: Option<OIDCAuthenticationSpec>,
 }
 
@@ -26,21 +23,17 @@ pub struct AuthenticationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioAuthenticationSpec {}
 
-/// AWS IAM Authenticator.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSAuthenticationSpec {
-    /// Its image.
     pub image: String,
     /// Where it looks up identities: `MountedFile`, `EKSConfigMap`, `CRD`, separated by commas.
     pub backend_mode: String,
     /// Id of the cluster in its tokens.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
     /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
@@ -55,11 +48,8 @@ pub struct AWSAuthenticationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSAuthenticationIdentityMappingSpec {
-    /// The IAM identity.
     pub arn: String,
-    /// The user.
     pub username: String,
-    /// The user's groups.
     pub groups: Vec<String>,
 }
 
@@ -86,7 +76,6 @@ pub struct OIDCAuthenticationSpec {
     pub required_claims: BTreeMap<String, String>,
 }
 
-/// What users may do.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -110,7 +99,6 @@ pub struct AlwaysAllowAuthorizationSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeAuthorizationSpec {
-    /// The node authorizer.
     pub node_authorizer: Option<NodeAuthorizerSpec>,
 }
 
@@ -119,22 +107,15 @@ pub struct NodeAuthorizationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeAuthorizerSpec {
-    /// Kind of proof.
     pub authorizer: String,
-    /// Features switched on.
     pub features: Vec<String>,
-    /// Its image.
     pub image: String,
-    /// Its URL.
     #[serde(rename = "nodeURL")]
     pub node_url: String,
-    /// Its port.
     pub port: i64,
-    /// Time between two attempts.
     pub interval: Option<Duration>,
     /// Time after which to give up.
     pub timeout: Option<Duration>,
-    /// Lifetime of its tokens.
     #[serde(rename = "tokenTTL")]
     pub token_ttl: Option<Duration>,
 }

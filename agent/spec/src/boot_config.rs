@@ -28,7 +28,6 @@ pub struct BootConfig {
     /// Addresses of the API server, for `/etc/hosts` where the cluster has no DNS.
     #[serde(rename = "APIServerIPs", default)]
     pub api_server_ips: Vec<String>,
-    /// The cluster's name.
     #[serde(default)]
     pub cluster_name: String,
     /// The name of this machine's instance group.
@@ -46,7 +45,6 @@ pub struct BootConfig {
     pub etcd_ips: Vec<String>,
 }
 
-/// How to reach kops-controller.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

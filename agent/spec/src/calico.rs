@@ -6,14 +6,11 @@ use serde_with::apply;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// Calico.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CalicoNetworkingSpec {
-    /// Registry of its images.
     pub registry: String,
-    /// Tag of its images.
     pub version: String,
     /// Whether containers may forward packets.
     #[serde(rename = "allowIPForwarding")]
@@ -44,25 +41,19 @@ pub struct CalicoNetworkingSpec {
     pub ipv6_auto_detection_method: String,
     /// Kind of iptables: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,
-    /// Log level.
     pub log_severity_screen: String,
     /// MTU of its network; unset to have it found out.
     pub mtu: Option<i32>,
     /// Whether nftables are used: `Disabled`, `Enabled` or `Auto`.
     pub nftables_mode: String,
-    /// Whether Felix serves metrics.
     pub prometheus_metrics_enabled: bool,
-    /// Port of those metrics.
     pub prometheus_metrics_port: i32,
     /// Whether they tell of Felix' Go runtime.
     pub prometheus_go_metrics_enabled: bool,
     /// Whether they tell of Felix' process.
     pub prometheus_process_metrics_enabled: bool,
-    /// Whether Typha serves metrics.
     pub typha_prometheus_metrics_enabled: bool,
-    /// Port of those metrics.
     pub typha_prometheus_metrics_port: i32,
-    /// Number of Typhas.
     pub typha_replicas: i32,
     /// When packets are wrapped with VXLAN: `CrossSubnet`, `Always` or `Never`.
     pub vxlan_mode: String,
@@ -87,20 +78,14 @@ pub struct CanalNetworkingSpec {
     pub iptables_backend: String,
     /// Log level of the system log.
     pub log_severity_sys: String,
-    /// MTU of its network.
     pub mtu: Option<i32>,
     /// Whether metrics tell of Felix' Go runtime.
     pub prometheus_go_metrics_enabled: bool,
-    /// Whether Felix serves metrics.
     pub prometheus_metrics_enabled: bool,
-    /// Port of those metrics.
     pub prometheus_metrics_port: i32,
     /// Whether they tell of Felix' process.
     pub prometheus_process_metrics_enabled: bool,
-    /// Whether Typha serves metrics.
     pub typha_prometheus_metrics_enabled: bool,
-    /// Port of those metrics.
     pub typha_prometheus_metrics_port: i32,
-    /// Number of Typhas.
     pub typha_replicas: i32,
 }

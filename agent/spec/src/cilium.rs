@@ -8,14 +8,11 @@ use serde_with::apply;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// Cilium.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CiliumNetworkingSpec {
-    /// Registry of its images.
     pub registry: String,
-    /// Tag of its images.
     pub version: String,
     /// Memory that the agent requests.
     pub memory_request: Option<Quantity>,
@@ -38,14 +35,11 @@ pub struct CiliumNetworkingSpec {
     pub enable_l7_proxy: Option<bool>,
     /// Whether traffic may be redirected to local pods.
     pub enable_local_redirect_policy: Option<bool>,
-    /// Whether eBPF masquerades.
     #[serde(rename = "enableBPFMasquerade")]
     pub enable_bpf_masquerade: Option<bool>,
     /// Whether connectivity between endpoints is checked.
     pub enable_endpoint_health_checking: Option<bool>,
-    /// Whether policies cover nodes.
     pub enable_host_firewall: Option<bool>,
-    /// Whether metrics are served.
     pub enable_prometheus_metrics: bool,
     /// Whether traffic between nodes is encrypted.
     pub enable_encryption: bool,
@@ -129,14 +123,12 @@ pub struct CiliumNetworkingSpec {
     pub enable_unreachable_routes: Option<bool>,
     /// Whether other plugins' configurations are moved away.
     pub cni_exclusive: Option<bool>,
-    /// Hubble.
     pub hubble: Option<HubbleSpec>,
     /// Whether policies are not told how they fare.
     #[serde(rename = "disableCNPStatusUpdates")]
     pub disable_cnp_status_updates: Option<bool>,
     /// Whether near endpoints of a Service are preferred.
     pub enable_service_topology: bool,
-    /// Its ingress controller.
     pub ingress: Option<CiliumIngressSpec>,
     /// Its implementation of the Gateway API.
     #[serde(rename = "gatewayAPI")]
@@ -145,12 +137,10 @@ pub struct CiliumNetworkingSpec {
     pub extra_config: BTreeMap<String, String>,
 }
 
-/// Cilium's ingress controller.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CiliumIngressSpec {
-    /// Whether it runs.
     pub enabled: Option<bool>,
     /// Whether HTTP is redirected to HTTPS.
     pub enforce_https: Option<bool>,
@@ -169,7 +159,6 @@ pub struct CiliumIngressSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CiliumGatewayAPISpec {
-    /// Whether it runs.
     pub enabled: Option<bool>,
     /// Whether secrets are copied into one namespace for it.
     pub enable_secrets_sync: Option<bool>,
@@ -180,8 +169,6 @@ pub struct CiliumGatewayAPISpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HubbleSpec {
-    /// Whether it runs.
     pub enabled: Option<bool>,
-    /// Metrics to collect.
     pub metrics: Vec<String>,
 }

@@ -7,23 +7,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// A cloud, or none (upstream: `CloudProviderID`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloudProvider {
-    /// Amazon Web Services.
     Aws,
-    /// Microsoft Azure.
     Azure,
-    /// DigitalOcean.
     DigitalOcean,
-    /// Google Compute Engine.
     Gce,
-    /// Hetzner Cloud.
     Hetzner,
-    /// Linode (Akamai).
     Linode,
     /// Machines without a cloud.
     Metal,
-    /// OpenStack.
     Openstack,
-    /// Scaleway.
     Scaleway,
 }
 
@@ -41,7 +33,6 @@ impl CloudProvider {
         CloudProvider::Scaleway,
     ];
 
-    /// kOps' id of it.
     pub fn id(self) -> &'static str {
         match self {
             CloudProvider::Aws => "aws",

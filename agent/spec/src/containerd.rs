@@ -32,25 +32,18 @@ pub struct ContainerdConfig {
     pub skip_install: bool,
     /// `--state`: folder of run-time state.
     pub state: Option<String>,
-    /// Version to install.
     pub version: Option<String>,
-    /// NVIDIA GPUs.
     #[serde(rename = "nvidiaGPU")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
-    /// The sandboxed runtime gVisor.
     pub gvisor: Option<GVisorConfig>,
-    /// The runtime runc.
     pub runc: Option<Runc>,
     /// Whether containers get SELinux labels.
     pub selinux_enabled: bool,
-    /// The Node Resource Interface.
     pub nri: Option<NRIConfig>,
     /// Whether mirrors on ECR are asked with the node's ECR credentials.
     #[serde(rename = "useECRCredentialsForMirrors")]
     pub use_ecr_credentials_for_mirrors: bool,
-    /// Whether to install crictl.
     pub install_cri_ctl: bool,
-    /// Whether to install nerdctl.
     pub install_nerd_ctl: bool,
     /// Image of the pause container.
     pub sandbox_image: Option<String>,
@@ -61,7 +54,6 @@ pub struct ContainerdConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NRIConfig {
-    /// Whether it is on.
     pub enabled: Option<bool>,
     /// Longest wait for a plugin to register.
     pub plugin_registration_timeout: Option<Duration>,
@@ -69,12 +61,10 @@ pub struct NRIConfig {
     pub plugin_request_timeout: Option<Duration>,
 }
 
-/// NVIDIA GPUs.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NvidiaGPUConfig {
-    /// Package of the driver.
     pub package: String,
     /// Whether driver and runtime are installed on machines with such a GPU.
     pub enabled: Option<bool>,
@@ -89,22 +79,18 @@ pub struct NvidiaGPUConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DCGMExporterConfig {
-    /// Whether it is installed.
     pub enabled: bool,
 }
 
-/// The runtime runc.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
-    /// Version to install.
     pub version: Option<String>,
     /// Where to get it from, in place of its release.
     pub packages: Option<PackagesConfig>,
 }
 
-/// The sandboxed runtime gVisor.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -19,11 +19,9 @@ pub struct HookSpec {
     pub enabled: Option<bool>,
     /// Roles of the nodes that get it; empty for all.
     pub roles: Vec<InstanceGroupRole>,
-    /// Units that it requires.
     pub requires: Vec<String>,
     /// Units that it comes before.
     pub before: Vec<String>,
-    /// A container to run.
     pub exec_container: Option<ExecContainerAction>,
     /// The `[Service]` section, or the whole unit.
     pub manifest: String,
@@ -36,11 +34,8 @@ pub struct HookSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExecContainerAction {
-    /// Its image.
     pub image: String,
-    /// Its command.
     pub command: Vec<String>,
-    /// Its environment variables.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -49,14 +44,12 @@ pub struct ExecContainerAction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FileAssetSpec {
-    /// Its name.
     pub name: String,
     /// Where it goes; empty for kOps' folder of assets.
     pub path: String,
     /// Roles of the nodes that get it, by their exact internal names; empty for all. Any other word,
     /// `Master` too, matches no node.
     pub roles: Vec<String>,
-    /// Its content.
     pub content: String,
     /// Whether the content is base64.
     pub is_base64: bool,
@@ -69,13 +62,9 @@ pub struct FileAssetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeMountSpec {
-    /// The block device.
     pub device: String,
-    /// Its file system.
     pub filesystem: String,
-    /// Options for formatting it.
     pub format_options: Vec<String>,
-    /// Options for mounting it.
     pub mount_options: Vec<String>,
     /// Where it is mounted.
     pub path: String,
@@ -87,7 +76,6 @@ impl HookSpec {
         self.roles.is_empty() || self.roles.contains(&role)
     }
 
-    /// Whether its unit runs.
     pub fn is_enabled(&self) -> bool {
         self.enabled.unwrap_or(true)
     }

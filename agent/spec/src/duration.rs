@@ -23,7 +23,6 @@ pub struct Duration {
 pub struct NotADuration(String);
 
 impl Duration {
-    /// From nanoseconds.
     pub const fn from_nanoseconds(nanoseconds: i64) -> Duration {
         Duration { nanoseconds }
     }

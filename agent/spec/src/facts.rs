@@ -16,7 +16,6 @@ use super::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
-    /// The processor's architecture.
     pub arch: Architecture,
     /// The operating system's own name for itself.
     pub distro: Distro,
@@ -125,15 +124,12 @@ pub struct Distro {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoginUser {
-    /// Login name.
     pub name: String,
     /// Name of the primary group.
     pub group: String,
-    /// Home directory.
     pub home: String,
 }
 
-/// A network interface.
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -154,9 +150,7 @@ pub struct Interface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Selinux {
-    /// It denies.
     Enforcing,
-    /// It logs.
     Permissive,
 }
 
@@ -165,21 +159,13 @@ pub enum Selinux {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudFacts {
-    /// On AWS.
     pub aws: Option<AwsFacts>,
-    /// On GCE.
     pub gce: Option<GceFacts>,
-    /// On Hetzner Cloud.
     pub hetzner: Option<HetznerFacts>,
-    /// On OpenStack.
     pub openstack: Option<OpenstackFacts>,
-    /// On Azure.
     pub azure: Option<AzureFacts>,
-    /// On DigitalOcean.
     pub digital_ocean: Option<DigitalOceanFacts>,
-    /// On Linode.
     pub linode: Option<LinodeFacts>,
-    /// On Scaleway.
     pub scaleway: Option<ScalewayFacts>,
 }
 
@@ -253,7 +239,6 @@ pub struct InstanceType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceLimits {
-    /// Interfaces.
     pub max: u32,
     /// IPv4 addresses on each.
     #[serde(rename = "ipv4PerInterface")]

@@ -20,7 +20,6 @@ use super::yaml::parse_yaml;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KopsControllerOptions {
-    /// The cluster's name.
     #[serde(default)]
     #[serde_with(skip_apply)]
     pub cluster_name: String,
@@ -42,7 +41,6 @@ pub struct KopsControllerOptions {
     /// Whether nodes get their pods' addresses from the cloud.
     #[serde(rename = "enableCloudIPAM", default)]
     pub enable_cloud_ipam: bool,
-    /// Cluster API.
     #[serde(default)]
     pub capi: Option<CapiOptions>,
     /// Names of a gossip cluster, of kOps 1.36 and before.
@@ -64,7 +62,6 @@ impl KopsControllerOptions {
     }
 }
 
-/// Cluster API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -79,11 +76,9 @@ pub struct CapiOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryOptions {
-    /// Whether it does.
     pub enabled: Option<bool>,
 }
 
-/// The bootstrap server.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -105,7 +100,6 @@ pub struct KopsControllerServerOptions {
     #[serde(rename = "caBasePath")]
     #[serde_with(skip_apply)]
     pub ca_base_path: String,
-    /// The authorities that sign.
     #[serde(rename = "signingCAs")]
     #[serde_with(skip_apply)]
     pub signing_cas: Vec<String>,
@@ -119,9 +113,7 @@ pub struct KopsControllerServerOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServerProviderOptions {
-    /// Amazon Web Services.
     pub aws: Option<AwsVerifierOptions>,
-    /// Google Compute Engine.
     pub gce: Option<GceVerifierOptions>,
     /// Other clouds, by kOps' keys for them.
     #[serde(flatten)]
@@ -137,7 +129,6 @@ pub struct AwsVerifierOptions {
     /// The IAM roles that workers have.
     #[serde_with(skip_apply)]
     pub nodes_roles: Vec<String>,
-    /// The region.
     #[serde(rename = "Region")]
     #[serde_with(skip_apply)]
     pub region: String,
@@ -150,10 +141,8 @@ pub struct AwsVerifierOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GceVerifierOptions {
-    /// The project.
     #[serde(rename = "projectID")]
     pub project_id: String,
-    /// The region.
     pub region: String,
     /// The cluster's name, as it is in the machines' metadata.
     pub cluster_name: String,

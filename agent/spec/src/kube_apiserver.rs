@@ -15,7 +15,6 @@ use super::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeAPIServerConfig {
-    /// Container image.
     pub image: String,
     /// Whether to do without the file of passwords; no longer used.
     pub disable_basic_auth: Option<bool>,
@@ -249,10 +248,8 @@ pub struct KubeAPIServerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerEnvVar {
-    /// Its name.
     #[serde_with(skip_apply)]
     pub name: String,
-    /// Its value.
     pub value: String,
     /// Where its value comes from, as Kubernetes has it.
     pub value_from: Option<serde_json::Value>,

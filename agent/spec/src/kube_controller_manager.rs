@@ -23,7 +23,6 @@ pub struct KubeControllerManagerConfig {
     pub log_level: i32,
     /// `--service-account-private-key-file`: file of the key that signs service account tokens.
     pub service_account_private_key_file: String,
-    /// Container image.
     pub image: String,
     /// `--cloud-provider`: `external`, or empty for none.
     pub cloud_provider: String,

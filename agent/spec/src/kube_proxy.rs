@@ -14,7 +14,6 @@ use super::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeProxyConfig {
-    /// Container image.
     pub image: String,
     /// CPU that its pod requests.
     pub cpu_request: Option<Quantity>,

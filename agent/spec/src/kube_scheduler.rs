@@ -20,7 +20,6 @@ pub struct KubeSchedulerConfig {
     pub log_format: String,
     /// `--v`: verbosity of the log.
     pub log_level: i32,
-    /// Container image.
     pub image: String,
     /// How one of several becomes the leader.
     pub leader_election: Option<LeaderElectionConfiguration>,

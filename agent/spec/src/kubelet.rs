@@ -40,7 +40,6 @@ pub struct KubeletConfigSpec {
     pub log_format: String,
     /// `--v` (left out when `0`): verbosity of the log.
     pub log_level: Option<i32>,
-    /// Folder of static pods.
     pub pod_manifest_path: String,
     /// `--hostname-override`: node name in place of the host's name.
     pub hostname_override: String,

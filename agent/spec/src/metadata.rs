@@ -12,7 +12,6 @@ use super::yaml::parse_document;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
-    /// The object's name.
     pub name: String,
     /// Labels, by which others find it.
     pub labels: BTreeMap<String, String>,

@@ -34,30 +34,23 @@ pub struct CNINetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioNetworkingSpec {}
 
-/// Weave.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WeaveNetworkingSpec {
-    /// MTU of its network.
     pub mtu: Option<i32>,
     /// Most peers of a node.
     pub conn_limit: Option<i32>,
     /// Whether to keep clients' addresses where traffic is local.
     pub no_masq_local: Option<i32>,
-    /// Memory that weave requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that weave requests.
     pub cpu_request: Option<Quantity>,
     /// Memory that weave is limited to.
     pub memory_limit: Option<Quantity>,
     /// CPU that weave is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// More arguments of weave-kube.
     pub net_extra_args: String,
-    /// Memory that weave-npc requests.
     pub npc_memory_request: Option<Quantity>,
-    /// CPU that weave-npc requests.
     #[serde(rename = "npcCPURequest")]
     pub npc_cpu_request: Option<Quantity>,
     /// Memory that weave-npc is limited to.
@@ -65,13 +58,10 @@ pub struct WeaveNetworkingSpec {
     /// CPU that weave-npc is limited to.
     #[serde(rename = "npcCPULimit")]
     pub npc_cpu_limit: Option<Quantity>,
-    /// More arguments of weave-npc.
     pub npc_extra_args: String,
-    /// Tag of its images.
     pub version: String,
 }
 
-/// Flannel.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -82,7 +72,6 @@ pub struct FlannelNetworkingSpec {
     pub iptables_resync_seconds: Option<i32>,
 }
 
-/// kube-router.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -92,7 +81,6 @@ pub struct KuberouterNetworkingSpec {
     pub use_nftables_for_netpol: Option<bool>,
 }
 
-/// Romana.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -105,12 +93,10 @@ pub struct RomanaNetworkingSpec {
     pub etcd_service_ip: String,
 }
 
-/// The Amazon VPC CNI.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AmazonVPCNetworkingSpec {
-    /// Its image.
     pub image: String,
     /// Image of its init container.
     pub init_image: String,
@@ -120,7 +106,6 @@ pub struct AmazonVPCNetworkingSpec {
     pub env: Vec<EnvVar>,
 }
 
-/// Lyft's CNI for VPCs.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -133,12 +118,10 @@ pub struct LyftVPCNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GCPNetworkingSpec {}
 
-/// kindnet.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetNetworkingSpec {
-    /// Tag of its image.
     pub version: String,
     /// Whether network policies are enforced.
     pub network_policies: Option<bool>,
@@ -154,7 +137,6 @@ pub struct KindnetNetworkingSpec {
     pub fast_path_threshold: Option<i32>,
     /// How traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<KindnetMasqueradeSpec>,
-    /// Verbosity of its log.
     pub log_level: Option<i32>,
 }
 
@@ -163,21 +145,17 @@ pub struct KindnetNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetMasqueradeSpec {
-    /// Whether it does.
     pub enabled: Option<bool>,
     /// Destinations that traffic is not masqueraded to.
     #[serde(rename = "nonMasqueradeCIDRs")]
     pub non_masquerade_cidrs: Vec<String>,
 }
 
-/// An environment variable.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EnvVar {
-    /// Its name.
     #[serde_with(skip_apply)]
     pub name: String,
-    /// Its value.
     pub value: String,
 }

@@ -27,7 +27,6 @@ pub struct NetworkingSpec {
     /// More IPv4 addresses of the network.
     #[serde(rename = "additionalNetworkCIDRs")]
     pub additional_network_cidrs: Vec<String>,
-    /// Subnets of the network.
     pub subnets: Vec<ClusterSubnetSpec>,
     /// Whether kOps tags subnets for load balancers (AWS).
     pub tag_subnets: Option<bool>,
@@ -38,10 +37,8 @@ pub struct NetworkingSpec {
     /// Addresses of pods and Services together; traffic to them is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
     pub non_masquerade_cidr: String,
-    /// Addresses of pods.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
-    /// Addresses of Services.
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
     /// Whether control plane nodes stay off the pod network, without kube-proxy.
@@ -117,7 +114,6 @@ pub struct ClusterSubnetSpec {
 pub struct RouteSpec {
     /// Where the route leads.
     pub cidr: String,
-    /// What it leads through.
     pub target: String,
 }
 
@@ -137,7 +133,6 @@ pub struct TopologySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionSpec {
-    /// Its DNS name.
     pub public_name: String,
     /// The load balancer before it.
     pub load_balancer: Option<BastionLoadBalancerSpec>,
@@ -166,7 +161,6 @@ pub struct EgressProxySpec {
     pub excludes: String,
 }
 
-/// An HTTP proxy.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

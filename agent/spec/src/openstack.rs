@@ -10,39 +10,29 @@ use super::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackSpec {
-    /// Load balancers.
     pub loadbalancer: Option<OpenstackLoadbalancerConfig>,
     /// How load balancers check their members.
     pub monitor: Option<OpenstackMonitor>,
-    /// The router.
     pub router: Option<OpenstackRouter>,
-    /// Block storage.
     pub block_storage: Option<OpenstackBlockStorageConfig>,
     /// Whether certificates of OpenStack's API are not verified.
     pub insecure_skip_verify: Option<bool>,
-    /// Networks.
     pub network: Option<OpenstackNetwork>,
     /// Where machines read their metadata.
     pub metadata: Option<OpenstackMetadata>,
 }
 
-/// Load balancers of OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackLoadbalancerConfig {
-    /// How members are chosen.
     pub method: Option<String>,
-    /// Their provider.
     pub provider: Option<String>,
-    /// Whether they are Octavia's.
     pub use_octavia: Option<bool>,
     /// Name of the network with floating addresses.
     pub floating_network: Option<String>,
-    /// Id of that network.
     #[serde(rename = "floatingNetworkID")]
     pub floating_network_id: Option<String>,
-    /// Subnet of that network.
     pub floating_subnet: Option<String>,
     /// Subnet they are placed in.
     #[serde(rename = "subnetID")]
@@ -51,19 +41,15 @@ pub struct OpenstackLoadbalancerConfig {
     pub manage_security_groups: Option<bool>,
     /// Whether Services show a name in place of an address.
     pub enable_ingress_hostname: Option<bool>,
-    /// Suffix of that name.
     pub ingress_hostname_suffix: Option<String>,
-    /// Their flavor.
     #[serde(rename = "flavorID")]
     pub flavor_id: Option<String>,
 }
 
-/// Block storage of OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackBlockStorageConfig {
-    /// Version of its API.
     #[serde(rename = "bs-version")]
     pub bs_version: Option<String>,
     /// Whether a volume's zone does not matter.
@@ -79,7 +65,6 @@ pub struct OpenstackBlockStorageConfig {
     pub metrics_enabled: Option<bool>,
     /// Whether a storage class is made.
     pub create_storage_class: Option<bool>,
-    /// Image of the driver.
     pub csi_plugin_image: String,
     /// Whether volumes are made in the zone of their pod.
     pub csi_topology_support: Option<bool>,
@@ -92,7 +77,6 @@ pub struct OpenstackBlockStorageConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMonitor {
-    /// Time between two checks.
     pub delay: Option<String>,
     /// Time after which a check has failed.
     pub timeout: Option<String>,
@@ -100,22 +84,18 @@ pub struct OpenstackMonitor {
     pub max_retries: Option<i64>,
 }
 
-/// The router of OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackRouter {
-    /// Network that leads out.
     pub external_network: Option<String>,
     /// DNS servers of the subnets, separated by commas.
     pub dns_servers: Option<String>,
-    /// Subnet of that network.
     pub external_subnet: Option<String>,
     /// Zones to place it in.
     pub availability_zone_hints: Vec<String>,
 }
 
-/// Networks of OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -137,6 +117,5 @@ pub struct OpenstackNetwork {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMetadata {
-    /// Whether on a drive.
     pub config_drive: Option<bool>,
 }

@@ -11,7 +11,6 @@ pub enum InstanceGroupRole {
     ControlPlane,
     /// Runs an API server without etcd.
     APIServer,
-    /// Runs workloads.
     #[default]
     Node,
     /// A way in over SSH; no part of Kubernetes.
@@ -25,7 +24,6 @@ pub enum InstanceGroupRole {
 }
 
 impl InstanceGroupRole {
-    /// Every role.
     pub const ALL: [InstanceGroupRole; 7] = [
         InstanceGroupRole::ControlPlane,
         InstanceGroupRole::APIServer,
@@ -36,7 +34,6 @@ impl InstanceGroupRole {
         InstanceGroupRole::KubeControllerManager,
     ];
 
-    /// kOps' name for it.
     pub fn name(self) -> &'static str {
         match self {
             InstanceGroupRole::ControlPlane => "ControlPlane",

@@ -53,7 +53,6 @@ const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
 /// More pages than a state store could have.
 const MOST_PAGES: usize = 1000;
 
-/// Every container.
 #[derive(Debug)]
 pub(super) struct AzureBlob {
     client: Client,

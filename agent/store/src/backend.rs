@@ -24,7 +24,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its URL means nothing.
     pub(crate) fn bad_url(&self, problem: &str) -> StoreError {
         StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
     }
@@ -80,7 +79,6 @@ pub(crate) struct Misspelt {
 pub(crate) struct Setup {
     /// The scheme that it is for.
     pub(crate) scheme: &'static str,
-    /// Deadlines and pauses.
     pub(crate) retries: Retries,
     /// Other settings of S3 than the environment's.
     pub(crate) s3: Option<S3Settings>,

@@ -16,7 +16,6 @@ pub enum StoreError {
         "{url} does not exist{place}; check the ConfigBase, and whether `kops update cluster --yes` has written the store"
     )]
     NotFound {
-        /// What was read.
         url: String,
         /// Where else it was looked for; empty, or begins with a space.
         place: String,
@@ -24,38 +23,28 @@ pub enum StoreError {
     /// The store refuses this machine this file.
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
-        /// What was read.
         url: String,
         /// The store's own words about it; may be empty.
         said: String,
-        /// What to do.
         advice: String,
     },
     /// The store does not accept this machine's credentials.
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
-        /// What was read.
         url: String,
         /// What is wrong with them, and what to do. Never the credentials.
         problem: String,
     },
     /// There is no such bucket.
     #[error("{url}: there is no bucket {bucket:?} (404); check the ConfigBase or --config-base")]
-    WrongBucket {
-        /// What was read.
-        url: String,
-        /// The bucket.
-        bucket: String,
-    },
+    WrongBucket { url: String, bucket: String },
     /// No answer, or none that is one.
     #[error(
         "{url}: the store cannot be reached: {cause} ({attempts} attempts in {} s); check the network, DNS and proxy",
         waited.as_secs_f32().round()
     )]
     Unreachable {
-        /// What was read.
         url: String,
-        /// The last failure.
         cause: String,
         /// How often it was tried.
         attempts: u32,
@@ -65,9 +54,7 @@ pub enum StoreError {
     /// The store answers with another error.
     #[error("{url}: the store answers {status} {code}: {message}")]
     Refused {
-        /// What was read.
         url: String,
-        /// The HTTP status.
         status: u16,
         /// S3's name of the error; may be empty.
         code: String,
@@ -80,21 +67,15 @@ pub enum StoreError {
          place, as a proxy or a captive portal does; check the network, the proxy and DNS"
     )]
     Page {
-        /// What was read.
         url: String,
         /// The text at the page's beginning.
         said: String,
     },
     /// The file is none of kOps'.
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::limits::LARGEST_FILE / 1024 / 1024)]
-    TooLarge {
-        /// What was read.
-        url: String,
-    },
-    /// The URL means nothing.
+    TooLarge { url: String },
     #[error("{url:?} is no URL of a state store: {problem}")]
     BadUrl {
-        /// The URL.
         url: String,
         /// What is wrong, and how it should be.
         problem: String,
@@ -105,9 +86,7 @@ pub enum StoreError {
         supported
     )]
     Unsupported {
-        /// The URL.
         url: String,
-        /// Its scheme.
         scheme: String,
         /// Those that can be read.
         supported: String,
@@ -117,9 +96,7 @@ pub enum StoreError {
         "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy by --store-mirror URL=DIR"
     )]
     NeverRead {
-        /// The URL.
         url: String,
-        /// Its scheme.
         scheme: &'static str,
         /// Why, and what to do.
         reason: &'static str,
@@ -129,18 +106,10 @@ pub enum StoreError {
         "{url}: what is in this folder has to be known, and {scheme}:// stores have no lists; use a store that has, or a copy \
          by --store-mirror URL=DIR"
     )]
-    NoLists {
-        /// The folder.
-        url: String,
-        /// Its scheme.
-        scheme: &'static str,
-    },
+    NoLists { url: String, scheme: &'static str },
     /// `--store-mirror` is not what it should be.
     #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
-    BadMirror {
-        /// The argument.
-        argument: String,
-    },
+    BadMirror { argument: String },
     /// The variables for a store are incomplete.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
@@ -150,11 +119,9 @@ pub enum StoreError {
     /// This machine cannot read the file.
     #[error("cannot read {url}{place}: {source}")]
     Io {
-        /// What was read.
         url: String,
         /// Where it was looked for; empty, or begins with a space.
         place: String,
-        /// Why.
         source: io::Error,
     },
 }

@@ -15,7 +15,6 @@ use super::error::StoreError;
 /// What went wrong in one attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It may work later.
     Passing(String),
     /// There are no credentials, or the store does not accept them.
     Credentials(String),
@@ -29,21 +28,18 @@ pub(crate) enum Failure {
     NoBucket,
     /// This machine may not read it.
     Forbidden {
-        /// The store's own words.
         said: Said,
         /// What to do, where it is not rights that are missing.
         advice: Option<String>,
     },
     /// The store answers with another error.
     Refused {
-        /// The HTTP status.
         status: StatusCode,
         /// The store's name of the error; may be empty.
         code: String,
         /// What the store says of it, and what it may mean; may be empty.
         message: String,
     },
-    /// More than is read.
     TooLarge,
 }
 

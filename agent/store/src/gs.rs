@@ -38,7 +38,6 @@ const MOST_PAGES: usize = 1000;
 /// The largest answer of which the size of an object is read, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
 
-/// Every bucket.
 #[derive(Debug)]
 pub(super) struct Gs {
     client: Client,

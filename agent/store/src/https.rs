@@ -22,7 +22,6 @@ use super::error::StoreError;
 use super::failure::{Failure, body, store_error};
 use super::limits::LARGEST_FILE;
 
-/// Every web server.
 #[derive(Debug)]
 struct Https {
     client: Client,

@@ -32,7 +32,6 @@ pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The group whose Nodes are tainted.
 pub const BATCH: &str = "batch";
 
-/// Below the cluster's folder.
 const LATER_DOWNLOADS: &str = "later-downloads";
 
 /// A machine and what the cloud knows of it.
@@ -203,12 +202,10 @@ impl Cluster {
         &self.asked().machine
     }
 
-    /// All control planes.
     pub fn control_planes(&self) -> &[Member] {
         &self.members[..self.number_of_control_planes()]
     }
 
-    /// The machines of workers.
     pub fn workers(&self) -> &[Member] {
         &self.members[self.number_of_control_planes()..]
     }
@@ -253,7 +250,6 @@ impl Cluster {
         self.members.iter().map(uid).collect()
     }
 
-    /// Applies a manifest.
     #[track_caller]
     pub fn apply(&self, manifest: &str) {
         self.control_plane().write("/root/manifest.yaml", manifest);

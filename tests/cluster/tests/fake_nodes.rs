@@ -119,7 +119,6 @@ impl FakeNode {
     }
 }
 
-/// kubelet's certificate.
 fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> String {
     let begun = Instant::now();
     loop {

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use crate::cluster::{self, Cluster, Member, Plan};
 use crate::{life, workload};
 
-/// The machines.
 pub const MACHINES: [Plan; 3] = [
     cluster::MACHINES[0],
     cluster::MACHINES[1],

@@ -13,7 +13,6 @@ use crate::fake_nodes::{self, FakeNode};
 use crate::scene::{has_labels_of_its_group, taints_of};
 use crate::{cloud_controller, workload};
 
-/// What converges at boot.
 pub const AT_BOOT: &str = "kops-configuration.service";
 const CONTROLLER: &str = "kops-agent-controller.service";
 /// The numbers of the Nodes without machines that join at once.

@@ -137,7 +137,6 @@ fn lose(cluster: &Cluster, member: &Member) {
     member.machine.power_off();
 }
 
-/// The process of kubelet.
 fn kubelet(member: &Member) -> String {
     member.machine.show("kubelet.service", "MainPID")
 }

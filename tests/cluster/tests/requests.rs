@@ -22,7 +22,6 @@ os.rename(told + ".new", told)
 const STOP: &str = "/root/requests.stop";
 const TOLD: &str = "/root/requests.told";
 
-/// Requests that go on.
 pub struct Requests<'a> {
     machine: &'a Machine,
 }

@@ -29,7 +29,6 @@ pub const ADDONS: [(&str, &str, &str); 4] = [
     ("widgets.example.com", "v1", "widgets.example.com/v1.yaml"),
 ];
 
-/// A cluster's store.
 pub struct Store {
     example: ExampleStore,
     /// Where the mirror has its files: those of the first release, and of others.

@@ -30,7 +30,6 @@ pub struct Row {
     runs: f64,
     /// The agent has ended: all is in place.
     converged: f64,
-    /// The Node is Ready.
     ready: f64,
 }
 

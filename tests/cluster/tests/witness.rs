@@ -42,7 +42,6 @@ pub struct States {
 }
 
 impl Witness<'_> {
-    /// Begins to watch.
     pub fn begins(cluster: &Cluster) -> Witness<'_> {
         for (name, asked) in WATCHED {
             let (unit, file) = (unit(name), file(name));
@@ -75,7 +74,6 @@ impl Witness<'_> {
         States::of(events, pods)
     }
 
-    /// Ends watching.
     pub fn ends(self) {
         for (name, _) in WATCHED {
             self.0.control_plane().run(&["systemctl", "stop", &unit(name)]);

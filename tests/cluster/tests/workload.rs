@@ -14,7 +14,6 @@ pub const SERVICE_PORT: u16 = 80;
 /// How often the service is asked: that it never chooses one of two machines is less likely than one in a million.
 const ASKED: usize = 20;
 
-/// A pod of it.
 struct Pod {
     name: String,
     node: String,

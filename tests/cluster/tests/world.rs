@@ -20,9 +20,7 @@ use kops_agent_tests::registry::{self, Images};
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::Sts;
 
-/// The mirror's name.
 pub const MIRROR: &str = "mirror.example.com";
-/// The registry's name.
 pub const REGISTRY: &str = "registry.example.com";
 const STORE: &str = "store.example.com";
 const PACKAGES: &str = "packages.example.com";
@@ -41,7 +39,6 @@ const SERVERS: [(&str, &str); 6] = [
 pub struct World {
     /// EC2's state.
     pub ec2: Ec2,
-    /// STS' state.
     pub sts: Sts,
     s3: S3Server,
     authority: Keyset,
@@ -169,7 +166,6 @@ impl World {
         fs::write(self.folder.join("faults").join(server), fault).unwrap();
     }
 
-    /// Ends a server's failing.
     pub fn mend(&self, server: &str) {
         fs::remove_file(self.folder.join("faults").join(server)).unwrap();
     }

@@ -89,12 +89,10 @@ impl Offset {
         self.0.store(seconds, Ordering::SeqCst);
     }
 
-    /// So many.
     pub fn seconds(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// What the clock shows.
     pub fn now(&self) -> SystemTime {
         let by = Duration::from_secs(self.seconds().unsigned_abs());
         if self.seconds() < 0 { SystemTime::now() - by } else { SystemTime::now() + by }

@@ -26,7 +26,6 @@ const MANY: u64 = 1 << 24;
 /// Where a fault struck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struck {
-    /// The system call.
     pub kind: &'static str,
     /// The path that it was about.
     pub path: String,
@@ -35,7 +34,6 @@ pub struct Struck {
 /// What became of a tree.
 #[derive(Debug)]
 pub struct Disturbed {
-    /// As it is now.
     pub tree: Tree,
     /// Everything that was done, in order.
     pub log: Vec<Logged>,

@@ -21,9 +21,7 @@ const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agen
 /// What is done to a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disturbance {
-    /// A fault strikes.
     Fault(Fault),
-    /// The power goes.
     Cut(Survives),
 }
 
@@ -46,7 +44,6 @@ impl Disturbance {
         }
     }
 
-    /// All of them.
     pub fn all() -> Vec<Disturbance> {
         let faults = FAULTS.iter().copied().map(Disturbance::Fault);
         faults.chain(SURVIVES.into_iter().map(Disturbance::Cut)).collect()
@@ -56,9 +53,7 @@ impl Disturbance {
 /// One disturbance of one run at one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Which scenario.
     pub scenario: usize,
-    /// What happens.
     pub disturbance: Disturbance,
     /// Before which operation, from 0.
     pub number: usize,
@@ -78,11 +73,9 @@ pub enum Outcome {
 /// What came of a case.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What the run did.
     pub outcome: Outcome,
     /// Where it was struck.
     pub struck: Option<Struck>,
-    /// What is wrong.
     pub problems: Vec<String>,
 }
 

@@ -12,20 +12,16 @@ pub enum Operation {
     Make {
         /// The directory that it is made in.
         parent: Inode,
-        /// Its name there.
         name: String,
-        /// Its number.
         inode: Inode,
         /// As it is when it is new.
         node: Node,
     },
     /// One more name for an inode.
     Link {
-        /// What gets it.
         inode: Inode,
         /// In which directory.
         parent: Inode,
-        /// Which.
         name: String,
     },
     /// Another name, in the place of what has that name.
@@ -39,36 +35,26 @@ pub enum Operation {
         /// The name that it gets.
         to_name: String,
     },
-    /// A name less.
     Unlink {
         /// The directory that has it.
         parent: Inode,
-        /// The name.
         name: String,
     },
-    /// An empty directory less.
     RemoveDirectory {
-        /// The directory above.
         parent: Inode,
-        /// Its name there.
         name: String,
     },
     /// Bytes of a file.
     Write {
-        /// The file.
         inode: Inode,
         /// Where in it.
         offset: usize,
-        /// Which.
         bytes: Arc<[u8]>,
     },
     /// Metadata, or the size of a file.
     Change {
-        /// Of what.
         inode: Inode,
-        /// Permission bits.
         mode: Option<u32>,
-        /// User and group.
         owner: (Option<u32>, Option<u32>),
         /// Size in bytes.
         size: Option<usize>,
@@ -77,7 +63,6 @@ pub enum Operation {
     },
     /// A request to have a file's content and metadata, or a directory's names, on the disk.
     Sync {
-        /// Which.
         inode: Inode,
     },
 }
@@ -85,9 +70,7 @@ pub enum Operation {
 /// An operation and when it was done.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    /// What was done.
     pub operation: Operation,
-    /// When.
     pub at: SystemTime,
 }
 

@@ -15,7 +15,6 @@ use super::tree::{Body, Inode, Node, Tree};
 /// How much of what was not synced got to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Survives {
-    /// All of it.
     Everything,
     /// None of it.
     OnlyWhatIsSynced,
@@ -23,7 +22,6 @@ pub enum Survives {
     NamesButNoData,
 }
 
-/// The three.
 pub const SURVIVES: [Survives; 3] =
     [Survives::Everything, Survives::OnlyWhatIsSynced, Survives::NamesButNoData];
 

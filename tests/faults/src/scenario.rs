@@ -38,7 +38,6 @@ const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 
 /// A machine before a run, and what the run makes of it.
 pub struct Scenario {
-    /// What it is called.
     pub name: &'static str,
     /// What it is, for the table.
     pub about: &'static str,
@@ -67,21 +66,17 @@ pub struct Scenario {
     hashes: BTreeSet<String>,
 }
 
-/// How a run ended.
 #[derive(Debug)]
 pub struct Ended {
     /// With which code or signal.
     pub status: ExitStatus,
-    /// Its process.
     pub pid: u32,
-    /// What it said.
     pub stderr: String,
 }
 
 /// A run, and what became of the tree.
 #[derive(Debug)]
 pub struct Run {
-    /// How it ended.
     pub ended: Ended,
     /// How the run ended that came while it was stopped.
     pub second: Option<Ended>,

@@ -21,7 +21,6 @@ struct Cell {
     broken: usize,
 }
 
-/// Whose path it is.
 fn whose(path: &str) -> &'static str {
     const PLACES: [(&str, &str); 3] = [
         ("var/cache/nodeup", "cache of downloads"),
@@ -35,7 +34,6 @@ fn whose(path: &str) -> &'static str {
 }
 
 impl Table {
-    /// One case more.
     pub fn add(&mut self, disturbance: Disturbance, verdict: &Verdict) {
         let is_broken = !verdict.problems.is_empty();
         self.broken += usize::from(is_broken);

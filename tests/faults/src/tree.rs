@@ -17,9 +17,7 @@ pub const ROOT: Inode = 1;
 /// What an inode is and has.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Permission bits.
     pub mode: u32,
-    /// Owning user and group.
     pub owner: (u32, u32),
     /// When content was last changed.
     pub modified: SystemTime,
@@ -34,13 +32,10 @@ pub struct Node {
 pub enum Body {
     /// A regular file's bytes.
     File(Arc<Vec<u8>>),
-    /// A directory's names.
     Directory(BTreeMap<String, Inode>),
-    /// A symbolic link's target.
     Symlink(String),
 }
 
-/// A tree.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: BTreeMap<Inode, Node>,

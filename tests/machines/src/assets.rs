@@ -15,7 +15,6 @@ use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
 /// What is built once and served to every cluster.
 pub struct Assets {
-    /// Their versions.
     pub releases: Releases,
     /// The images of a registry.
     pub images: Arc<Images>,

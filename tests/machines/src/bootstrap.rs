@@ -25,11 +25,9 @@ print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.r
 
 /// What the server answers a machine that trusts the cluster's authority.
 pub struct Answer {
-    /// The status.
     pub status: u16,
     /// The digest of the certificate that the server shows.
     pub certificate: String,
-    /// The body.
     pub body: String,
 }
 

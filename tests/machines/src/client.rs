@@ -24,7 +24,6 @@ use crate::network::Network;
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client.
 pub struct Client {
     address: IpAddr,
     config: Arc<ClientConfig>,
@@ -32,9 +31,7 @@ pub struct Client {
 
 /// A server, by where it is and the name that its certificate has to bear.
 pub struct Server {
-    /// Its address and port.
     pub at: SocketAddr,
-    /// Its name.
     pub name: String,
 }
 

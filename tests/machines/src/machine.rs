@@ -26,9 +26,7 @@ pub struct Machine {
 pub struct Ended {
     /// Its exit code; none where a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
     pub stdout: String,
-    /// What it said.
     pub stderr: String,
 }
 
@@ -105,7 +103,6 @@ impl Machine {
         self.work().join("files")
     }
 
-    /// Reboots it.
     pub fn reboot(&self) {
         self.reboot_at_work();
         self.has_booted();

@@ -29,7 +29,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// That of an address.
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv6() { Family::Ipv6 } else { Family::Ipv4 }
     }
@@ -162,7 +161,6 @@ impl Network {
         self.ip(&["link", "set", "dev", machine, "down"]);
     }
 
-    /// Puts it back.
     pub fn plug(&self, machine: &str) {
         self.ip(&["link", "set", "dev", machine, "up"]);
     }

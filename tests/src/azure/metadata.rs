@@ -50,12 +50,10 @@ impl std::fmt::Debug for MetadataService {
     }
 }
 
-/// What a document says.
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
     /// The machine that it is of.
     pub vm_id: &'a str,
-    /// Its subscription.
     pub subscription: &'a str,
     /// The body that the nonce is of.
     pub body: &'a [u8],

@@ -25,7 +25,6 @@ pub(super) enum End {
     CutLater,
     CutNow,
     Never,
-    /// The same again.
     Again,
 }
 

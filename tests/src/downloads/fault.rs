@@ -125,7 +125,6 @@ impl Fault {
     }
 }
 
-/// A page for people.
 pub(super) fn page(status: StatusCode) -> Response<DownloadBody> {
     let html =
         format!("<!doctype html><title>{status}</title><h1>{status}</h1><p>This mirror greets you.</p>\n");

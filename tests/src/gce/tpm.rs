@@ -13,19 +13,14 @@ use super::{PROJECT, ZONE};
 /// What tokens of machines are for.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 
-/// A key that signs.
 pub struct Tpm(KeyPair);
 
-/// What a token says.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The project that the instance is in.
     pub project: &'a str,
-    /// Its zone.
     pub zone: &'a str,
-    /// Its name.
     pub instance: &'a str,
-    /// What it is for.
     pub audience: &'a str,
     /// When it was made, in seconds since 1970.
     pub at: i64,

@@ -20,14 +20,11 @@ use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said, unesc
 /// How it is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
-    /// As usual.
     #[default]
     Good,
-    /// That it is busy.
     Busy,
     /// That it is asked too much.
     Throttling,
-    /// Permission denied.
     Forbidding,
     /// That it knows no token.
     Distrusting,
@@ -43,7 +40,6 @@ pub enum Mood {
     Truncating,
     /// With a list that another page always comes after.
     Endless,
-    /// That it is elsewhere.
     Redirecting,
     /// Gives tokens that are refused, until the next is asked for.
     Revoking,

@@ -10,10 +10,8 @@ use crate::cluster::{Cluster, id};
 use crate::controller::Controller;
 
 const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
-/// The channel's URL.
 pub const CHANNEL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
 
-/// How a command ended.
 struct Ended {
     code: Option<i32>,
     printed: String,

@@ -51,7 +51,6 @@ impl std::ops::Deref for WithSts {
 }
 
 impl WithSts {
-    /// A cluster on AWS.
     pub fn start() -> WithSts {
         let sts = Sts::start().unwrap();
         // Whose account is the cluster's: the controller asks as this one.
@@ -219,7 +218,6 @@ fn a_controller_that_cannot_serve_machines_is_not_ready_until_it_can() {
     assert_eq!(world.ask(Ipv4Addr::new(127, 0, 1, 1), "x-aws-sts e30", "{}").0, 403);
 }
 
-/// How long requests took.
 struct Taken(Vec<Duration>);
 
 impl Taken {

@@ -15,7 +15,6 @@ use tempfile::TempDir;
 
 use crate::controller::Controller;
 
-/// The cluster's name.
 pub const CLUSTER: &str = "c.example.com";
 /// Its folder in the state store.
 pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
@@ -23,7 +22,6 @@ pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
 pub const REGION: &str = "us-test-1";
 /// The label with a node's group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
-/// The label of workers.
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user that kOps' RBAC is for.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
@@ -64,7 +62,6 @@ pub fn kubectl_on(page: &str, part: &str) -> String {
 /// The file of the store in which kOps says its version.
 pub const KOPS_VERSION: &str = "kops-version.txt";
 
-/// A running cluster.
 pub struct Cluster {
     pub api: ApiServer,
     pub ec2: Ec2,
@@ -106,7 +103,6 @@ impl Cluster {
         cluster
     }
 
-    /// The same on GCE.
     pub fn start_on_gce(gce: &Gce) -> Cluster {
         let cluster = Cluster { cloud: "gce", environment: gce.environment().into(), ..Cluster::start() };
         let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
@@ -204,12 +200,10 @@ impl Cluster {
         fs::remove_dir_all(self.store().join("igconfig")).unwrap();
     }
 
-    /// Makes the store unreadable.
     pub fn break_store(&self) {
         fs::rename(self.store(), self.folder.path().join("store.gone")).unwrap();
     }
 
-    /// Makes it readable again.
     pub fn mend_store(&self) {
         fs::rename(self.folder.path().join("store.gone"), self.store()).unwrap();
     }
@@ -274,7 +268,6 @@ impl Cluster {
         }
     }
 
-    /// Patches a Node.
     pub fn patch_node(&self, name: &str, patch: &str) {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
@@ -366,7 +359,6 @@ impl Cluster {
         format!("{CONFIG_BASE}={}", self.store().display())
     }
 
-    /// Starts a controller.
     pub fn controller(&self) -> Controller {
         self.controller_with(&[])
     }

@@ -51,7 +51,6 @@ fn enrol(cluster: &Cluster, name: &str, pod_cidrs: &[&str]) {
     cluster.api.kubectl(&["create", "-f", "-"], &host(name, "PEM", pod_cidrs).to_string()).unwrap();
 }
 
-/// What enrols a machine.
 pub fn host(name: &str, public_key: &str, pod_cidrs: &[&str]) -> Value {
     json!({
         "apiVersion": "kops.k8s.io/v1alpha2", "kind": "Host",

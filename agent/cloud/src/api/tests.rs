@@ -24,7 +24,6 @@ enum Told {
     Throttled,
     /// Of an API that says no for good.
     Refused,
-    /// May pass.
     Trouble,
     /// Is not understood, and will not be.
     Garbage,

@@ -27,11 +27,9 @@ pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
 
 /// The instances of a cluster on AWS.
 pub struct AwsControlPlane {
-    /// The cluster.
     pub cluster: AwsCluster,
     /// Where its instances are asked for.
     pub instances: Instances,
-    /// The counters of calls.
     pub calls: CloudCalls,
 }
 

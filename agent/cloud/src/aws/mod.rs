@@ -37,7 +37,6 @@ use authenticate::AwsAuthenticator;
 use identify::AwsControlPlane;
 use instance_types::InstanceTypeError;
 
-/// Amazon Web Services.
 pub(crate) struct Aws;
 
 impl Cloud for Aws {

@@ -37,7 +37,6 @@ pub(crate) static API: Api = Api {
 /// The longest answer that is read, in bytes. A good one has some 500.
 const LONGEST_ANSWER: usize = 16 * 1024;
 
-/// STS of a region.
 #[derive(Debug)]
 pub struct Sts {
     client: Client,

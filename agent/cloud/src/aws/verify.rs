@@ -12,9 +12,7 @@ use crate::verify::{
     Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
 };
 
-/// Verifies machines on AWS.
 pub struct AwsVerifier {
-    /// The cluster.
     pub cluster: AwsCluster,
     /// The IAM roles that nodes have.
     pub nodes_roles: Vec<String>,

@@ -12,7 +12,6 @@ use serde::Deserialize;
 /// What a state of a machine's power begins with.
 const POWER_STATE: &str = "powerstate/";
 
-/// A page of something.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Page<T> {
@@ -20,7 +19,6 @@ pub(super) struct Page<T> {
     pub(super) next_link: Option<String>,
 }
 
-/// A scale set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ScaleSetAnswer {
@@ -156,7 +154,6 @@ impl InterfaceAnswer {
     }
 }
 
-/// Why something is refused.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refusal {
     pub(super) error: RefusalError,

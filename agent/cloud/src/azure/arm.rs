@@ -100,7 +100,6 @@ pub struct Arm {
     providers: String,
 }
 
-/// A list.
 struct List {
     /// As Azure's reference names it, for messages and metrics.
     action: &'static str,

@@ -47,7 +47,6 @@ const MOST_REMEMBERED: usize = 64;
 /// The method of access by which a certificate says where its issuer's is (RFC 5280, section 4.2.2.1).
 const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
 
-/// Judges signers.
 pub struct Attestation {
     roots: Arc<RootCertStore>,
     client: Client,

@@ -27,7 +27,6 @@ pub(super) struct Place {
     /// The id of its subscription.
     #[serde(rename = "subscriptionId")]
     pub(super) subscription: String,
-    /// Its resource group.
     #[serde(rename = "resourceGroupName")]
     pub(super) resource_group: String,
 }

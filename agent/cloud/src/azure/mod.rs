@@ -27,7 +27,6 @@ use crate::metadata::{MetadataError, MetadataService};
 use authenticate::AzureAuthenticator;
 use identify::AzureControlPlane;
 
-/// Microsoft Azure.
 pub(crate) struct Azure;
 
 impl Cloud for Azure {

@@ -70,7 +70,6 @@ impl ScaleSets {
         }))
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &AzureCluster {
         &self.0.cluster
     }

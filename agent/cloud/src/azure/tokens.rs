@@ -16,7 +16,6 @@ use kops_agent_net::retry::Retries;
 
 /// The service of which blobs are asked.
 pub const STORAGE: &str = "https://storage.azure.com/";
-/// Azure Resource Manager.
 pub const MANAGEMENT: &str = "https://management.azure.com/";
 
 /// The identity that is asked for where a machine has several, as Azure's own clients read it (upstream reads it by

@@ -15,7 +15,6 @@ use super::attestation::Attestation;
 use super::scale_sets::ScaleSets;
 use crate::verify::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 
-/// Verifies machines on Azure.
 pub struct AzureVerifier {
     scale_sets: ScaleSets,
     attestation: Attestation,

@@ -75,7 +75,6 @@ pub enum CallbackServerError {
     Listen {
         /// Where.
         address: SocketAddr,
-        /// Why.
         cause: std::io::Error,
     },
     /// No certificate can be made.

@@ -14,5 +14,4 @@ pub type DigitalOceanVerifier = ListedVerifier<Droplet>;
 /// The droplets of a cluster, as its control plane asks for them.
 pub type DigitalOceanControlPlane = ListedControlPlane<Droplet>;
 
-/// DigitalOcean.
 pub(crate) static CLOUD: ListedCloud<Droplet> = ListedCloud::new();

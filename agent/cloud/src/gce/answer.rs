@@ -11,7 +11,6 @@ use kops_agent_plan::identity::gce::{
 };
 use serde::Deserialize;
 
-/// A page of something.
 pub(super) trait Page: for<'de> Deserialize<'de> {
     /// What there are pages of.
     type Item;
@@ -113,12 +112,10 @@ pub(super) struct Zones {
 /// The fields of [`Zones`] that are asked for.
 pub(super) const ZONES: &str = "items(name,region),nextPageToken";
 
-/// A zone.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ZoneAnswer {
     pub(super) name: String,
-    /// URL of its region.
     region: String,
 }
 
@@ -301,7 +298,6 @@ pub(super) struct SigningKey {
     pub(super) ek_pub: String,
 }
 
-/// Why something is refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Refusal {

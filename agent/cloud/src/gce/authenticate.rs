@@ -25,7 +25,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// So much later it has at least said why not, unless it says nothing at all.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// Signs with a TPM.
 #[derive(Debug)]
 pub(crate) struct GceAuthenticator {
     project: String,

@@ -106,12 +106,10 @@ pub struct Compute {
     project: String,
 }
 
-/// A request.
 struct Call<'a> {
     /// As Google's reference names it, for messages and metrics.
     action: &'static str,
     method: Method,
-    /// Below the project.
     path: String,
     parameters: Vec<(&'a str, &'a str)>,
 }

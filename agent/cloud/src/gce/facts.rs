@@ -40,7 +40,6 @@ pub(crate) async fn place() -> Result<Place, MetadataError> {
 pub(crate) struct Place {
     /// The id of its project.
     pub project: String,
-    /// Its zone.
     pub zone: String,
 }
 

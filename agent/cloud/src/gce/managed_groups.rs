@@ -90,7 +90,6 @@ enum Asker {
 enum Unanswered {
     /// Google would have to be asked.
     NotRemembered,
-    /// Google cannot be asked.
     Failed(Arc<ApiError>),
 }
 
@@ -117,12 +116,10 @@ impl ManagedGroups {
         }))
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &GceCluster {
         &self.0.cluster
     }
 
-    /// Compute Engine.
     pub fn compute(&self) -> &Compute {
         &self.0.compute
     }

@@ -27,7 +27,6 @@ use crate::metadata::{MetadataError, MetadataService};
 use authenticate::GceAuthenticator;
 use identify::GceControlPlane;
 
-/// Google Compute Engine.
 pub(crate) struct Gce;
 
 impl Cloud for Gce {

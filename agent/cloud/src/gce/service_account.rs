@@ -31,7 +31,6 @@ use serde_json::json;
 use thiserror::Error;
 use time::OffsetDateTime;
 
-/// What names the file.
 pub const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// The right to read objects and to list buckets (Google, "OAuth 2.0 Scopes for Google APIs").
 pub const READ_STORAGE: &str = "https://www.googleapis.com/auth/devstorage.read_only";
@@ -53,19 +52,13 @@ pub enum KeyError {
     #[error(
         "cannot read {path}, which {VARIABLE} names: {problem}; put the key of a service account there, or unset {VARIABLE}"
     )]
-    Unreadable {
-        /// Its path.
-        path: String,
-        /// What is wrong.
-        problem: String,
-    },
+    Unreadable { path: String, problem: String },
     /// The file has something else.
     #[error(
         "{path}, which {VARIABLE} names, is no key of a service account: {problem}; `gcloud iam service-accounts keys create` \
          makes one"
     )]
     NoKey {
-        /// Its path.
         path: String,
         /// What is wrong. Nothing of the file is in it.
         problem: String,
@@ -76,7 +69,6 @@ pub enum KeyError {
          account, which `gcloud iam service-accounts keys create` makes"
     )]
     OtherKind {
-        /// Its path.
         path: String,
         /// Google's name of their type.
         kind: String,
@@ -85,29 +77,19 @@ pub enum KeyError {
     },
     /// There can be no client.
     #[error("cannot ask {server} for a token of {email}: {problem}")]
-    NoClient {
-        /// What is asked.
-        server: String,
-        /// The account.
-        email: String,
-        /// What is wrong.
-        problem: String,
-    },
+    NoClient { server: String, email: String, problem: String },
     /// No answer.
     #[error(
         "{server} cannot be asked for a token of {email}: {problem} ({attempts} attempts in {} s); check the network, DNS and proxy",
         .waited.as_secs()
     )]
     Unreachable {
-        /// What was asked.
         server: String,
-        /// The account.
         email: String,
         /// What was wrong in the last attempt.
         problem: String,
         /// How often it was tried.
         attempts: u32,
-        /// For how long.
         waited: Duration,
     },
     /// The answer is no token.
@@ -116,13 +98,10 @@ pub enum KeyError {
          machine's clock right?"
     )]
     Refused {
-        /// What was asked.
         server: String,
-        /// The account.
         email: String,
         /// The file with the key.
         path: String,
-        /// What it answers.
         problem: String,
     },
 }
@@ -276,9 +255,7 @@ pub(super) struct Granted {
 }
 
 enum Failure {
-    /// It may work later.
     Passing(String),
-    /// It stays so.
     Refused(String),
 }
 
@@ -305,12 +282,10 @@ impl KeyTokens {
         Ok(KeyTokens { key, scope, client, retries })
     }
 
-    /// The key.
     pub fn key(&self) -> &ServiceAccountKey {
         &self.key
     }
 
-    /// Asks for a token.
     pub(super) async fn ask(&self) -> Result<Granted, KeyError> {
         let server = self.key.token_uri.to_string();
         let deadline = |failure: &Failure| match failure {

@@ -78,7 +78,6 @@ impl Tokens {
         }
     }
 
-    /// Those of a key.
     pub fn of_key(key: KeyTokens) -> Tokens {
         Tokens::of(Source::Key(Box::new(key)))
     }

@@ -26,7 +26,6 @@ const MOST_SKEW: i64 = 720;
 /// How often a waiting request looks whether its answer is known by now.
 const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// Verifies machines on GCE.
 pub struct GceVerifier {
     groups: ManagedGroups,
     claims: Claims,

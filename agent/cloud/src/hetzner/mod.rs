@@ -14,5 +14,4 @@ pub type HetznerVerifier = ListedVerifier<HetznerServer>;
 /// The servers of a cluster, as its control plane asks for them.
 pub type HetznerControlPlane = ListedControlPlane<HetznerServer>;
 
-/// Hetzner Cloud.
 pub(crate) static CLOUD: ListedCloud<HetznerServer> = ListedCloud::new();

@@ -49,7 +49,6 @@ impl fmt::Debug for Enrolled {
 }
 
 impl Enrolled {
-    /// Those that this lists.
     pub fn of(hosts: Arc<dyn Hosts>) -> Enrolled {
         Enrolled { hosts, listed: Singleflight::default() }
     }
@@ -99,7 +98,6 @@ pub mod testing {
     }
 
     impl KnownHosts {
-        /// These.
         pub fn of(hosts: Vec<Host>) -> KnownHosts {
             KnownHosts { known: Mutex::new(Ok(hosts)), lists: AtomicUsize::new(0) }
         }

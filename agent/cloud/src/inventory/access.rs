@@ -140,7 +140,6 @@ impl Access {
         one
     }
 
-    /// What is asked here.
     pub(super) fn question<M: Listed>(&self, action: &'static str) -> Question<'_> {
         Question { api: M::API.api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
     }

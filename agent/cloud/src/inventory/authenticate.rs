@@ -8,7 +8,6 @@ use reqwest::header::HeaderValue;
 use super::{Bootstrap, Listed};
 use crate::authenticate::{AuthenticationError, Authenticator};
 
-/// Says a machine's id.
 #[derive(Debug)]
 pub(crate) struct IdAuthenticator {
     token: HeaderValue,

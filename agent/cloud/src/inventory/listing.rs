@@ -141,7 +141,6 @@ impl<M: Listed> Inventory<M> {
         })
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &str {
         &self.questions.scope.cluster
     }

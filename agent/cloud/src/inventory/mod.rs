@@ -73,7 +73,6 @@ pub struct ListApi {
 pub struct Bootstrap {
     /// kOps' key for the cloud in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
     pub(crate) provider: &'static str,
-    /// Their tokens.
     pub(crate) token: IdToken,
     /// Where their id is among facts.
     pub(crate) fact: &'static str,
@@ -93,7 +92,6 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const BOOTSTRAP: Bootstrap;
     /// How its Node names it.
     const PROVIDER_IDS: ProviderIds;
-    /// Its cloud.
     const PROVIDER: CloudProvider;
     /// What the environment has to have for its API, as [`crate::Cloud::variables`]: the token.
     const VARIABLES: &'static [&'static [&'static str]] = &[&[Self::API.token_variable]];
@@ -123,7 +121,6 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     fn of_page(page: Self::Page, at: PageAt) -> (Vec<Self>, Option<u32>);
     /// The machine that an answer is about; `None` if its id is none that the cloud would give, or it is out of the scope.
     fn of_one(one: Self::One, scope: &Scope) -> Option<Self>;
-    /// All its addresses.
     fn addresses(&self) -> Vec<IpAddr>;
 
     /// What proves that it is the machine itself which says its id.

@@ -42,7 +42,6 @@ const RETRIES: Retries = Retries {
 /// The machines of a cluster, by their ids.
 pub(super) type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 
-/// What asks for machines.
 #[derive(Debug)]
 pub(super) struct Questions {
     client: Client,

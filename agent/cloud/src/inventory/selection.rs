@@ -8,7 +8,6 @@ const TOTAL: &str = "x-total-count";
 /// A cluster, and where in its cloud it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// The cluster.
     pub cluster: String,
     /// The zone that its machines are in; empty where the API lists all zones together.
     pub zone: String,
@@ -29,7 +28,6 @@ pub struct Selection {
     pub path: String,
     /// Below what each machine is, where that is not below the list.
     pub machines: Option<&'static str>,
-    /// Parameters of the request.
     pub parameters: Vec<(&'static str, String)>,
     /// A header of the request, by its name in lower case.
     pub header: Option<(&'static str, String)>,

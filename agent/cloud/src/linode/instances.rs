@@ -30,7 +30,6 @@ pub struct Page {
     pages: u32,
 }
 
-/// An instance.
 #[derive(Deserialize)]
 pub struct Listing {
     id: u64,

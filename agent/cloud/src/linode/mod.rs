@@ -14,5 +14,4 @@ pub type LinodeVerifier = ListedVerifier<LinodeInstance>;
 /// The instances of a cluster, as its control plane asks for them.
 pub type LinodeControlPlane = ListedControlPlane<LinodeInstance>;
 
-/// Linode.
 pub(crate) static CLOUD: ListedCloud<LinodeInstance> = ListedCloud::new();

@@ -34,7 +34,6 @@ pub type OpenstackServers = Inventory<OpenstackServer>;
 /// Verifies the servers of a cluster.
 pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 
-/// OpenStack.
 pub(crate) struct Openstack;
 
 /// The metadata service is asked once it is known that a node is decided by its answer, or has to prove itself, not before.

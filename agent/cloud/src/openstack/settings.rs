@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 use crate::api::ApiError;
 use crate::inventory::variable;
 
-/// The URL of Keystone.
 pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
-/// The region.
 pub(super) const REGION: &str = "OS_REGION_NAME";
 /// Which of a service's endpoints are asked.
 pub(super) const INTERFACE: &str = "OS_INTERFACE";
@@ -44,7 +42,6 @@ pub(super) const VARIABLES: &[&str] = &[
     INTERFACE,
 ];
 
-/// A login.
 pub struct Settings {
     /// Where tokens are asked for.
     pub(super) tokens_url: String,

@@ -14,5 +14,4 @@ pub type ScalewayVerifier = ListedVerifier<ScalewayServer>;
 /// The servers of a cluster, as its control plane asks for them.
 pub type ScalewayControlPlane = ListedControlPlane<ScalewayServer>;
 
-/// Scaleway.
 pub(crate) static CLOUD: ListedCloud<ScalewayServer> = ListedCloud::new();

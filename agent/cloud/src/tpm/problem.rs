@@ -16,10 +16,8 @@ pub enum TpmProblem {
         /// Where it was looked for, with "nor" between them.
         devices: String,
     },
-    /// It cannot be opened.
     #[error("{} cannot be opened: {cause}{advice}", path.display())]
     Open {
-        /// The device.
         path: PathBuf,
         /// Why not.
         cause: io::Error,
@@ -28,43 +26,22 @@ pub enum TpmProblem {
     },
     /// A command is not taken, or no answer comes.
     #[error("the TPM does not carry out {command}: {cause}")]
-    Exchange {
-        /// The command.
-        command: TpmCc,
-        /// What is wrong.
-        cause: io::Error,
-    },
+    Exchange { command: TpmCc, cause: io::Error },
     /// A command cannot be written.
     #[error("{command} cannot be put into words for the TPM: {problem}")]
-    Unwritable {
-        /// The command.
-        command: TpmCc,
-        /// What is wrong.
-        problem: String,
-    },
+    Unwritable { command: TpmCc, problem: String },
     /// An answer is none.
     #[error("the TPM's answer to {command} cannot be read: {problem}")]
-    Unreadable {
-        /// The command.
-        command: TpmCc,
-        /// What is wrong.
-        problem: String,
-    },
+    Unreadable { command: TpmCc, problem: String },
     /// It says no.
     #[error("the TPM refuses {command}: {code}")]
-    Refused {
-        /// The command.
-        command: TpmCc,
-        /// Why.
-        code: ResponseCode,
-    },
+    Refused { command: TpmCc, code: ResponseCode },
     /// There is nothing where the template of the key should be.
     #[error("the TPM has no template of a key at {index:#010x}")]
     NoTemplate {
         /// The index of its memory.
         index: u32,
     },
-    /// There is something else.
     #[error("what the TPM has at {index:#010x} makes no key that signs: {problem}")]
     Template {
         /// The index of its memory.
@@ -75,7 +52,6 @@ pub enum TpmProblem {
     /// It takes no more at a time.
     #[error("{length} bytes are to be signed, and a TPM takes no more than {most} at a time")]
     TooLong {
-        /// How many there are.
         length: usize,
         /// How many there may be.
         most: usize,
@@ -86,7 +62,6 @@ pub enum TpmProblem {
          test itself?"
     )]
     TooSlow {
-        /// The command.
         command: TpmCc,
         /// For how long it was waited.
         seconds: u64,
@@ -99,11 +74,9 @@ pub enum TpmFailure {
     /// It says why, or there is none.
     #[error("{problem}{advice}", advice = advice_on_gce(.problem))]
     Problem {
-        /// What is wrong.
         #[from]
         problem: TpmProblem,
     },
-    /// It says nothing.
     #[error("the TPM says nothing for {seconds} seconds; restart this instance")]
     Silent {
         /// For how long it was waited.
@@ -112,7 +85,6 @@ pub enum TpmFailure {
     /// It has not finished what it was last asked.
     #[error("the TPM has said nothing since it was last asked; restart this instance")]
     StillSilent,
-    /// It cannot be asked.
     #[error("the TPM cannot be asked: {0}")]
     NoThread(std::io::Error),
 }

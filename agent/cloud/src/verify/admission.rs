@@ -19,7 +19,6 @@ use super::{Answer, Origin, Refusal};
 pub struct Limits {
     /// Verifications at the same time.
     pub at_once: usize,
-    /// Of one origin.
     pub at_once_of_one: usize,
     /// Waiting requests of one origin.
     pub waiting_of_one: usize,
@@ -29,7 +28,6 @@ pub struct Limits {
     pub waiting_of_claim: usize,
     /// Waiting requests in all.
     pub waiting: usize,
-    /// For how long.
     pub timeout: Duration,
 }
 

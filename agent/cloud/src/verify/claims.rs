@@ -29,7 +29,6 @@ const LIMITS: Limits = Limits {
 /// How long a lie keeps its place.
 const KEPT_FOR: Duration = Duration::from_secs(3);
 
-/// The places.
 pub struct Claims {
     places: Arc<Admission>,
     kept_for: Duration,

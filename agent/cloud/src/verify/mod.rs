@@ -26,7 +26,6 @@ pub use origin::{LoadBalancing, MachinePrefix, Origin, OwnAddresses, Peers};
 /// The longest that a token is good for, by any cloud: the bootstrap server remembers for longer which tokens it took.
 pub const LONGEST_TOKEN_LIFE: Duration = Duration::from_secs(24 * 60);
 
-/// What a machine sends.
 #[derive(Clone, Copy)]
 pub struct Presented<'a> {
     /// The header `Authorization`.
@@ -75,7 +74,6 @@ pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
 /// Why a machine is not given what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it is answered.
     pub answer: Answer,
     /// Why, in a word: a label of a metric, so one of few.
     pub reason: &'static str,

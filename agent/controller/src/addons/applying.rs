@@ -26,7 +26,6 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 /// After how long that is looked at again.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
-/// What applying came to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied<'a> {
     /// Each object of the manifest, in order.

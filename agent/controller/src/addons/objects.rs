@@ -50,7 +50,6 @@ impl Objects {
         self.events.tell_of_addons(reason, message).await;
     }
 
-    /// The client.
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -13,7 +13,6 @@ use super::resources::Resource;
 pub struct Doomed {
     /// Its kind, as it is served.
     pub resource: Resource,
-    /// Which object it is.
     pub object: Listed,
 }
 
@@ -24,10 +23,8 @@ impl std::fmt::Display for Doomed {
     }
 }
 
-/// What pruning came to.
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// The deleted objects.
     pub deleted: Vec<String>,
     /// Why objects could not be deleted, or are not to be yet.
     pub problems: Vec<String>,

@@ -30,11 +30,9 @@ struct Removal {
     name: String,
     /// Whether it was done, or only shown.
     is_done: bool,
-    /// Objects that are deleted.
     deleted: Vec<String>,
     /// Objects that stay, and why.
     kept: Vec<String>,
-    /// What failed.
     problems: Vec<String>,
 }
 

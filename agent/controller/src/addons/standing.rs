@@ -13,9 +13,7 @@ use crate::{configuration, kubernetes};
 
 /// What a command works with.
 pub struct Scene {
-    /// The state store.
     pub store: Store,
-    /// The cluster.
     pub objects: Objects,
     /// What the channels have, in their order: of the one add-on that was asked for, or of all.
     pub menus: Vec<Menu>,
@@ -23,9 +21,7 @@ pub struct Scene {
     pub is_of_one: bool,
 }
 
-/// How an add-on stands.
 pub struct Standing {
-    /// The channel's entry.
     pub addon: Addon,
     /// The version that the cluster has.
     pub installed: Option<ChannelVersion>,

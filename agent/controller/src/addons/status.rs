@@ -65,7 +65,6 @@ struct Row {
     installed: String,
     /// The hash of the channel's version; empty for none.
     wanted: String,
-    /// The channel.
     channel: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,

@@ -25,7 +25,6 @@ const HEAD_START: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The add-on.
     pub name: String,
     /// The channel that it is of.
     pub channel: String,
@@ -33,7 +32,6 @@ pub struct Report {
     pub objects: usize,
     /// Fields that were other managers' and are ours now.
     pub taken_over: Vec<String>,
-    /// Objects that were deleted.
     pub pruned: Vec<String>,
     /// Objects that a person has paused, and that stay as they are.
     pub paused: Vec<String>,

@@ -25,7 +25,6 @@ use kops_agent_cloud::verify::{
 /// How long the cloud may take to identify a machine.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 
-/// Answers machines.
 pub struct Bootstrap {
     pub(super) verifiers: Vec<Box<dyn Verifier>>,
     pub(super) taken: Taken,
@@ -46,7 +45,6 @@ pub struct Bootstrap {
 pub struct Asked<'a> {
     /// The header `Authorization`; empty where there is none, or more than one.
     pub token: &'a str,
-    /// The body.
     pub body: &'a [u8],
     /// The endpoint that it came to.
     pub endpoint: Endpoint<'a>,

@@ -37,7 +37,6 @@ impl Kind {
 
 /// What there is to say of a request, from when its header has come. Dropped without an answer, it was abandoned.
 pub struct Record<'a> {
-    /// The address that asks.
     pub remote: SocketAddr,
     /// The node, as far as it is known by now.
     pub node: VerifiedNode,
@@ -52,13 +51,11 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Begins now.
     pub fn of(kind: Kind, remote: SocketAddr, metrics: &'a BootstrapMetrics) -> Record<'a> {
         let (node, given, serial) = Default::default();
         Record { remote, node, given, serial, kind, metrics, began: Instant::now(), is_over: false }
     }
 
-    /// Ends with this answer.
     pub fn answered<T>(mut self, answered: Result<T, Refusal>) -> Result<T, Refusal> {
         self.write_down(answered.as_ref().err());
         answered

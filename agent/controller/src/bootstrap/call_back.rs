@@ -25,7 +25,6 @@ const LIFETIME: time::Duration = time::Duration::HOUR;
 const USED_FOR: Duration = Duration::from_secs(30 * 60);
 const SIGNER: &str = "kubernetes-ca";
 
-/// Calls machines back.
 pub struct CallBack {
     caller: Caller,
     name: String,
@@ -33,7 +32,6 @@ pub struct CallBack {
     identity: Mutex<Option<Identity>>,
 }
 
-/// The caller.
 struct Identity {
     pair: Arc<PemPair>,
     /// What it was made from.

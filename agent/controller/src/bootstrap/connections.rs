@@ -42,7 +42,6 @@ pub struct Connections {
 /// What came of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The request was granted.
     Served,
     /// It came to nothing by no fault of the peer: it was too much for us, say.
     InVain,
@@ -64,7 +63,6 @@ struct State {
     next: u64,
 }
 
-/// Some of the connections.
 struct Share {
     most: usize,
     /// The oldest of an origin first.

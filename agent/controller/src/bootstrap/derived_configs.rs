@@ -38,7 +38,6 @@ pub(super) struct Limits {
     pub(super) good_for: Duration,
 }
 
-/// Derives.
 pub(super) struct DerivedConfigs {
     store: Arc<Store>,
     config_base: String,
@@ -124,7 +123,6 @@ impl DerivedConfigs {
     }
 }
 
-/// One derivation.
 struct Work {
     store: Arc<Store>,
     base: String,

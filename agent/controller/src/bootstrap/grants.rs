@@ -54,7 +54,6 @@ type StoredFile = Option<Arc<Vec<u8>>>;
 /// What the store had at a URL, and when; `None` before it is known. It is locked while it is being asked for.
 type Look = Mutex<Option<(Instant, StoredFile)>>;
 
-/// Gives.
 pub struct Grants {
     store: Arc<Store>,
     config_base: String,

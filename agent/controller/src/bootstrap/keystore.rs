@@ -31,7 +31,6 @@ const KEYPAIR_IDS: &str = "keypair-ids.yaml";
 /// The authority that signs the certificates of kubelets.
 pub const CLIENT_AUTHORITY: &str = "kubernetes-ca";
 
-/// What was read.
 pub struct Keys {
     /// The authorities, by the names of their keysets.
     pub authorities: BTreeMap<String, Authority>,
@@ -73,7 +72,6 @@ impl Keystore {
         Ok(Keystore { files, now: RwLock::new((stamps, keys)) })
     }
 
-    /// What was last read.
     pub fn keys(&self) -> Arc<Keys> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }

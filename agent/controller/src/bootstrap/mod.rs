@@ -63,14 +63,12 @@ const TRIED_EVERY: Duration = Duration::from_secs(1);
 pub struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// They end with this.
     #[cfg_attr(not(test), expect(dead_code, reason = "what counts is when it is dropped"))]
     threads: Threads,
 }
 
 /// What it takes to serve.
 pub struct Setup {
-    /// The configuration.
     pub options: KopsControllerOptions,
     /// The cloud that identifies machines.
     pub cloud: Arc<dyn ControlPlane>,
@@ -81,7 +79,6 @@ pub struct Setup {
     pub kubeconfig: Option<PathBuf>,
     /// Where configurations are.
     pub store: Arc<Store>,
-    /// What is counted.
     pub metrics: Metrics,
 }
 

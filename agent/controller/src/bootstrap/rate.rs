@@ -18,7 +18,6 @@ use kops_agent_cloud::verify::Origin;
 /// So many at once, and one more after each while.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
-    /// At once.
     pub burst: u32,
     /// How long it takes until one more is allowed.
     pub every: Duration,
@@ -31,11 +30,9 @@ pub struct Allowances {
     pub at_one_address: Allowance,
     /// To all that asks in one node's name at other addresses than that at which it was last verified.
     pub elsewhere: Allowance,
-    /// To all nodes together.
     pub of_all: Allowance,
 }
 
-/// Counts.
 pub struct RateLimit {
     allowances: Allowances,
     state: Mutex<State>,

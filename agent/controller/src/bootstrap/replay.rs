@@ -46,7 +46,6 @@ pub struct Token {
 
 #[derive(Default)]
 struct State {
-    /// They are being verified.
     under_way: BTreeSet<Vec<u8>>,
     /// Something was given for them.
     used: BTreeSet<Vec<u8>>,

@@ -42,11 +42,9 @@ use kops_agent_net::tls::chains::Clients;
 pub struct Limits {
     /// Connections at the same time.
     pub connections: usize,
-    /// Of one origin.
     pub connections_of_one: usize,
     /// The timeout of the TLS handshake, of the header, and of the body, each.
     pub timeout: Duration,
-    /// For the answer.
     pub answer_within: Duration,
     /// For all of it, the sending of the answer included.
     pub connection_within: Duration,
@@ -78,7 +76,6 @@ const LONGEST_BODY: usize = 32 * 1024;
 /// The most characters that a node is told of what keeps it from a slot.
 const LONGEST_TROUBLE: usize = 400;
 
-/// A server that listens.
 pub struct Server {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -181,7 +178,6 @@ impl Server {
 /// An address that is taken, and refuses connections until it is listened at.
 pub struct Bound {
     socket: TcpSocket,
-    /// As it is configured.
     address: String,
 }
 
@@ -315,10 +311,8 @@ async fn answer(
     }
 }
 
-/// What is asked for.
 #[derive(Clone, Copy)]
 enum Asks<'a> {
-    /// Certificates and a configuration.
     Certificates(Endpoint<'a>),
     /// A slot, for the node of this certificate (DER) if one was shown.
     Slot(Option<&'a [u8]>),

@@ -56,7 +56,6 @@ const LAST_HOLDER: &str = "kops-agent/last-holder";
 /// The annotation with for how many seconds that Node had a slot just before.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
-/// Gives slots.
 pub struct Slots {
     nodes: Nodes,
     leases: Api<Lease>,

@@ -22,13 +22,11 @@ const TOO_MANY_REQUESTS: u16 = 429;
 /// The Node of this machine, and its pods.
 pub struct OwnNode {
     client: Client,
-    /// Its name.
     pub name: String,
 }
 
 /// A pod that is still there.
 pub struct Remaining {
-    /// Which.
     pub pod: Leaving,
     /// Why, where the API server does not let it be evicted now; empty where it is ending.
     pub why: String,

@@ -80,7 +80,6 @@ impl From<ApiError> for Untold {
 /// The Node of a machine that has told how it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Its name.
     pub node: String,
     /// Whether a run has cordoned it, and did not come to uncordon it.
     pub is_left_cordoned: bool,

@@ -88,7 +88,6 @@ fn put(nodes: &mut BTreeMap<String, SeenNode>, node: NodeObject) -> bool {
     nodes.insert(node.name.clone(), node.clone()).is_none_or(|before| before != node)
 }
 
-/// What was printed last.
 #[derive(Default)]
 struct Printed {
     table: Option<String>,

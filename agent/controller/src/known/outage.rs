@@ -35,7 +35,6 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// With these pauses.
     pub(super) fn pausing(pauses: Pauses) -> Outage {
         Outage { pauses, ..Outage::default() }
     }
@@ -91,7 +90,6 @@ impl Outage {
         self.waiting + usize::from(self.trying.is_some())
     }
 
-    /// One more Node waits.
     pub(super) fn joined(&mut self) {
         self.waiting += 1;
     }

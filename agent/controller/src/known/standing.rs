@@ -13,7 +13,6 @@ const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
 /// What is known of a Node's identity.
 #[derive(Debug, Default)]
 pub(super) enum Standing {
-    /// Nothing.
     #[default]
     Unknown,
     Believed {

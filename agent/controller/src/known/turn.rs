@@ -21,7 +21,6 @@ pub(super) struct Turn {
     pub(super) is_looked_at: bool,
     /// It was woken while it was reconciled.
     is_woken: bool,
-    /// Consecutive failures.
     failures: u32,
     /// The end of the backoff after the last failure.
     pause: Option<Instant>,

@@ -60,7 +60,6 @@ enum InteractiveMode {
 /// A program that logs a user in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
-    /// How it is called.
     pub exec: Exec,
     /// What it is told of the cluster.
     pub cluster: Option<Value>,

@@ -31,7 +31,6 @@ pub struct Kubeconfig {
     contexts: Option<Vec<NamedContext>>,
     clusters: Option<Vec<NamedCluster>>,
     users: Option<Vec<NamedUser>>,
-    /// What messages call it.
     #[serde(skip)]
     shown: String,
 }
@@ -100,7 +99,6 @@ struct User {
 
 /// How the API server of the current context is reached.
 pub struct Access {
-    /// Its URL.
     pub server: String,
     /// The name that its certificate has to bear, where that is not the one in the URL.
     pub tls_server_name: Option<String>,
@@ -108,7 +106,6 @@ pub struct Access {
     pub authorities: Option<String>,
     /// The proxy that it is reached through, whatever the environment says.
     pub proxy: Option<ProxyServer>,
-    /// What the client shows.
     pub credentials: Credentials,
     /// The client's certificate chain and its key (PEM), where it has one.
     pub identity: Option<(String, String)>,
@@ -119,7 +116,6 @@ pub struct Access {
 pub enum Credentials {
     /// Nothing: the connection's certificate is enough.
     None,
-    /// This token.
     Token(String),
     /// The token in this file, which is replaced while it is in use.
     TokenFile(PathBuf),

@@ -9,7 +9,6 @@ pub(super) enum Outcome {
     Done,
     /// It was patched, and is as it should be now.
     Patched,
-    /// It would be patched.
     Shown(NodePatch),
     /// It cannot be dealt with before something about it changes.
     NotYet,

@@ -125,6 +125,5 @@ fn resource_version(node: &str) -> String {
 enum Unwritten {
     /// The API server refuses what is in it.
     Invalid(String),
-    /// Anything else.
     Other(Outcome),
 }

@@ -69,9 +69,7 @@ struct State {
     /// All that happened, for watches, by version.
     history: Vec<(u64, Value)>,
     watchers: Vec<UnboundedSender<Value>>,
-    /// When patches came.
     patches: Vec<Instant>,
-    /// What was said.
     events: Vec<Value>,
 }
 

@@ -68,7 +68,6 @@ const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
-/// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum State {

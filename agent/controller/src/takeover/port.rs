@@ -14,10 +14,8 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// TCP_LISTEN of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// What has a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nothing listens there.
     Free,
     /// Another process of this very program does.
     ThisProgram,

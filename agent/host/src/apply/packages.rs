@@ -30,7 +30,6 @@ pub(super) struct Installing<'a> {
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    /// Ends with installing.
     fetching: watch::Receiver<Fetching>,
     /// What they waited for last.
     waiting: Option<String>,
@@ -39,7 +38,6 @@ pub(super) struct Installing<'a> {
 /// How far a package manager is with fetching the packages; from one to the next, and never back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fetching {
-    /// It has begun.
     Begun,
     /// It has waited for another process's lock, which may be held for minutes, in which nothing is fetched.
     HeldUp,

@@ -3,12 +3,10 @@
 use kops_agent_plan::diff::{Kept, Summary};
 use kops_agent_plan::resource::ResourceId;
 
-/// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Report {
     /// The resources that were dealt with, in order.
     pub applied: Vec<ResourceId>,
-    /// How much it was.
     pub summary: Summary,
     /// The units whose start was asked for and that take their time; nothing of the node depends on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

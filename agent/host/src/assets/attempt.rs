@@ -65,7 +65,6 @@ pub(super) struct Opened {
     pub(super) body: Body,
 }
 
-/// What follows.
 pub(super) enum Body {
     Http(Response),
     File(File),

@@ -142,7 +142,6 @@ impl Part {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
-    /// Begins again.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.file
@@ -180,7 +179,6 @@ impl Part {
         self.dir.rename(&self.beside(PART), &self.name)
     }
 
-    /// Removes it.
     pub(super) fn discard(self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.dir.remove(&self.beside(PART))

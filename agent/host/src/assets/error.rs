@@ -36,32 +36,22 @@ pub enum DownloadError {
         /// How much is free there, in bytes.
         free: u64,
     },
-    /// An archive lacks something.
     #[error("the archive {} has no file {member}; it has {present}", shown_url(.url))]
     NoMember {
-        /// The archive.
         url: String,
-        /// What it lacks.
         member: String,
         /// Some of what it has.
         present: String,
     },
     /// An archive cannot be read.
     #[error("cannot unpack {}: {reason}", shown_url(.url))]
-    BadArchive {
-        /// The archive.
-        url: String,
-        /// What is wrong.
-        reason: String,
-    },
+    BadArchive { url: String, reason: String },
 }
 
 /// What went wrong at one of the places that have a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorFailure {
-    /// The place.
     pub url: String,
-    /// What is wrong there.
     pub reason: String,
 }
 

@@ -38,7 +38,6 @@ pub(super) enum Verdict {
     Wrong {
         /// Its SHA-256.
         sha256: String,
-        /// How much came.
         size: u64,
         /// What it looks like, for people; may be empty.
         looks: &'static str,

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::root::Root;
 use kops_agent_net::{Buckets, LocationClient};
 
-/// How things are downloaded.
 #[derive(Clone)]
 pub struct Downloads {
     pub(super) client: LocationClient,
@@ -90,12 +89,10 @@ impl Downloads {
         Downloads { largest: bytes, ..self }
     }
 
-    /// Downloads with these timeouts.
     pub fn timeouts(self, timeouts: DownloadTimeouts) -> Downloads {
         Downloads { timeouts, ..self }
     }
 
-    /// Opens the cache.
     pub(crate) fn open_cache(&self, root: &Root) -> Result<Cache> {
         Cache::open(root, self.cache.as_deref())
     }

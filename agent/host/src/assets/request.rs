@@ -3,7 +3,6 @@
 use super::space::unpacked;
 use super::staging::Want;
 
-/// Something to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Lower-case hexadecimal SHA-256.

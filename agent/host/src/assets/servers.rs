@@ -27,7 +27,6 @@ impl Servers {
         *self.strikes().entry(server(url)).or_default() += 1;
     }
 
-    /// It delivers.
     pub(super) fn delivered(&self, url: &str) {
         self.strikes().remove(&server(url));
     }

@@ -25,13 +25,11 @@ pub(crate) struct Want {
     pub(crate) path: String,
     /// What of the archive it is; `None` where it is the download itself.
     pub(crate) member: Option<String>,
-    /// Permission bits.
     pub(crate) mode: u32,
     /// User and group, as far as they are to be set and exist by now.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
-/// The directory.
 #[derive(Clone)]
 pub(super) struct Staging {
     dir: Arc<Dir>,
@@ -64,7 +62,6 @@ impl Staging {
         Ok(self.dir.free_space()?.1)
     }
 
-    /// Begins a file.
     pub(super) fn begin(&self, want: &Want) -> Result<Making> {
         let name = self.made.fetch_add(1, Ordering::Relaxed).to_string();
         let file = self.dir.create_new(&name)?;
@@ -120,7 +117,6 @@ impl Making {
 pub(crate) struct Ready {
     /// The directory that it is in.
     pub(crate) dir: Arc<Dir>,
-    /// Its name there.
     pub(crate) name: String,
     /// Where it belongs.
     pub(crate) path: String,

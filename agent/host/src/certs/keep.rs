@@ -173,7 +173,6 @@ fn signer_of<'a>(certificate: &X509Certificate<'_>, signer: &'a [u8]) -> Option<
     is_signed.then_some(signer)
 }
 
-/// Common name and organizations.
 type Subject = (String, BTreeSet<String>);
 
 fn wanted_subject(wanted: &Certificate) -> Subject {

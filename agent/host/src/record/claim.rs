@@ -41,17 +41,14 @@ pub(super) enum Left {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         certificate: bool,
     },
-    /// A directory.
     Directory(Metadata),
     /// A symbolic link to this target.
     Symlink(String),
     /// A name in `/etc/hosts`.
     HostsEntry,
-    /// Something mounted.
     Mount,
 }
 
-/// What other versions recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unknown {
     /// Claims of resources that this version does not know, as they were read.

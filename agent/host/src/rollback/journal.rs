@@ -26,7 +26,6 @@ const NAME: &str = "journal.json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Journal {
-    /// What is tried.
     pub(super) attempt: Attempt,
     /// Why the change is being taken back, if it is.
     pub(super) taken_back: Option<String>,
@@ -62,13 +61,10 @@ pub(super) struct Kept {
 pub(super) enum Was {
     /// What is there is right in any case.
     Right,
-    /// Nothing.
     Absent,
     /// A file, which is kept under this name.
     File {
-        /// The name.
         kept: String,
-        /// Its mode and owner.
         metadata: Metadata,
     },
     /// A directory of this mode and owner.
@@ -77,7 +73,6 @@ pub(super) enum Was {
     Symlink(String),
     /// No unit of the agent's that mounts this volume at boot; and whether something was mounted there.
     Volume {
-        /// Whether it was.
         mounted: bool,
     },
     /// A name in `/etc/hosts` with these addresses.
@@ -91,7 +86,6 @@ pub(super) struct UnitWas {
     pub(super) known: bool,
     /// Whether it started at boot.
     pub(super) enabled: bool,
-    /// Whether it ran.
     pub(super) running: bool,
 }
 
@@ -133,7 +127,6 @@ impl Journal {
         self.kept.values().any(|kept| kept.was != Was::Right)
     }
 
-    /// What is tried.
     pub(crate) fn attempt(&self) -> &Attempt {
         &self.attempt
     }

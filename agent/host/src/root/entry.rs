@@ -5,9 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What has a name in a directory.
 pub(crate) enum Entry {
-    /// A regular file.
     File(Metadata),
-    /// A directory.
     Directory(Metadata),
     /// A symbolic link and its target.
     Symlink(String),
@@ -30,11 +28,8 @@ impl Entry {
 /// Mode and owner of a file or directory, and what tells whether it was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
-    /// Permission bits.
     pub(crate) mode: u32,
-    /// Owning user.
     pub(crate) uid: u32,
-    /// Owning group.
     pub(crate) gid: u32,
     /// Size in bytes.
     pub(crate) size: u64,

@@ -20,7 +20,6 @@ const LARGEST: usize = 4096;
 pub(crate) struct Mislabelled {
     /// What it is; `None` where there is none.
     pub(crate) found: Option<String>,
-    /// What it should be.
     pub(crate) wanted: String,
 }
 

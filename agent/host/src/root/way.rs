@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 const MOST_LINKS: usize = 40;
 const ON_THE_WAY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Which links are followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     None,

@@ -10,11 +10,8 @@ use regex_lite::Regex;
 /// What can be labelled, as far as the agent makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Symlink,
 }
 

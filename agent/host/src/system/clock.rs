@@ -11,7 +11,6 @@ use nix::time::{ClockId, clock_gettime};
 /// The clocks of a machine at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
-    /// The time of day.
     pub(crate) wall: SystemTime,
     /// Since the machine was started, without the time for which it slept.
     pub(crate) monotonic: Duration,

@@ -65,7 +65,6 @@ pub trait Commands: Send + Sync {
     }
 }
 
-/// This machine's programs.
 pub(crate) struct Machine(pub(crate) Root);
 
 impl Commands for Machine {

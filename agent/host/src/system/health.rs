@@ -35,7 +35,6 @@ pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + '
 pub struct HealthTimings {
     /// Timeout of each component. Zero: no check, and no rollback.
     pub timeout: Duration,
-    /// Between two checks.
     pub pause: Duration,
     /// For how long a component has to be healthy: one that ends soon after it started is started again by systemd after
     /// two seconds.

@@ -9,7 +9,6 @@ use super::modprobe;
 use crate::error::{Error, Result};
 use crate::root::Root;
 
-/// The running kernel.
 pub trait Kernel: Send + Sync {
     /// Whether a module is loaded, or built in.
     ///
@@ -46,7 +45,6 @@ pub trait Kernel: Send + Sync {
     fn load(&self, module: &str) -> Result<()>;
 }
 
-/// This machine's kernel.
 pub(crate) struct Machine(pub(crate) Root);
 
 impl Kernel for Machine {

@@ -78,7 +78,6 @@ pub trait Mounts: Send + Sync {
     fn unmount(&self, path: &str) -> Result<()>;
 }
 
-/// This machine's mounts.
 pub struct Machine;
 
 impl Mounts for Machine {

@@ -22,7 +22,6 @@ pub(crate) use files::of_dpkg;
 use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
-/// The package manager.
 pub trait PackageManager: Send + Sync {
     /// Those of `packages` that are wholly installed, as they are named there.
     ///

@@ -42,7 +42,6 @@ pub struct PodNetworkLeft {
     pub unknown: Vec<String>,
 }
 
-/// The network of pods.
 pub trait PodNetwork: Send + Sync {
     /// What is left of it.
     ///

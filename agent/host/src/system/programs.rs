@@ -11,11 +11,8 @@ const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 /// What a program said, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it succeeded.
     pub is_success: bool,
-    /// What it printed.
     pub stdout: String,
-    /// What it complained of.
     pub stderr: String,
 }
 

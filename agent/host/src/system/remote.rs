@@ -12,7 +12,6 @@ use super::health::Asking;
 /// Telling the group that holds a machine that it is ready; the problem where it could not be told.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
 
-/// Those others.
 pub trait Remote: Send + Sync {
     /// Has the cloud give this machine a range of IPv6 addresses for its pods.
     fn assign_ipv6_prefix(&self) -> Asking<'_>;

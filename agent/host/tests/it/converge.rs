@@ -27,7 +27,6 @@ pub(crate) fn certificate(name: &str) -> Certificate {
     }
 }
 
-/// A bit of everything.
 pub(crate) fn node() -> DesiredState {
     let mut node = DesiredState::default();
     node.add(Package { name: "chrony".into() });

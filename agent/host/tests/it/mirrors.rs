@@ -13,7 +13,6 @@ use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Content, File};
 use kops_agent_tests::loopback::Identity;
 
-/// Nothing listens there.
 const DEAD: &str = "http://127.0.0.1:1/a";
 const SIZE: usize = 50_000;
 

@@ -162,7 +162,6 @@ async fn the_record_is_left_to_the_run_that_is_at_work() {
     machine.host().note_failure("no network").unwrap();
 }
 
-/// Hears nothing.
 struct Deaf;
 
 impl kops_agent_host::Resetting for Deaf {

@@ -29,7 +29,6 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
     Ok(if stops { exit::DIFFERENT } else { exit::CONVERGED })
 }
 
-/// As programs read it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Diagnosis<'a> {

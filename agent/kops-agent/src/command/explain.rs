@@ -14,7 +14,6 @@ use crate::node::{decide, spec};
 use crate::output;
 use crate::source::{NodeSpec, Origin, trust_the_boot_configs_authority};
 
-/// Answers the question.
 pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     let options = args.spec.for_machine(&args.root);
     let spec = spec::read_to_show(&options.store.open()?, &options).await?;

@@ -8,7 +8,6 @@ use crate::node::{facts, remembered};
 use crate::output;
 use crate::source::boot_config;
 
-/// Prints it.
 pub(super) async fn run(args: &FactsArgs) -> Result<u8> {
     let conf = args.conf.clone().or_else(|| Some(default_conf()).filter(|conf| conf.exists()));
     let provider = match conf {

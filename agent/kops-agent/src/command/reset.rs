@@ -35,10 +35,8 @@ const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
 const GIVEN: [&str; 3] =
     ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
 
-/// What kops-agent-metrics.service writes.
 const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
-/// Resets the node.
 pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
         bail!("{} is no directory: there is nothing to reset", args.root.display());

@@ -6,7 +6,6 @@ use kops_agent_process::version::{VERSION, of_this_program};
 
 use crate::output;
 
-/// Prints it.
 pub(super) fn run(output: Output) -> Result<u8> {
     match output {
         Output::Text => output::print_text(&format!("kops-agent {VERSION}\n")),

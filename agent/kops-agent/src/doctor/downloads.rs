@@ -20,7 +20,6 @@ const AT_ONCE: usize = 8;
 pub(super) struct Asked {
     /// The first of its URLs.
     pub(super) url: String,
-    /// What came of asking.
     pub(super) download: Download,
     /// Its size in bytes, where a server tells it.
     pub(super) size: Option<u64>,

@@ -13,14 +13,12 @@ use crate::node::machine::open;
 /// Where downloads are kept.
 const CACHE: &str = "/var/cache/nodeup";
 
-/// What was seen.
 pub(super) struct Seeing {
     pub(super) listeners: Seen<Vec<Listener>>,
     pub(super) kernel: Kernel,
     pub(super) machine: Machine,
 }
 
-/// Looks at it.
 pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
     let (root, all) = (args.root.clone(), wanted.clone());
     let (allows_swap, unfit) = (wanted.allows_swap, wanted.unfit.clone());

@@ -31,7 +31,6 @@ const FOLDERS: [&str; 6] =
 const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The file of kernel parameters that every node has.
 const SYSCTLS: &str = "/etc/sysctl.d/";
-/// kubelet's configuration.
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
 /// What containerd makes the file systems of containers with: no module that a node loads by itself.
 const OVERLAY: &str = "overlay";
@@ -43,15 +42,11 @@ pub(super) struct Wanted {
     pub(super) is_control_plane: bool,
     /// The kOps release that wrote its configuration.
     pub(super) written_by: Option<WrittenBy>,
-    /// Its Kubernetes.
     pub(super) kubernetes: Option<KubernetesVersion>,
-    /// URLs of API servers.
     pub(super) api_servers: BTreeSet<String>,
-    /// What is downloaded.
     pub(super) downloads: Vec<WantedDownload>,
     /// The folders that are written to.
     pub(super) folders: BTreeSet<String>,
-    /// Kernel modules.
     pub(super) modules: BTreeSet<String>,
     /// Texts of files of kernel parameters.
     pub(super) parameters: Vec<String>,
@@ -63,7 +58,6 @@ pub(super) struct Wanted {
     pub(super) allows_swap: Option<bool>,
 }
 
-/// What is downloaded.
 #[derive(Clone, Debug)]
 pub(super) struct WantedDownload {
     /// Its URLs, in the order in which they are tried.

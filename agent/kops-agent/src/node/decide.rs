@@ -26,10 +26,8 @@ use super::own_services::{ADDONS, CONTROLLER, OwnService};
 use super::{addons_service, controller_service, remembered, spec, upkeep};
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
-/// A node, decided.
 #[derive(Debug)]
 pub struct Decision {
-    /// What it must have.
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
     pub materials: Materials,

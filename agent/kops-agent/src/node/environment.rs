@@ -16,7 +16,6 @@ use kops_agent_spec::InstanceGroupRole;
 
 /// What nodeup's unit needs to reach the state store and the cloud; there may be credentials in it.
 pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
-/// The whole machine's.
 const OF_MACHINE: &str = "/etc/environment";
 /// The packages', for operators to write in.
 pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";

@@ -63,7 +63,6 @@ pub fn is_left_by_another(root: &Path, facts: &Facts) -> bool {
     applied.is_some_and(|applied| applied.machine != facts.machine())
 }
 
-/// Kubelet's kubeconfig.
 pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }

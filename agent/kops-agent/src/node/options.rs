@@ -7,7 +7,6 @@ use kops_agent_host::Stopwatch;
 
 use crate::source::{SourceOptions, StoreOptions};
 
-/// What decides a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// Where its specification comes from.
@@ -25,7 +24,6 @@ pub struct NodeOptions {
 /// The machine that is changed, and how.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Its root.
     pub root: PathBuf,
     /// Where downloads are kept, below the root.
     pub cache: PathBuf,
@@ -35,7 +33,6 @@ pub struct RunOptions {
     pub waits_for_lock: bool,
     /// How changes are paced that restart what a working node is made of.
     pub pacing: Pacing,
-    /// What measures the run.
     pub stopwatch: Stopwatch,
 }
 

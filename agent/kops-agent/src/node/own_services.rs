@@ -9,7 +9,6 @@ use kops_agent_process::exit::WrongConfiguration;
 use super::environment::Environment;
 use super::machine;
 
-/// A service of ours.
 #[derive(Debug)]
 pub struct OwnService {
     /// The flag that asks for it.
@@ -17,9 +16,7 @@ pub struct OwnService {
     /// `true` has a machine run the service as the flag does, and `false` takes it away. What converges at boot is called as kOps wrote it
     /// down.
     pub variable: &'static str,
-    /// Its unit.
     pub unit: &'static str,
-    /// What it runs.
     runs: &'static str,
 }
 

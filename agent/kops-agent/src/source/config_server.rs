@@ -8,9 +8,7 @@ use kops_agent_bootstrap_client::KopsController;
 use kops_agent_derivation::nodeup_config::{self, Pinned};
 use kops_agent_spec::{BootConfig, Secret};
 
-/// What was served.
 pub(super) struct Served {
-    /// The configuration.
     pub(super) pinned: Pinned,
     /// The secrets that came with it, by name.
     pub(super) secrets: BTreeMap<String, Secret>,

@@ -33,9 +33,7 @@ pub struct NodeSpec {
 /// What of the store a machine may not read now, though it may be there: by name, and why.
 #[derive(Clone, Debug, Default)]
 pub struct Denied {
-    /// Keysets.
     pub keysets: BTreeMap<String, String>,
-    /// Secrets.
     pub secrets: BTreeMap<String, String>,
     /// Files that the configuration was derived without, by URL.
     pub files: BTreeSet<String>,

@@ -27,7 +27,6 @@ pub enum OnHashMismatch {
     /// Say so, and use it.
     #[default]
     Warn,
-    /// Touch nothing.
     Refuse,
 }
 

@@ -43,7 +43,6 @@ impl Origin {
         }
     }
 
-    /// The files.
     pub(crate) fn files(&self) -> Vec<StoreFile> {
         match self {
             Origin::ClusterSpec(derivation) => {

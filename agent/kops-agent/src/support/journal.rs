@@ -23,13 +23,11 @@ const UNITS: [(&str, &[&str]); 5] = [
 /// what is secret in them nothing here knows.
 const CLOUD_INIT: &str = "cloud-init";
 const OF_BOOT_SCRIPT_ITSELF: [&str; 3] = [": kops-agent: ", ": curl: (", ": wget: "];
-/// Of each.
 const LINES: &str = "--lines=5000";
 const SINCE: &str = "--since=-2d";
 /// How long journalctl may take over a journal of gigabytes.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The journal of each.
 pub async fn parts(look: &LookArgs) -> Vec<Part> {
     let reading = UNITS.into_iter().map(|(name, units)| {
         let arguments = arguments(&look.root, units);

@@ -18,13 +18,11 @@ const REDACTION: Duration = Duration::from_secs(60);
 /// What is in a part.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A text.
     Text(String),
     /// A value, which is printed as JSON.
     Json(Value),
 }
 
-/// A part.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Its file in the bundle.
@@ -34,12 +32,10 @@ pub struct Part {
 }
 
 impl Part {
-    /// A text.
     pub fn text(name: impl Into<String>, text: Result<String, String>) -> Part {
         Part { name: name.into(), content: text.map(Content::Text) }
     }
 
-    /// A value.
     pub fn json(name: impl Into<String>, value: Result<Value, String>) -> Part {
         Part { name: name.into(), content: value.map(Content::Json) }
     }

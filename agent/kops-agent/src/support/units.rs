@@ -10,7 +10,6 @@ use super::told::Told;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
-/// The agent's own.
 pub const OF_AGENT: [&str; 10] = [
     "kops-agent.service",
     "kops-agent-verify.service",
@@ -28,7 +27,6 @@ pub const OF_AGENT: [&str; 10] = [
 pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
 /// That of cloud-init which runs the boot script of `packaging/cloud-init`, and all scripts of the operator's.
 pub const CLOUD_FINAL: &str = "cloud-final.service";
-/// A node's own.
 pub const KUBELET: &str = "kubelet.service";
 /// As [`KUBELET`].
 pub const CONTAINERD: &str = "containerd.service";

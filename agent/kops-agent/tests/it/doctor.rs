@@ -43,7 +43,6 @@ fn write(machine: &Machine, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// What was found.
 struct Diagnosis {
     ended: Ended,
     findings: Vec<Value>,

@@ -8,7 +8,6 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the name {name} cannot be resolved: {reason}")]
 pub struct NameError {
-    /// The name.
     pub(super) name: String,
     /// What is wrong, in words.
     pub(super) reason: String,

@@ -26,7 +26,6 @@ pub const MOST_OF_DOCUMENT: usize = 2;
 /// A peer shows more certificates than are looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TooMany {
-    /// Beside the peer's own.
     shown: usize,
     accepted: usize,
 }

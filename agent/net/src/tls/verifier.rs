@@ -17,9 +17,7 @@ use super::chains;
 /// which leads astray.
 type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
-/// What is trusted.
 pub(super) enum Rule {
-    /// Nothing, for this reason.
     Nothing(String),
     /// One certificate, whatever has signed it: it comes from a source that is trusted.
     Only(CertificateDer<'static>),

@@ -19,7 +19,6 @@ pub struct Object {
     pub kind: ObjectKind,
     /// Its namespace; empty where the manifest names none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -28,9 +27,7 @@ pub struct Object {
 pub struct ObjectKind {
     /// The group; empty for the core's.
     pub group: String,
-    /// The version.
     pub version: String,
-    /// The kind.
     pub kind: String,
 }
 
@@ -41,12 +38,10 @@ pub enum Turn {
     Namespace,
     /// Definitions of kinds, which objects are of.
     Definition,
-    /// All others.
     Other,
 }
 
 impl Object {
-    /// When it is applied.
     pub fn turn(&self) -> Turn {
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => Turn::Namespace,

@@ -27,7 +27,6 @@ pub struct Menu {
 /// An entry that is passed over, because its range of versions is none. Upstream logs no more than that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The add-on.
     pub name: String,
     /// Which field is wrong, and how.
     pub problem: SpecError,
@@ -36,11 +35,9 @@ pub struct LeftOut {
 /// The entry that was chosen of an add-on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addon {
-    /// The add-on.
     pub name: String,
     /// Which entry of `spec.addons` it is, from 0.
     pub index: usize,
-    /// The channel's URL.
     pub channel: String,
     /// Whether kOps itself has written the channel, and with it the manifest.
     pub is_bootstrap: bool,

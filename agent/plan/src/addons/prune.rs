@@ -15,7 +15,6 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 pub struct Listed {
     /// Its namespace; empty where its kind has none.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Whether a person has paused it.
     pub is_paused: bool,

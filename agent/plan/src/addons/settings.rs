@@ -12,9 +12,7 @@ use serde_json::Value;
 
 use crate::labels::OF_ANY_CONTROL_PLANE;
 
-/// The pod's container.
 const CONTAINER: &str = "kops-channels";
-/// The container's verbs.
 const VERBS: [&str; 2] = ["apply", "channel"];
 /// Flags of the pod whose value may be the next argument.
 const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-name", "v", "vmodule"];

@@ -63,7 +63,6 @@ pub struct PruneSpec {
 pub struct PruneKind {
     /// The API group; empty for the core's.
     pub group: String,
-    /// The kind.
     pub kind: String,
     /// Only objects in these namespaces; where empty, objects everywhere.
     pub namespaces: Vec<String>,
@@ -78,9 +77,7 @@ pub struct PruneKind {
 pub enum NeedsRollingUpdate {
     /// Those of the control plane.
     ControlPlane,
-    /// All others.
     Workers,
-    /// All.
     All,
 }
 

@@ -20,10 +20,8 @@ const GENERATION: i64 = 1;
 pub struct ChannelVersion {
     /// The channel that it is of. By it alone no add-on is due.
     pub channel: Option<String>,
-    /// The entry's id.
     #[serde(deserialize_with = "or_default")]
     pub id: String,
-    /// The manifest's hash.
     #[serde(deserialize_with = "or_default")]
     pub manifest_hash: String,
     /// The generation of what has applied it.

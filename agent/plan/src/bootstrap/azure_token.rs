@@ -78,7 +78,6 @@ pub fn unsigned_token_of_1_34(resource_id: &str, vm_id: &str) -> Option<String> 
 /// What a token must fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// The cluster.
     pub cluster: &'a AzureCluster,
     /// Whether it may have no document.
     pub may_be_unsigned: bool,
@@ -119,7 +118,6 @@ impl std::fmt::Debug for AzureToken {
     }
 }
 
-/// What Azure has signed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Document {

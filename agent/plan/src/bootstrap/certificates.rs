@@ -33,7 +33,6 @@ const UNCOMPRESSED: u8 = 4;
 const FEWEST_RSA_BITS: usize = 2048;
 const MOST_RSA_BITS: usize = 8192;
 
-/// The machine that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     /// The name of its Node.
@@ -54,7 +53,6 @@ pub struct Offer<'a> {
 /// A certificate to be signed, and the key that it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What it says.
     pub certificate: Certificate,
     /// The public key: `SubjectPublicKeyInfo` in DER.
     pub public_key_der: Vec<u8>,
@@ -80,7 +78,6 @@ pub enum CertificateRefusal {
          has not been updated yet"
     )]
     OtherKeypair {
-        /// The authority.
         signer: &'static str,
         /// The id that the machine knows.
         asked: String,

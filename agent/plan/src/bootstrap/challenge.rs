@@ -41,7 +41,6 @@ pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
 #[error("it is no gRPC message of a call-back: {0}")]
 pub struct Malformed(&'static str);
 
-/// What kops-controller asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     /// Names the request that is to be proven.
@@ -51,7 +50,6 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// As gRPC sends it.
     pub fn encode(&self) -> Vec<u8> {
         framed(&[(ID, self.id.as_bytes()), (RANDOM, &self.random)])
     }

@@ -24,7 +24,6 @@ const SIGNER: &str = "the TPM of the instance that it names";
 /// What a token must fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// The cluster.
     pub cluster: &'a GceCluster,
     /// By how many seconds a machine's clock may differ.
     pub max_skew: i64,
@@ -41,7 +40,6 @@ pub struct GceToken {
     pub signature: Vec<u8>,
     /// When it was signed, by the machine's clock, in seconds since 1970.
     pub signed_at: i64,
-    /// What was signed.
     signed: Signed,
 }
 
@@ -70,7 +68,6 @@ pub struct Claim {
     pub project: String,
     /// The zone that it is in.
     pub zone: String,
-    /// Its name.
     pub instance: String,
     /// Seconds since 1970.
     pub timestamp: i64,

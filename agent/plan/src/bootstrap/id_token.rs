@@ -12,7 +12,6 @@ pub struct IdToken {
     pub prefix: &'static str,
     /// What the cloud calls a machine.
     pub machine: &'static str,
-    /// What its id is.
     pub form: IdForm,
 }
 

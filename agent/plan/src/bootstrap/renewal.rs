@@ -28,7 +28,6 @@ pub struct Holder {
     pub serial: String,
 }
 
-/// Why nothing is renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
     /// There is no certificate.
@@ -53,11 +52,9 @@ pub enum RenewalRefusal {
     /// The Node is another machine's.
     #[error("the Node {node} is of {provider_id:?}, and the machine that asks is {instance}")]
     OtherInstance {
-        /// The Node.
         node: String,
         /// Its `spec.providerID`.
         provider_id: String,
-        /// The machine that asks.
         instance: String,
     },
 }

@@ -57,7 +57,6 @@ pub enum TokenProblem {
     /// The machine has no key that could have signed it.
     #[error("the machine's key is none that signs tokens: {0}")]
     UnusableKey(&'static str),
-    /// Another has signed it.
     #[error("the token is not signed by {0}")]
     NotSigned(&'static str),
 }
@@ -95,7 +94,6 @@ pub(super) struct Signed {
 
 /// What every claim says, beside whose it is.
 pub(super) struct Stamp<'a> {
-    /// What it is for.
     pub(super) audience: &'a str,
     /// When it was made, in seconds since 1970.
     pub(super) timestamp: i64,

@@ -20,12 +20,10 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'=')
     .remove(b'@');
 
-/// A URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
     scheme: String,
     user_and_host: String,
-    /// With escapes resolved.
     path: Vec<u8>,
     /// As it was written, as long as the path is unchanged.
     written_path: Option<String>,

@@ -34,40 +34,33 @@ pub(super) fn kops_mirror(version: &str, arch: Architecture, name: &str) -> Stri
 
 /// Where kOps takes ECR's credential provider from.
 pub(super) const AWS_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
-/// The release of nerdctl.
 const NERDCTL: &str = "1.7.4";
-/// The release of crictl.
 const CRICTL: &str = "1.29.0";
 /// The oldest runc that kOps installs.
 pub(super) const OLDEST_RUNC: Release = Release::of(1, 1, 0);
 
-/// The CNI plugins.
 pub(super) fn cni_plugins(version: &str, arch: &str) -> String {
     format!(
         "https://github.com/containernetworking/plugins/releases/download/v{version}/cni-plugins-linux-{arch}-v{version}.tgz"
     )
 }
 
-/// containerd.
 pub(super) fn containerd(version: &str, arch: &str) -> String {
     format!(
         "https://github.com/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{arch}.tar.gz"
     )
 }
 
-/// runc.
 pub(super) fn runc(version: &str, arch: &str) -> String {
     format!("https://github.com/opencontainers/runc/releases/download/v{version}/runc.{arch}")
 }
 
-/// nerdctl.
 pub(super) fn nerdctl(arch: &str) -> String {
     format!(
         "https://github.com/containerd/nerdctl/releases/download/v{NERDCTL}/nerdctl-{NERDCTL}-linux-{arch}.tar.gz"
     )
 }
 
-/// crictl.
 pub(super) fn crictl(arch: &str) -> String {
     format!(
         "https://github.com/kubernetes-sigs/cri-tools/releases/download/v{CRICTL}/crictl-v{CRICTL}-linux-{arch}.tar.gz"

@@ -13,7 +13,6 @@ use super::own_service;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
-/// The unit.
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
 /// What the unit's text has it read.
@@ -32,7 +31,6 @@ const HEALTH_PORT: i32 = 3986;
 pub struct AddonsService {
     /// What the pod would do.
     pub settings: AddonSettings,
-    /// Path of this program.
     pub program: String,
 }
 

@@ -9,7 +9,6 @@ use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 
 use super::{certificates, kops_controller, own_service};
 
-/// The unit.
 pub const UNIT: &str = "kops-agent-controller.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
 
@@ -23,7 +22,6 @@ const CERTIFICATE: &str = "kops-controller-client";
 pub struct ControllerService {
     /// kops-controller's `config.yaml`, as kOps wrote it ([`crate::derive::kops_controller_config`]).
     pub options: String,
-    /// Path of this program.
     pub program: String,
     /// Whether machines bootstrap from the service ([`crate::takeover::serves_machines`]).
     pub serves_machines: bool,

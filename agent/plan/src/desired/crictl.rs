@@ -5,7 +5,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Mode};
 
-/// Adds crictl.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(program) = &node.container_runtime.crictl {
         let path = format!("{}/{}", node.distribution.kubernetes_bin, program.name);

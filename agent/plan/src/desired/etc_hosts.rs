@@ -8,7 +8,6 @@ use crate::resource::{DesiredState, HostsEntry};
 
 const LOCALHOST: &str = "127.0.0.1";
 
-/// Adds the names.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.is_control_plane() && (node.config.uses_none_dns || node.uses_gossip()) {
         add_own_api_server(node, state);

@@ -5,7 +5,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::DesiredState;
 
-/// Adds the images.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for image in &node.images {
         state.add(image.clone());

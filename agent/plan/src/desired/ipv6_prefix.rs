@@ -6,7 +6,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Ipv6Prefix};
 
-/// Adds the prefix.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.is_ipv6_only() && node.cloud_provider() == Ipv6Prefix::ASKED_OF {
         state.add(Ipv6Prefix { name: "prefix".into() });

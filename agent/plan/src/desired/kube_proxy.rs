@@ -14,7 +14,6 @@ use super::{certificates, paths};
 const NAME: &str = "kube-proxy";
 const DIRECTORY: &str = "/var/lib/kube-proxy";
 
-/// Adds kube-proxy.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(config) = &node.kube_proxy else { return };
     let subject = certificates::user("system:kube-proxy");

@@ -78,9 +78,7 @@ pub use upkeep::Upkeep;
 /// Services of ours, beside what kOps has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Services<'a> {
-    /// Control-plane mode.
     pub controller: Option<&'a ControllerService>,
-    /// What applies add-ons.
     pub addons: Option<&'a AddonsService>,
     /// The timers of a program that no package has brought, which every machine gets.
     pub upkeep: Option<&'a Upkeep>,

@@ -5,7 +5,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Mode};
 
-/// Adds nerdctl.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(program) = &node.container_runtime.nerdctl {
         let path = format!("{}/{}", node.distribution.kubernetes_bin, program.name);

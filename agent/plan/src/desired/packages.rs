@@ -6,7 +6,6 @@
 use crate::resolve::{NodeConfig, PackageFormat, Project};
 use crate::resource::{DesiredState, Package};
 
-/// Adds the packages.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     let libraries: &[&str] = match distribution.package_format {

@@ -11,9 +11,7 @@ pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.
 pub(super) const KUBELET: &str = "/var/lib/kubelet";
-/// Kubelet's own kubeconfig.
 pub const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
-/// Kubelet's configuration file.
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 /// Flags of kubelet's unit, as an environment file.
 pub(super) const KUBELET_SYSCONFIG: &str = "/etc/sysconfig/kubelet";
@@ -25,13 +23,11 @@ pub(super) const KUBELET_SERVER: &str = "kubelet-server";
 pub(super) const KUBECTL_KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
 /// The kubeconfig of what applies add-ons.
 pub(super) const KOPS_CHANNELS_KUBECONFIG: &str = "/var/lib/kops/kubeconfig";
-/// kube-proxy's kubeconfig.
 pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 /// The configuration of Kubernetes' code for the cloud.
 pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
 /// The configuration of code for the cloud that is part of Kubernetes itself (kOps up to 1.35).
 pub(super) const IN_TREE_CLOUD_CONFIG: &str = "/etc/kubernetes/in-tree-cloud.config";
-/// The kube-scheduler's kubeconfig (pkg/wellknownpaths).
 pub(super) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).
 pub(super) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.yaml";
@@ -43,14 +39,10 @@ pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
 /// Environment variables of the whole machine; the egress proxy's are among them.
 pub(super) const ENVIRONMENT: &str = "/etc/environment";
-/// containerd's configuration file.
 pub(super) const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
-/// Directory of CNI plugins.
 pub(super) const CNI_BIN: &str = "/opt/cni/bin";
-/// Directory of CNI configurations.
 pub(super) const CNI_CONF: &str = "/etc/cni/net.d";
 
-/// kubelet itself.
 pub(super) fn kubelet(distribution: &Distribution) -> String {
     format!("{}/kubelet", distribution.kubelet_bin)
 }
@@ -80,7 +72,6 @@ pub(crate) fn manifest(name: &str) -> String {
     format!("{MANIFESTS}/{name}.manifest")
 }
 
-/// A component's log file.
 pub(super) fn log(component: &str) -> String {
     format!("/var/log/{component}.log")
 }

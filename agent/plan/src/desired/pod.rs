@@ -15,7 +15,6 @@ use kops_agent_spec::{ContainerEnvVar, Quantity};
 
 use super::paths;
 
-/// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Pod {
@@ -89,7 +88,6 @@ impl<T: Serialize> Serialize for Entries<T> {
     }
 }
 
-/// A container.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,7 +109,6 @@ pub(super) struct Container {
     pub(super) volume_mounts: Vec<VolumeMount>,
 }
 
-/// An environment variable.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -202,7 +199,6 @@ impl Resources {
     }
 }
 
-/// Rights of one container.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -222,7 +218,6 @@ pub(super) struct PodSecurityContext {
     pub(super) selinux_options: Option<SelinuxOptions>,
 }
 
-/// An SELinux context.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct SelinuxOptions {
     #[serde(rename = "type")]

@@ -38,7 +38,6 @@ fs.inotify.max_user_instances = 8192
 const WATCHES: &str = "fs.inotify.max_user_watches = 524288
 ";
 
-/// Applied on every node.
 const WHAT_KUBELET_CHECKS: &str = "
 # kubelet checks these.
 vm.overcommit_memory = 1

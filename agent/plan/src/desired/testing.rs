@@ -144,7 +144,6 @@ fn merge(into: &mut Value, fields: Value) {
     }
 }
 
-/// What a component wants.
 pub(super) struct Desired(pub(super) DesiredState);
 
 impl Desired {

@@ -30,7 +30,6 @@ impl UnitFile {
         }
     }
 
-    /// The text.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
         for (name, body) in &self.sections {

@@ -26,7 +26,6 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
 /// What the timers' services run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Path of this program.
     pub program: String,
     /// Path of the machine's boot config.
     pub conf: String,

@@ -5,7 +5,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::DesiredState;
 
-/// Adds the mounts.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for mount in &node.volume_mounts {
         state.add(mount.clone());

@@ -6,7 +6,6 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Image};
 
-/// Adds the images.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.is_warming() {
         for name in &node.config.warm_pool_images {

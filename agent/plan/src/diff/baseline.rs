@@ -26,7 +26,6 @@ pub type Started = (ResourceId, Reading);
 /// clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Now.
     pub now: u64,
     /// When files were last written and links made, the files of units among them.
     pub written: BTreeMap<ResourceId, u64>,
@@ -97,8 +96,9 @@ enum Unread {
     Nothing,
     /// Certificates alone, which were issued anew: those that the processes have loaded serve as well until they are due,
     /// in seconds since 1970.
-    Reissued { due: u64 },
-    /// This.
+    Reissued {
+        due: u64,
+    },
     Changed(ResourceId),
 }
 

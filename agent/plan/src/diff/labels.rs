@@ -13,7 +13,6 @@ use crate::resource::ResourceId;
 pub struct WrongLabel {
     /// What it is; `None` where there is none.
     pub found: Option<String>,
-    /// What it should be.
     pub wanted: String,
 }
 

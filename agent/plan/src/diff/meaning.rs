@@ -22,7 +22,6 @@ use kops_agent_spec::yaml;
 enum Format {
     /// Kubernetes' objects and configurations, and other YAML.
     Yaml,
-    /// containerd's configuration.
     Toml,
     /// Sections of directives (systemd.syntax(7)).
     Sections,

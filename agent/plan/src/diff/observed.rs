@@ -13,11 +13,8 @@ pub type ObservedState = BTreeMap<ResourceId, Observed>;
 pub enum Observed {
     /// Just what such a resource would describe.
     Resource(Resource),
-    /// A regular file.
     File(ObservedFile),
-    /// A unit.
     Unit(ObservedUnit),
-    /// A certificate.
     Certificate(ObservedCertificate),
     /// Something of another type (`a directory`).
     Other(String),
@@ -37,7 +34,6 @@ impl Observed {
 /// Owner, group and mode of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Permission bits.
     pub mode: Mode,
     /// Owning user, or its number where it has no name.
     pub owner: String,
@@ -85,15 +81,12 @@ pub struct Serves {
 /// What is known of a file's content besides its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedContent {
-    /// The text itself.
     Text(String),
-    /// Nothing.
     Bytes,
     /// It was unpacked from this archive, and is unchanged since.
     Member {
         /// SHA-256 of the archive.
         archive: String,
-        /// Path within it.
         member: String,
     },
     /// The observer compared it: there are secrets in it, or another text that means the same ([`super::meaning`]).
@@ -113,7 +106,6 @@ pub enum ObservedContent {
 /// Whether a unit starts at boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enablement {
-    /// It does.
     Enabled,
     /// It does not.
     Disabled,
@@ -153,7 +145,6 @@ pub struct ObservedUnit {
 pub enum Override {
     /// A mask: the unit is started by no means.
     Masked(String),
-    /// Another unit.
     Unit(String),
 }
 

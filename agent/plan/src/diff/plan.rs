@@ -26,7 +26,6 @@ pub struct Plan {
 pub struct Summary {
     /// Resources that are not there yet.
     pub create: Count,
-    /// Resources that differ.
     pub change: Count,
     /// Resources that are taken away.
     pub remove: Count,
@@ -40,7 +39,6 @@ pub struct Summary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(into = "usize")]
 pub struct Count {
-    /// How many.
     pub number: usize,
     /// The kind that all of them are of.
     kind: Option<Kind>,
@@ -99,7 +97,6 @@ impl Plan {
         self.steps.iter().find(|step| step.resource == *id)
     }
 
-    /// How much it does.
     pub fn summary(&self) -> Summary {
         let count = |action| {
             Count::of(self.steps.iter().filter(|step| step.action == action).map(|step| &step.resource))

@@ -37,9 +37,7 @@ pub enum OwnedNow {
 /// Something that stays as it is, although it is not wanted, or not known to be as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The resource.
     pub resource: ResourceId,
-    /// Why it stays.
     pub why: String,
     /// How it stands to what is wanted.
     #[serde(default, skip_serializing_if = "Keeping::is_not_wanted")]

@@ -16,7 +16,6 @@ use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 pub enum Interrupted {
     /// There was none that has not come to its end.
     No,
-    /// There was one.
     Yes,
 }
 

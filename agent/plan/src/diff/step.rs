@@ -15,7 +15,6 @@ pub const KUBELET: &str = "kubelet.service";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
-    /// Package sources and packages.
     Packages,
     /// Groups and users; the files that they own come later.
     Users,
@@ -27,7 +26,6 @@ pub enum Stage {
     Files,
     /// The container runtime, and the units that come before it.
     Runtime,
-    /// Container images.
     Images,
     /// The files of static pods, one after another: etcd's, the API server's, then the others'. Before kubelet, which
     /// may not be newer than the API server (Kubernetes' version skew policy), and which runs them as it is.
@@ -109,16 +107,13 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
-    /// Set one property.
     Set {
         /// The property, by its name in the resource.
         field: String,
         /// Its present value; `None` where the resource is not there yet.
         from: Option<String>,
-        /// The value it gets.
         to: String,
     },
-    /// Write text.
     Write {
         /// The unified diff from what is there.
         diff: String,
@@ -159,15 +154,11 @@ pub enum Change {
     Enable,
     /// Keep it from starting at boot.
     Disable,
-    /// Take it away.
     Remove,
     /// Take the directory away if nothing is left in it.
     RemoveIfEmpty,
-    /// Start it.
     Start,
-    /// Stop it.
     Stop,
-    /// Restart it.
     Restart {
         /// The resources whose change it has not seen; empty where an earlier run was interrupted
         /// before it could restart it.
@@ -176,7 +167,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether content is written.
     pub(super) fn writes(&self) -> bool {
         matches!(self, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
     }
@@ -195,11 +185,8 @@ impl Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// When.
     pub stage: Stage,
-    /// To what.
     pub resource: ResourceId,
-    /// Whether it is new.
     pub action: Action,
     /// What, in order. May be empty where making it says it all (`package chrony`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -212,7 +199,6 @@ impl Step {
         self.action == Action::Create || self.writes() || self.changes.iter().any(is_remade)
     }
 
-    /// Whether content is written.
     pub fn writes(&self) -> bool {
         self.changes.iter().any(Change::writes)
     }

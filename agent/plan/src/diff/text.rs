@@ -11,7 +11,6 @@ use super::step::{Action, Change, Stage, Step};
 /// How a plan is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// With the terminal's colours.
     pub colour: bool,
     /// With the diff of every file, rather than a line for each.
     pub diffs: bool,

@@ -11,14 +11,12 @@ const NOTHING: u64 = 64 << 20;
 const EVICTED_BELOW: u64 = 10;
 const INODES_EVICTED_BELOW: u64 = 5;
 
-/// A file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The first folder of the node's on it.
     pub path: String,
     /// How many bytes there are for root.
     pub free: u64,
-    /// How many it has.
     pub total: u64,
     /// How many files and folders may still be made; both 0 where it does not count them, as btrfs.
     pub free_inodes: u64,

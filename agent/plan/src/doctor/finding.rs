@@ -5,11 +5,9 @@ use serde::Serialize;
 /// What was seen, or why that is not known.
 pub type Seen<T> = Result<T, String>;
 
-/// How something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
     Ok,
     /// The machine becomes its node, and something of it is not as it should be.
     Warning,
@@ -25,7 +23,6 @@ pub enum Verdict {
 pub struct Finding {
     /// What it belongs to: `dns`, `disk`.
     pub check: &'static str,
-    /// How it is.
     pub verdict: Verdict,
     /// What is so, or what is wrong.
     pub what: String,

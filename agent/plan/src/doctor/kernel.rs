@@ -20,18 +20,14 @@ const OVERLAY: &str = "overlay";
 pub enum Cgroups {
     /// The unified hierarchy, with these controllers.
     V2(BTreeSet<String>),
-    /// A hierarchy a controller.
     V1(BTreeSet<String>),
     /// None is mounted.
     Missing,
 }
 
-/// A kernel module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Its name.
     pub name: String,
-    /// How it is.
     pub state: Seen<ModuleState>,
 }
 
@@ -40,7 +36,6 @@ pub struct Module {
 pub enum ModuleState {
     /// Loaded, or built in.
     Loaded,
-    /// It can be loaded.
     Available,
     /// A line of a file stands against it.
     Forbidden(String),
@@ -48,7 +43,6 @@ pub enum ModuleState {
     Missing,
 }
 
-/// What the kernel has.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// How processes are put into groups.

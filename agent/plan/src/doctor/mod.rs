@@ -37,9 +37,7 @@ pub struct Observations {
     pub kubernetes: Option<KubernetesVersion>,
     /// The state store, kops-controller, the metadata service, and the decision that follows from them.
     pub services: Vec<Service>,
-    /// Names of servers.
     pub names: Vec<Name>,
-    /// What is downloaded.
     pub downloads: Vec<Download>,
     /// The time here and elsewhere.
     pub clock: Clock,
@@ -49,9 +47,7 @@ pub struct Observations {
     pub volumes: Seen<Volumes>,
     /// The sockets that processes listen on.
     pub listeners: Seen<Vec<Listener>>,
-    /// What the kernel has.
     pub kernel: Kernel,
-    /// The package manager.
     pub packages: Packages,
     /// What runs on the machine.
     pub machine: Machine,

@@ -27,13 +27,9 @@ pub enum Outcome {
 /// What a server is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// The state store.
     Store,
-    /// Downloads.
     Downloads,
-    /// The API server.
     ApiServer,
-    /// kops-controller.
     KopsController,
 }
 
@@ -51,18 +47,15 @@ impl Purpose {
 /// The name of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The name.
     pub name: String,
     /// What the server is for.
     pub purpose: Purpose,
-    /// What name servers say.
     pub outcome: NameOutcome,
 }
 
 /// What name servers say of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameOutcome {
-    /// It has these.
     Addresses(Vec<IpAddr>),
     /// It has none, for sure.
     Absent(String),
@@ -73,7 +66,6 @@ pub enum NameOutcome {
 /// Something that a machine asks before it is a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// What it is.
     pub kind: ServiceKind,
     /// Its URL, or what else tells it from others.
     pub name: String,
@@ -81,7 +73,6 @@ pub struct Service {
     pub outcome: Outcome,
 }
 
-/// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
     /// The boot config, which is a file.
@@ -90,16 +81,13 @@ pub enum ServiceKind {
     Store,
     /// kops-controller, of a machine that reads no store.
     KopsController,
-    /// The cloud's metadata service.
     Metadata,
-    /// All of it, decided.
     Configuration,
 }
 
 /// A file that is downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
-    /// What it is called.
     pub name: String,
     /// Whether the machine has it already.
     pub is_there: bool,

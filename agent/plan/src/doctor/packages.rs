@@ -5,7 +5,6 @@ use super::finding::{Finding, Seen};
 const PACKAGES: &str = "packages";
 const REPOSITORIES: &str = "repositories";
 
-/// The package manager.
 #[derive(Clone, Debug)]
 pub struct Packages {
     /// The lock that a process holds, if one does.
@@ -19,7 +18,6 @@ pub struct Packages {
 /// The lock of a package manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageLock {
-    /// Its file.
     pub path: String,
     /// The process that holds it.
     pub holder: String,

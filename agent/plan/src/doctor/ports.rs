@@ -40,7 +40,6 @@ const CONTROL_PLANE: [Port; 11] = [
 /// A TCP socket that a process listens on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
-    /// Its port.
     pub port: u16,
     /// The name of the process and its number; `None` where it cannot be seen.
     pub process: Option<(String, u32)>,

@@ -25,12 +25,9 @@ pub struct Machine {
     pub processes: Seen<Vec<Process>>,
 }
 
-/// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its name.
     pub name: String,
-    /// Its number.
     pub number: u32,
     /// The unit of systemd that it is of; `None` where it is of none, or that is not known.
     pub unit: Option<String>,

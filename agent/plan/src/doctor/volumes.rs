@@ -24,7 +24,6 @@ pub struct Volume {
     pub is_there: bool,
 }
 
-/// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// `/dev/nvme1n1`.

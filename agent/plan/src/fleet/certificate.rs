@@ -8,7 +8,6 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::timestamp;
 
-/// The annotation.
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
 /// A node whose certificates end sooner is not in order, in days: they are renewed when a third of their life is left, which is
@@ -23,7 +22,6 @@ const LONGEST_NAME: usize = 100;
 pub struct FirstCertificate {
     /// What it is of, in short: `kubelet`, `kube-scheduler/server`.
     pub name: String,
-    /// When it expires.
     pub expires: OffsetDateTime,
 }
 
@@ -31,7 +29,6 @@ pub struct FirstCertificate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenCertificate {
-    /// What it is of.
     pub name: String,
     /// When it expires, in RFC 3339.
     pub expires: String,
@@ -46,7 +43,6 @@ impl FirstCertificate {
         Some(FirstCertificate { name: short_name(path), expires })
     }
 
-    /// The annotation's value.
     pub(super) fn value(&self) -> String {
         format!("{} {}", timestamp(self.expires), self.name)
     }

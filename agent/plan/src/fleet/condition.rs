@@ -29,7 +29,6 @@ pub struct NodeReport {
 /// What is wrong with a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The last run failed.
     RunFailed {
         /// When, in RFC 3339.
         at: String,
@@ -67,7 +66,6 @@ pub struct Statement {
 /// What the Node has of the condition already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its status.
     pub status: String,
     /// Since when it has that, in RFC 3339.
     pub last_transition_time: String,

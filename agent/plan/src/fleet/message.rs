@@ -25,7 +25,6 @@ pub struct Configuration {
     pub since: String,
 }
 
-/// What a message tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// The configuration to which the node has converged; `None` before it has.
@@ -37,7 +36,6 @@ pub struct Told {
 }
 
 impl Told {
-    /// The message.
     pub fn message(&self) -> String {
         let runs =
             self.runs.as_ref().map_or_else(|| NONE_YET.to_owned(), |runs| format!("{RUNS}{}", runs.text()));

@@ -24,7 +24,6 @@ const CLOCK_SKEW: Duration = Duration::minutes(5);
 /// What is looked at of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenNode {
-    /// Its name.
     pub name: String,
     /// Its instance group; empty where it has no label of one.
     pub group: String,
@@ -43,11 +42,8 @@ pub struct SeenNode {
 /// A condition of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenCondition {
-    /// Its status.
     pub status: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
     /// When it was told last, in RFC 3339.
     pub last_heartbeat_time: String,
@@ -57,7 +53,6 @@ pub struct SeenCondition {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Its name.
     pub name: String,
     /// Its instance group; empty where its Node has no label of one.
     pub group: String,
@@ -65,7 +60,6 @@ pub struct Row {
     pub ready: String,
     /// The status of the Node's condition `KopsConfigured`; empty where it has none.
     pub configured: String,
-    /// Its reason.
     pub reason: String,
     /// The configuration that the node runs; `None` where it has not told of one.
     pub runs: Option<Configuration>,

@@ -26,15 +26,9 @@ const AGENT: &str = "kops-configuration.service";
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Check {
     /// A unit runs, or has done what it is for.
-    Unit {
-        /// Its name.
-        name: String,
-    },
+    Unit { name: String },
     /// The container runtime answers, and can be asked for pods.
-    Runtime {
-        /// Path of its socket.
-        socket: String,
-    },
+    Runtime { socket: String },
     /// A server on this machine answers 200 or thereabouts.
     Answers {
         /// The URL. Whose certificate it is by HTTPS does not matter: nothing is told, and little believed.
@@ -42,7 +36,6 @@ pub enum Check {
     },
     /// All containers of a static pod run.
     Pod {
-        /// Which.
         pod: StaticPod,
         /// Path of the socket of the runtime that has them.
         socket: String,

@@ -21,7 +21,6 @@ const FORM: &str = "aws:///eu-west-1a/i-0123456789abcdef0";
 /// What EC2 tells of an instance, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ec2Instance {
-    /// Its id.
     pub instance_id: String,
     /// `running`, `stopped`, …
     pub state: String,
@@ -35,9 +34,7 @@ pub struct Ec2Instance {
     pub private_dns_name: String,
     /// Its main private IPv4 address.
     pub private_ip_address: String,
-    /// Its network interfaces.
     pub network_interfaces: Vec<Ec2NetworkInterface>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -61,7 +58,6 @@ pub struct Ec2NetworkInterface {
 /// What is known of a cluster on AWS before its API is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCluster {
-    /// Its name.
     pub name: String,
     /// The region of its machines.
     pub region: String,

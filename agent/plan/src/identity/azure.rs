@@ -34,7 +34,6 @@ const LONGEST_NAME: usize = 64;
 /// What is known of a cluster on Azure before its API is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureCluster {
-    /// Its name.
     pub name: String,
     /// The id of the subscription of its machines.
     pub subscription: String,
@@ -63,7 +62,6 @@ impl std::fmt::Display for MachinePath {
 /// What Azure tells of a machine, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AzureMachine {
-    /// Which it is.
     pub path: MachinePath,
     /// Its id, which no other ever gets.
     pub vm_id: String,
@@ -71,7 +69,6 @@ pub struct AzureMachine {
     pub computer_name: String,
     /// Of its power, else of its provisioning, in small letters: `running`, `deallocated`, …
     pub state: String,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 

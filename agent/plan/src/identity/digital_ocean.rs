@@ -35,15 +35,12 @@ const AT_WORK: [&str; 2] = ["active", "new"];
 pub struct Droplet {
     /// Its number, which no other ever gets.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// `active`, `off`, …
     pub status: String,
-    /// Its tags.
     pub tags: Vec<String>,
     /// Its private addresses in DigitalOcean's order, IPv4 first.
     pub private_ips: Vec<IpAddr>,
-    /// Its public addresses.
     pub public_ips: Vec<IpAddr>,
 }
 
@@ -84,7 +81,6 @@ impl CloudMachine for Droplet {
         self.private_ips.first().copied()
     }
 
-    /// The private addresses.
     fn certificate_names(&self) -> Vec<String> {
         self.private_ips.iter().map(ToString::to_string).collect()
     }

@@ -28,7 +28,6 @@ const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 /// What is known of a cluster on GCE before its API is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
-    /// Its name.
     pub name: String,
     /// The project of its machines.
     pub project: String,
@@ -39,7 +38,6 @@ pub struct GceCluster {
 /// Where an instance is, in the cluster's project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstancePath {
-    /// Its zone.
     pub zone: String,
     /// Its name, which no other has in that zone at the same time.
     pub name: String,
@@ -48,7 +46,6 @@ pub struct InstancePath {
 /// What GCE tells of a managed instance group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedGroup {
-    /// Its name.
     pub name: String,
     /// What the names of its instances begin with.
     pub base_instance_name: String,
@@ -72,9 +69,7 @@ pub struct ManagedInstance {
 /// What an instance template says, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceTemplate {
-    /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its network tags.
     pub tags: Vec<String>,
 }
 
@@ -83,7 +78,6 @@ pub struct InstanceTemplate {
 pub struct GceInstance {
     /// Its number, which is never given to another.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
@@ -91,7 +85,6 @@ pub struct GceInstance {
     pub last_start: String,
     /// Its metadata, which it may write itself.
     pub metadata: BTreeMap<String, String>,
-    /// Its network interfaces.
     pub network_interfaces: Vec<GceNetworkInterface>,
 }
 

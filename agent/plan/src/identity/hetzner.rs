@@ -34,11 +34,9 @@ const AT_WORK: [&str; 2] = ["running", "starting"];
 pub struct HetznerServer {
     /// Its number, which no other ever gets.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// `running`, `off`, …
     pub status: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its public address, if it has one.
     pub public_ipv4: Option<Ipv4Addr>,

@@ -42,7 +42,6 @@ pub struct LinodeInstance {
     pub region: String,
     /// `running`, `offline`, …
     pub status: String,
-    /// Its tags.
     pub tags: Vec<String>,
     /// Its addresses in Linode's order, public and private ones.
     pub ipv4: Vec<Ipv4Addr>,

@@ -46,7 +46,6 @@ pub struct ProviderIds {
     pub cloud: &'static str,
     /// What they begin with, however they go on.
     pub prefix: &'static str,
-    /// A good one.
     pub form: &'static str,
     /// The id in what is behind the prefix.
     pub id: fn(&str) -> Option<MachineId>,

@@ -48,7 +48,6 @@ pub enum Refusal {
         quoted(.provider_id)
     )]
     ProviderId {
-        /// What it says.
         provider_id: String,
         /// The cloud, as people call it.
         cloud: &'static str,
@@ -57,10 +56,7 @@ pub enum Refusal {
     },
     /// The cloud knows no such instance.
     #[error("the instance {instance} does not exist in this account, project or region")]
-    NoSuchInstance {
-        /// The instance.
-        instance: String,
-    },
+    NoSuchInstance { instance: String },
     /// No machine of the Node's name was enrolled.
     #[error(
         "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs none, and \
@@ -74,46 +70,25 @@ pub enum Refusal {
     /// The instance is not at work.
     #[error("the instance {instance} is {state}, and a Node's instance runs")]
     NotRunning {
-        /// The instance.
         instance: String,
         /// Its state, in the cloud's word.
         state: String,
     },
     /// The instance belongs to another cluster.
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
-    OtherCluster {
-        /// The instance.
-        instance: String,
-        /// Whose it is.
-        owner: String,
-        /// The cluster that asks.
-        cluster: String,
-    },
+    OtherCluster { instance: String, owner: String, cluster: String },
     /// Nothing that counts says whose the instance is: a tag may be missing for a moment, or have been stripped.
     #[error("the instance {instance} is not known to be of the cluster {cluster}: {says}")]
-    NoCluster {
-        /// The instance.
-        instance: String,
-        /// What there is instead.
-        says: String,
-        /// The cluster that asks.
-        cluster: String,
-    },
+    NoCluster { instance: String, says: String, cluster: String },
     /// The instance has another name by now, in a cloud in which operators rename instances and Nodes keep their names.
     #[error("the instance {instance}, which spec.providerID names, is called {name}, and its Node is not")]
-    OtherName {
-        /// The instance.
-        instance: String,
-        /// Its name.
-        name: String,
-    },
+    OtherName { instance: String, name: String },
     /// The instance is another Node's.
     #[error(
         "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
          be another machine than it is"
     )]
     OtherNode {
-        /// The instance.
         instance: String,
         /// The Node that it is.
         expected: String,
@@ -121,7 +96,6 @@ pub enum Refusal {
     /// The instance belongs to no group.
     #[error("{instance} is in no instance group: {missing}")]
     NoInstanceGroup {
-        /// The instance.
         instance: String,
         /// What would tell the group.
         missing: String,
@@ -134,7 +108,6 @@ pub enum Refusal {
     UnknownInstanceGroup {
         /// The instance, as its Node names it.
         instance: String,
-        /// The group.
         instance_group: String,
     },
 }

@@ -40,11 +40,9 @@ const AT_WORK: [&str; 6] = ["ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGR
 pub struct OpenstackServer {
     /// Its UUID, which no other ever gets.
     pub id: MachineId,
-    /// Its name.
     pub name: String,
     /// `ACTIVE`, `SHUTOFF`, …
     pub status: String,
-    /// Its metadata.
     pub metadata: BTreeMap<String, String>,
     /// Its addresses: by network, and in Nova's order there.
     pub addresses: Vec<ServerAddress>,
@@ -55,7 +53,6 @@ pub struct OpenstackServer {
 pub struct ServerAddress {
     /// The name of the network.
     pub network: String,
-    /// The address.
     pub address: IpAddr,
     /// Whether a router keeps it for the server, and the server does not have it itself.
     pub is_floating: bool,
@@ -100,7 +97,6 @@ impl CloudMachine for OpenstackServer {
         first.map(|first| first.address)
     }
 
-    /// All addresses.
     fn certificate_names(&self) -> Vec<String> {
         self.addresses.iter().map(|address| address.address.to_string()).collect()
     }

@@ -35,13 +35,10 @@ const AT_WORK: [&str; 2] = ["running", "starting"];
 pub struct ScalewayServer {
     /// Its UUID, which no other ever gets.
     pub id: MachineId,
-    /// Its zone.
     pub zone: String,
-    /// Its name.
     pub name: String,
     /// `running`, `stopped`, …
     pub state: String,
-    /// Its tags.
     pub tags: Vec<String>,
     /// Its private address, which servers of an older kind have.
     pub private_ip: Option<Ipv4Addr>,

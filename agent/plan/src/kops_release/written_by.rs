@@ -17,7 +17,6 @@ pub struct WrittenBy {
     pub release: KopsRelease,
     /// The whole version, such as `1.35.2`; `None` where only the form of the configuration tells the release.
     pub version: Option<String>,
-    /// What told it.
     pub evidence: Evidence,
 }
 

@@ -56,9 +56,7 @@ impl Cordon {
 /// A pod that is to leave a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its UID: another pod of its name is not meant.
     pub uid: String,

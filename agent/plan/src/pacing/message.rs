@@ -15,7 +15,6 @@ pub enum SlotAction {
     Acquire,
     /// Renew the one that the node has.
     Renew,
-    /// Let it go.
     Release,
 }
 
@@ -44,7 +43,6 @@ impl SlotRequest {
     }
 }
 
-/// An answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotAnswer {
@@ -72,7 +70,6 @@ pub struct SlotAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotHolder {
-    /// The Node.
     pub node: String,
     /// The name of the slot's Lease.
     pub lease: String,
@@ -84,7 +81,6 @@ pub struct SlotHolder {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
-    /// The Node.
     pub node: String,
     /// Why, and since when, in its own words.
     pub why: String,

@@ -20,7 +20,6 @@ pub const REST_SECONDS: i64 = 60 * 60;
 /// A slot as its Lease tells of it; times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Its number.
     pub number: u32,
     /// The Node that has it; empty where none has.
     pub holder: String,
@@ -56,9 +55,7 @@ impl Slot {
 pub enum Decision {
     /// The node gets this slot, or has it and it is renewed.
     Hold {
-        /// Its number.
         number: u32,
-        /// Since when.
         acquired: i64,
         /// For how many seconds the node had one just before.
         held_before: i64,

@@ -92,7 +92,6 @@ impl Assets {
             .map(Assets)
     }
 
-    /// Every asset.
     pub fn iter(&self) -> impl Iterator<Item = &Asset> {
         self.0.iter()
     }

@@ -42,9 +42,7 @@ pub struct ContainerdRelease {
     /// The archive of containerd's own programs.
     #[serde(skip)]
     pub archive: Asset,
-    /// containerd's own programs.
     pub programs: Vec<Program>,
-    /// runc.
     pub runc: Content,
 }
 
@@ -80,7 +78,6 @@ const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "err
 /// gVisor's platform for a cluster that names none.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
-/// Settles the container runtime.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Containerd> {
     let config = basis.config.containerd_config.clone().unwrap_or_default();
     let is_installed = !config.skip_install && !basis.distribution.brings_containerd;

@@ -17,7 +17,6 @@ use super::basis::Basis;
 /// A registration with a discovery service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiscoveryService {
-    /// URL of the service.
     pub url: String,
     /// The keys that verify tokens, by id.
     pub keys: Vec<JsonWebKey>,
@@ -38,9 +37,7 @@ pub struct JsonWebKey {
     /// How it signs: `RS256`.
     #[serde(rename = "alg")]
     pub algorithm: &'static str,
-    /// Its modulus.
     pub n: String,
-    /// Its exponent.
     pub e: String,
 }
 

@@ -21,9 +21,7 @@ pub enum PackageFormat {
     None,
 }
 
-/// The makers of distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)] // Names of distributions.
 pub enum Project {
     Debian,
     Ubuntu,
@@ -41,11 +39,9 @@ pub enum Project {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {
-    /// Its maker.
     pub project: Project,
     /// The version within the project; 0 where versions do not matter.
     pub version: f32,
-    /// How it installs packages.
     pub package_format: PackageFormat,
     /// Whether `/etc/resolv.conf` always points to systemd-resolved's stub on the loopback address.
     pub has_loopback_resolv_conf: bool,

@@ -27,7 +27,6 @@ pub struct FileAsset {
     pub path: String,
     /// The directory that it is in.
     pub directory: String,
-    /// Permission bits.
     pub mode: Mode,
     /// What is in it.
     pub content: Content,

@@ -18,11 +18,9 @@ pub struct Hook {
     pub name: String,
     /// The unit's name, with its suffix.
     pub unit: String,
-    /// What the unit is.
     pub action: HookAction,
 }
 
-/// What a hook does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookAction {
@@ -32,7 +30,6 @@ pub enum HookAction {
     RawUnit(String),
     /// It adds a service of which the user wrote the `[Service]` section.
     Service {
-        /// The section's directives.
         section: String,
         /// What the unit depends on.
         order: HookOrder,
@@ -53,7 +50,6 @@ pub enum HookAction {
 /// What a hook's unit depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HookOrder {
-    /// Units that it requires.
     pub requires: Vec<String>,
     /// Units that it comes before.
     pub before: Vec<String>,

@@ -19,7 +19,6 @@ use super::{Problems, StoredPod, api_name, stored_manifests};
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeApiServer {
-    /// kOps' settings.
     pub config: KubeAPIServerConfig,
     /// How the API is reached.
     pub api: APISpec,
@@ -41,9 +40,7 @@ pub struct KubeApiServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TokenWebhook {
-    /// Kopeio's authentication.
     Kopeio,
-    /// AWS IAM Authenticator.
     AwsIamAuthenticator,
 }
 

@@ -13,7 +13,6 @@ use super::{Asset, Problems};
 /// kubectl on a machine with an API server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
-    /// kubectl itself.
     pub program: Asset,
     /// The user of the machine that administrates the cluster with it, where there is such a user.
     pub user: Option<LoginUser>,

@@ -23,9 +23,7 @@ use eviction::Eviction;
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Kubelet {
-    /// kOps' settings, defaults included.
     pub config: KubeletConfigSpec,
-    /// kubelet itself.
     pub program: Asset,
     /// The program that gives kubelet credentials for the cloud's own registries, where there is one.
     pub credential_provider: Option<Asset>,
@@ -52,7 +50,6 @@ pub struct Kubelet {
 /// A taint of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taint {
-    /// Its name.
     pub key: String,
     /// Its value; may be empty.
     pub value: String,
@@ -66,7 +63,6 @@ const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 /// The most pods that kubelet runs unless told otherwise.
 const DEFAULT_MAX_PODS: i64 = 110;
 
-/// Settles kubelet's configuration.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kubelet> {
     let config = &basis.config.kubelet_config;
     if !basis.boot.instance_group_role.runs_api_server()

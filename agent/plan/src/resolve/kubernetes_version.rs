@@ -73,7 +73,6 @@ impl KubernetesVersion {
         ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
     }
 
-    /// The minor version.
     pub fn minor(&self) -> u64 {
         self.minor
     }

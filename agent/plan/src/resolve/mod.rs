@@ -94,7 +94,6 @@ pub struct Inputs {
     pub secret_names: BTreeSet<String>,
     /// Manifests of the store that this node runs, by the URL that the configuration gives them.
     pub manifests: BTreeMap<String, String>,
-    /// What was observed.
     pub facts: Facts,
     /// The text of `kops-version.txt` of the store; `None` where there is none that this node may read.
     pub kops_version: Option<String>,
@@ -118,11 +117,8 @@ impl Inputs {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfig {
-    /// The boot config.
     pub boot: BootConfig,
-    /// The node's configuration.
     pub config: NodeupConfig,
-    /// What was observed.
     pub facts: Facts,
     /// The keysets that this node may read, by id.
     pub keysets: BTreeMap<String, Keyset>,
@@ -137,13 +133,10 @@ pub struct NodeConfig {
     pub kubernetes_version: KubernetesVersion,
     /// The distribution that it runs.
     pub distribution: &'static Distribution,
-    /// What it can download.
     pub assets: Assets,
     /// The name of its Node object.
     pub node_name: String,
-    /// What kubelet is given.
     pub kubelet: Kubelet,
-    /// The container runtime.
     pub container_runtime: Containerd,
     /// kube-proxy's configuration; `None` where the network plugin replaces it.
     pub kube_proxy: Option<KubeProxyConfig>,
@@ -348,7 +341,6 @@ impl NodeConfig {
         self.written_by.release
     }
 
-    /// The cluster's name.
     pub fn cluster_name(&self) -> &str {
         &self.config.cluster_name
     }

@@ -18,7 +18,6 @@ pub struct NodeName {
     pub hostname_override: String,
 }
 
-/// The node's name.
 pub(super) fn node_name(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<NodeName, String> {
     let hostname_override = hostname_override(boot, config, facts)?;
     let name = if hostname_override.is_empty() { &facts.hostname } else { &hostname_override };

@@ -37,7 +37,6 @@ impl fmt::Display for Problem {
 }
 
 impl Problems {
-    /// Adds one.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
@@ -47,7 +46,6 @@ impl Problems {
         add_once(&mut self.warnings, Problem::new(field, problem));
     }
 
-    /// Adds warnings.
     pub fn add_warnings(&mut self, warnings: &[Problem]) {
         warnings.iter().for_each(|warning| add_once(&mut self.warnings, warning.clone()));
     }

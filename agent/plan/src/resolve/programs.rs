@@ -13,7 +13,6 @@ use super::{Asset, Assets, ContainerdVersion};
 /// One program of a download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// The program's file name.
     pub name: String,
     /// Where its bytes come from.
     pub content: Content,

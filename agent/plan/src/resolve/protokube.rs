@@ -10,10 +10,8 @@ use super::{Asset, Problems};
 /// What the names of gossip clusters end in (`IsGossipClusterName` in pkg/dns/gossip.go).
 const GOSSIP_DOMAIN: &str = ".k8s.local";
 
-/// protokube's programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Protokube {
-    /// protokube itself.
     pub program: Asset,
     /// The program that applies add-ons for it; `None` where it applies none.
     pub channels: Option<Asset>,

@@ -7,7 +7,6 @@ use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 
-/// kube-apiserver's default.
 const DEFAULT_NODE_PORTS: &str = "30000-32767";
 
 /// The ports of Services on nodes, as `net.ipv4.ip_local_reserved_ports` wants them; checks the user's

@@ -90,12 +90,10 @@ pub(crate) fn fill_store(inputs: &mut Inputs) {
     }
 }
 
-/// A control-plane machine.
 pub(crate) fn control_plane(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     resolved(change).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// A dedicated API server.
 pub(crate) fn api_server(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     control_plane(|inputs| {
         inputs.boot.instance_group_role = InstanceGroupRole::APIServer;

@@ -13,7 +13,6 @@ pub type ArchiveFiles = BTreeMap<String, BTreeSet<String>>;
 pub enum ArchiveKind {
     /// containerd's programs, with each shim.
     Containerd,
-    /// Every CNI plugin.
     CniPlugins,
 }
 

@@ -18,9 +18,7 @@ pub enum Issuer {
 pub enum CertificateType {
     /// To authenticate as a client.
     Client,
-    /// To serve.
     Server,
-    /// Both.
     ClientServer,
 }
 
@@ -49,12 +47,10 @@ pub struct Certificate {
     /// What it may be used for.
     #[serde(rename = "type")]
     pub certificate_type: CertificateType,
-    /// Its subject.
     pub subject: Subject,
     /// Names and addresses it is valid for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sans: Vec<String>,
-    /// Its signer.
     pub issuer: Issuer,
     /// Whether the authority's own certificate follows it in the same file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -93,7 +93,6 @@ pub enum SecretPiece {
     /// A line `NAME=value` of what kOps put into the agent's environment, empty or not; nothing where the variable `given` has no
     /// value there.
     EnvironmentLine {
-        /// The variable.
         name: String,
         /// The variable that decides whether there is a line.
         given: String,
@@ -102,20 +101,16 @@ pub enum SecretPiece {
     KeysetPrivateKey {
         /// The keyset's name, as in `pki/private/<keyset>/keyset.yaml`.
         keyset: String,
-        /// The item's id.
         id: String,
     },
 }
 
-/// A regular file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File {
     /// Absolute path on the node.
     pub path: String,
-    /// Permission bits.
     pub mode: Mode,
-    /// Owning user.
     pub owner: String,
     /// Owning group; `None` where that of the present file stays, and a new one is of root's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,16 +181,12 @@ impl File {
     }
 }
 
-/// A directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directory {
     /// Absolute path on the node.
     pub path: String,
-    /// Permission bits.
     pub mode: Mode,
-    /// Owning user.
     pub owner: String,
-    /// Owning group.
     pub group: String,
 }
 
@@ -211,11 +202,9 @@ impl Directory {
     }
 }
 
-/// A symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Symlink {
     /// Absolute path on the node.
     pub path: String,
-    /// What it points to.
     pub target: String,
 }

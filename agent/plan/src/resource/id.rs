@@ -6,7 +6,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The kinds of [`Resource`](super::Resource).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)] // Each variant is documented by the type of the same name.
 pub enum Kind {
     Package,
     PackageSource,
@@ -64,7 +63,6 @@ impl Kind {
 /// What names a resource: its kind and its name or path; written `file /etc/hosts`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceId {
-    /// The kind.
     pub kind: Kind,
     /// The path of a file, directory, link or mount; the name of anything else.
     pub name: String,

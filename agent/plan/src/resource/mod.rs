@@ -28,10 +28,8 @@ pub use system::{
 };
 pub use unit::Unit;
 
-/// Anything the agent manages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind")]
-#[allow(missing_docs)] // Each variant is documented by the type it holds.
 pub enum Resource {
     Package(Package),
     PackageSource(PackageSource),
@@ -67,7 +65,6 @@ impl Resource {
 macro_rules! resources {
     ($($kind:ident.$name:ident),+) => {
         impl Resource {
-            /// What names this resource.
             pub fn id(&self) -> ResourceId {
                 match self {
                     $(Resource::$kind(resource) => ResourceId::new(Kind::$kind, &resource.$name),)+

@@ -11,7 +11,6 @@ use crate::unit_files::drop_in_of;
     "{id} is described twice, and differently; a fileAsset or hook may name what kOps itself manages: rename or remove it"
 )]
 pub struct Conflict {
-    /// The resource.
     pub id: ResourceId,
 }
 

@@ -23,25 +23,18 @@ pub struct PackageSource {
     pub sources: Vec<String>,
 }
 
-/// A system user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Login name.
     pub name: String,
-    /// Numeric id.
     pub uid: u32,
     /// Home directory; empty for none.
     pub home: String,
-    /// Login shell.
     pub shell: String,
 }
 
-/// A system group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The group's name.
     pub name: String,
-    /// Numeric id.
     pub gid: u32,
 }
 
@@ -50,7 +43,6 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// The block device.
     pub device: String,
     /// Where it is mounted.
     pub path: String,
@@ -58,7 +50,6 @@ pub struct Mount {
     pub filesystem: String,
     /// Options for making the file system.
     pub format_options: Vec<String>,
-    /// Options for mounting it.
     pub mount_options: Vec<String>,
     /// Whether it is mounted whenever the machine boots, before anything uses it.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
@@ -73,7 +64,6 @@ fn yes() -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {
-    /// The directory shown.
     pub source: String,
     /// Where it is shown.
     pub path: String,
@@ -100,7 +90,6 @@ pub struct Image {
 /// A name that `/etc/hosts` must resolve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsEntry {
-    /// The name.
     pub hostname: String,
     /// Its addresses; none if the name must not be there.
     pub addresses: Vec<String>,
@@ -110,7 +99,6 @@ pub struct HostsEntry {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelModule {
-    /// The module's name.
     pub name: String,
     /// The package to install where the kernel lacks the module.
     pub package: Option<String>,
@@ -132,9 +120,7 @@ impl Ipv6Prefix {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoveryRegistration {
-    /// The resource's name.
     pub name: String,
-    /// URL of the service.
     pub url: String,
     /// Name of the client [`Certificate`](super::Certificate) that registers.
     pub certificate: String,

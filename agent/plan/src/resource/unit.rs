@@ -5,7 +5,6 @@ use serde_with::skip_serializing_none;
 
 use super::{FreeText, Kind, ResourceId};
 
-/// A systemd unit.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,7 +15,6 @@ pub struct Unit {
     pub text: Option<String>,
     /// Whether it starts at boot.
     pub enabled: bool,
-    /// Whether it runs now.
     pub running: bool,
     /// Whether its text alone is managed: whether it starts at boot, and whether it runs, is left to systemd.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -17,12 +17,10 @@ pub struct AddonSpec {
     pub manifest: String,
 }
 
-/// The cluster autoscaler.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
     /// How the group to grow is chosen.
     pub expander: String,
@@ -52,15 +50,11 @@ pub struct ClusterAutoscalerConfig {
     pub scale_down_unready_time: Option<String>,
     /// Whether nodes are cordoned first.
     pub cordon_node_before_terminating: Option<bool>,
-    /// Its image.
     pub image: Option<String>,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
     /// Longest wait for a new node.
     pub max_node_provision_time: String,
-    /// Annotations of its pods.
     pub pod_annotations: BTreeMap<String, String>,
     /// Whether kOps makes the priorities of the expander `priority`.
     pub create_priority_expander_config: Option<bool>,
@@ -68,33 +62,25 @@ pub struct ClusterAutoscalerConfig {
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 
-/// The metrics server.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsServerConfig {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
-    /// Its image.
     pub image: Option<String>,
     /// Whether the API server does not verify its certificate.
     pub insecure: Option<bool>,
 }
 
-/// cert-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CertManagerConfig {
-    /// Whether it is used.
     pub enabled: Option<bool>,
-    /// Whether kOps installs it.
     pub managed: Option<bool>,
-    /// Its image.
     pub image: Option<String>,
     /// The issuer where none is named.
     pub default_issuer: Option<String>,
-    /// DNS servers it asks.
     pub nameservers: Vec<String>,
     /// Route 53 zones it may change.
     #[serde(rename = "hostedZoneIDs")]
@@ -103,18 +89,13 @@ pub struct CertManagerConfig {
     pub feature_gates: BTreeMap<String, bool>,
 }
 
-/// The node problem detector.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeProblemDetectorConfig {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
-    /// Its image.
     pub image: Option<String>,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
     /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
@@ -127,32 +108,24 @@ pub struct NodeProblemDetectorConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotControllerConfig {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
     /// Whether a default class of snapshots is made.
     pub install_default_class: bool,
 }
 
-/// Karpenter.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KarpenterConfig {
-    /// Whether it is installed.
     pub enabled: bool,
-    /// Format of its log.
     pub log_format: String,
-    /// Level of its log.
     pub log_level: String,
-    /// Its image.
     pub image: String,
     /// Features switched on or off, separated by commas.
     pub feature_gates: String,
     /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
 }
 

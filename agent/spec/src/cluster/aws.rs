@@ -13,9 +13,7 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EBSCSIDriverSpec {
-    /// Whether kOps installs it.
     pub managed: Option<bool>,
-    /// Tag of its image.
     pub version: Option<String>,
     /// Most requests to the API server a second.
     #[serde(rename = "kubeAPIQPS")]
@@ -27,7 +25,6 @@ pub struct EBSCSIDriverSpec {
     pub host_network: bool,
     /// Most volumes on a node.
     pub volume_attach_limit: Option<i64>,
-    /// Annotations of its pods.
     pub pod_annotations: BTreeMap<String, String>,
 }
 
@@ -39,7 +36,6 @@ pub struct NodeTerminationHandlerSpec {
     /// Whether messages about unknown nodes are dropped.
     #[serde(rename = "deleteSQSMsgIfNodeNotFound")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
-    /// Whether it is installed.
     pub enabled: Option<bool>,
     /// Whether it drains nodes before spot interruptions.
     pub enable_spot_interruption_draining: Option<bool>,
@@ -51,7 +47,6 @@ pub struct NodeTerminationHandlerSpec {
     pub enable_rebalance_draining: Option<bool>,
     /// Whether it taints ended nodes as out of service.
     pub enable_out_of_service_taint: Option<bool>,
-    /// Whether it serves metrics.
     pub prometheus_enable: Option<bool>,
     /// Whether it takes events from a queue.
     #[serde(rename = "enableSQSTerminationDraining")]
@@ -63,15 +58,11 @@ pub struct NodeTerminationHandlerSpec {
     pub managed_asg_tag: Option<String>,
     /// Seconds that pods have to end; below 0 for their own time.
     pub pod_termination_grace_period: Option<i32>,
-    /// Whether it taints nodes.
     pub taint_node: Option<bool>,
     /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
-    /// Tag of its image.
     pub version: Option<String>,
     /// Template of the messages it sends.
     pub webhook_template: Option<String>,
@@ -85,9 +76,7 @@ pub struct NodeTerminationHandlerSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerControllerSpec {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
-    /// Tag of its image.
     pub version: Option<String>,
     /// Whether it may use regional web application firewalls.
     #[serde(rename = "enableWAF")]
@@ -97,11 +86,9 @@ pub struct LoadBalancerControllerSpec {
     pub enable_waf_v2: bool,
     /// Whether it may use Shield Advanced.
     pub enable_shield: bool,
-    /// CPU that it requests.
     pub cpu_request: Option<Quantity>,
     /// CPU that it is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// Memory that it requests.
     pub memory_request: Option<Quantity>,
     /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
@@ -112,9 +99,7 @@ pub struct LoadBalancerControllerSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodIdentityWebhookSpec {
-    /// Whether it is installed.
     pub enabled: bool,
-    /// Number of its pods.
     pub replicas: i64,
 }
 
@@ -123,7 +108,6 @@ pub struct PodIdentityWebhookSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
-    /// Least number of them.
     pub min_size: i64,
     /// Most instances, those in use among them; 0 switches the pool off.
     pub max_size: Option<i64>,

@@ -15,21 +15,13 @@ use crate::openstack::OpenstackSpec;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudProviderSpec {
-    /// Amazon Web Services.
     pub aws: Option<AWSSpec>,
-    /// Microsoft Azure.
     pub azure: Option<AzureSpec>,
-    /// DigitalOcean.
     pub r#do: Option<DOSpec>,
-    /// Google Compute Engine.
     pub gce: Option<GCESpec>,
-    /// Hetzner Cloud.
     pub hetzner: Option<HetznerSpec>,
-    /// OpenStack.
     pub openstack: Option<OpenstackSpec>,
-    /// Scaleway.
     pub scaleway: Option<ScalewaySpec>,
-    /// Linode (Akamai).
     pub linode: Option<LinodeSpec>,
 }
 
@@ -74,19 +66,15 @@ pub struct AWSSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AzureSpec {
-    /// The subscription.
     #[serde(rename = "subscriptionID")]
     pub subscription_id: String,
     /// The storage account of the state store.
     #[serde(rename = "storageAccountID")]
     pub storage_account_id: String,
-    /// The tenant.
     #[serde(rename = "tenantID")]
     #[serde_with(skip_apply)]
     pub tenant_id: String,
-    /// An existing resource group.
     pub resource_group_name: String,
-    /// An existing route table.
     pub route_table_name: String,
     /// The administrator's name on machines.
     pub admin_user: String,
@@ -101,16 +89,13 @@ pub struct DOSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GCESpec {
-    /// The project.
     #[serde_with(skip_apply)]
     pub project: String,
-    /// The machines' service account.
     pub service_account: String,
     /// Whether the cluster spans zones.
     pub multizone: Option<bool>,
     /// Tags of nodes, for firewall rules.
     pub node_tags: Option<String>,
-    /// Prefix of nodes' names.
     pub node_instance_prefix: Option<String>,
     /// The driver for persistent disks.
     #[serde(rename = "pdCSIDriver")]
@@ -147,9 +132,7 @@ pub struct CloudConfiguration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PDCSIDriver {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
-    /// Tag of its image.
     pub version: Option<String>,
     /// Which storage class is the default.
     pub default_storage_class_name: Option<String>,

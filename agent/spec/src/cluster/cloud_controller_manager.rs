@@ -49,6 +49,5 @@ pub struct CloudControllerManagerConfig {
     pub node_status_update_frequency: Option<Duration>,
     /// `--concurrent-node-syncs`: nodes handled at a time.
     pub concurrent_node_syncs: Option<i32>,
-    /// Image of Azure's cloud-node-manager.
     pub azure_node_manager_image: String,
 }

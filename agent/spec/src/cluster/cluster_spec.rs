@@ -34,7 +34,6 @@ use crate::scalars::IntOrString;
 pub struct ClusterSpec {
     /// The channel that recommends versions.
     pub channel: String,
-    /// Addons of the user's.
     pub addons: Vec<AddonSpec>,
     /// Where the cluster's files are.
     #[serde_with(skip_apply)]
@@ -67,25 +66,16 @@ pub struct ClusterSpec {
     pub additional_policies: BTreeMap<String, String>,
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
-    /// The etcd clusters.
     pub etcd_clusters: Vec<EtcdClusterSpec>,
-    /// containerd.
     pub containerd: Option<ContainerdConfig>,
-    /// DNS inside the cluster.
     #[serde(rename = "kubeDNS")]
     pub kube_dns: Option<KubeDNSConfig>,
-    /// kube-apiserver.
     #[serde(rename = "kubeAPIServer")]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// kube-controller-manager.
     pub kube_controller_manager: Option<KubeControllerManagerConfig>,
-    /// The cloud-controller-manager.
     pub cloud_controller_manager: Option<CloudControllerManagerConfig>,
-    /// kube-scheduler.
     pub kube_scheduler: Option<KubeSchedulerConfig>,
-    /// kube-proxy.
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// The kubelet of nodes.
     pub kubelet: Option<KubeletConfigSpec>,
     /// The kubelet of control plane nodes.
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
@@ -98,13 +88,9 @@ pub struct ClusterSpec {
     pub ntp: Option<NTPConfig>,
     /// Packages that the user adds to nodes.
     pub packages: Vec<String>,
-    /// The node problem detector.
     pub node_problem_detector: Option<NodeProblemDetectorConfig>,
-    /// The metrics server.
     pub metrics_server: Option<MetricsServerConfig>,
-    /// cert-manager.
     pub cert_manager: Option<CertManagerConfig>,
-    /// The network.
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
     /// How the Kubernetes API is reached.
@@ -112,7 +98,6 @@ pub struct ClusterSpec {
     pub api: APISpec,
     /// The users that the API server believes.
     pub authentication: Option<AuthenticationSpec>,
-    /// What users may do.
     pub authorization: Option<AuthorizationSpec>,
     /// How nodes prove their identity; no longer used.
     pub node_authorization: Option<NodeAuthorizationSpec>,
@@ -132,15 +117,12 @@ pub struct ClusterSpec {
     pub use_host_certificates: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
-    /// How nodes are replaced.
     pub rolling_update: Option<RollingUpdate>,
-    /// The cluster autoscaler.
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
     /// Where others learn how to verify service account tokens.
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
     /// The controller of volume snapshots.
     pub snapshot_controller: Option<SnapshotControllerConfig>,
-    /// Karpenter.
     pub karpenter: Option<KarpenterConfig>,
 }
 
@@ -153,7 +135,6 @@ pub struct ConfigStoreSpec {
     pub base: String,
     /// The folder of key sets.
     pub keypairs: String,
-    /// The folder of secrets.
     pub secrets: String,
 }
 
@@ -175,11 +156,9 @@ pub struct AssetsSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetSpec {
-    /// Terraform.
     pub terraform: Option<TerraformSpec>,
 }
 
-/// Settings of Terraform.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -190,7 +169,6 @@ pub struct TerraformSpec {
     pub files_provider_extra_config: BTreeMap<String, String>,
 }
 
-/// How nodes are replaced.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

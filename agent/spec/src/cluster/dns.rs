@@ -8,34 +8,27 @@ use serde_with::apply;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// DNS inside the cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeDNSConfig {
-    /// Answers that are cached.
     pub cache_max_size: i64,
-    /// Queries at a time.
     pub cache_max_concurrent: i64,
     /// Taints that its pods tolerate.
     pub tolerations: Vec<Toleration>,
     /// Where its pods are placed, as Kubernetes has it.
     pub affinity: Option<serde_json::Value>,
-    /// Image of CoreDNS.
     #[serde(rename = "coreDNSImage")]
     pub core_dns_image: String,
     /// Image of the autoscaler of its pods.
     pub cpa_image: String,
-    /// The cluster's domain.
     pub domain: String,
     /// The whole Corefile, in place of what kOps makes.
     pub external_core_file: String,
     /// `CoreDNS` or `KubeDNS`.
     pub provider: String,
-    /// Address of its Service.
     #[serde(rename = "serverIP")]
     pub server_ip: String,
-    /// Servers for some domains.
     pub stub_domains: BTreeMap<String, Vec<String>>,
     /// Servers for everything outside of the cluster.
     pub upstream_nameservers: Vec<String>,
@@ -48,7 +41,6 @@ pub struct KubeDNSConfig {
     /// A cache on each node.
     #[serde(rename = "nodeLocalDNS")]
     pub node_local_dns: Option<NodeLocalDNSConfig>,
-    /// Annotations of its pods.
     pub pod_annotations: BTreeMap<String, String>,
 }
 
@@ -57,13 +49,10 @@ pub struct KubeDNSConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeLocalDNSConfig {
-    /// Whether it is installed.
     pub enabled: Option<bool>,
     /// The whole Corefile, in place of what kOps makes.
     pub external_core_file: String,
-    /// More of the Corefile.
     pub additional_config: String,
-    /// Its image.
     pub image: Option<String>,
     /// The address it answers at.
     #[serde(rename = "localIP")]
@@ -75,7 +64,6 @@ pub struct NodeLocalDNSConfig {
     pub memory_request: Option<Quantity>,
     /// CPU that its pods request.
     pub cpu_request: Option<Quantity>,
-    /// Annotations of its pods.
     pub pod_annotations: BTreeMap<String, String>,
 }
 
@@ -88,7 +76,6 @@ pub struct Toleration {
     pub key: String,
     /// `Exists` or `Equal`.
     pub operator: String,
-    /// The taint's value.
     pub value: String,
     /// The taint's effect; empty for any.
     pub effect: String,
@@ -101,7 +88,6 @@ pub struct Toleration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalDNSConfig {
-    /// Whether it publishes ingresses.
     pub watch_ingress: Option<bool>,
     /// The one namespace it looks at.
     pub watch_namespace: String,
@@ -116,11 +102,8 @@ pub struct ExternalDNSConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GossipConfig {
-    /// How nodes talk.
     pub protocol: Option<String>,
-    /// Address to listen on.
     pub listen: Option<String>,
-    /// The shared secret.
     pub secret: Option<String>,
     /// A second gossip, while changing from one to another.
     pub secondary: Option<GossipConfigSecondary>,
@@ -131,11 +114,8 @@ pub struct GossipConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GossipConfigSecondary {
-    /// How nodes talk.
     pub protocol: Option<String>,
-    /// Address to listen on.
     pub listen: Option<String>,
-    /// The shared secret.
     pub secret: Option<String>,
 }
 
@@ -144,11 +124,8 @@ pub struct GossipConfigSecondary {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DNSControllerGossipConfig {
-    /// How it talks.
     pub protocol: Option<String>,
-    /// Address to listen on.
     pub listen: Option<String>,
-    /// The shared secret.
     pub secret: Option<String>,
     /// A second gossip, while changing from one to another.
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
@@ -161,11 +138,8 @@ pub struct DNSControllerGossipConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DNSControllerGossipConfigSecondary {
-    /// How it talks.
     pub protocol: Option<String>,
-    /// Address to listen on.
     pub listen: Option<String>,
-    /// The shared secret.
     pub secret: Option<String>,
     /// The peers to talk to first.
     pub seed: Option<String>,

@@ -8,7 +8,6 @@ use crate::network_plugins::EnvVar;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// An etcd cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -17,19 +16,14 @@ pub struct EtcdClusterSpec {
     pub name: String,
     /// What runs it: `Manager`.
     pub provider: String,
-    /// Its members.
     pub etcd_members: Vec<EtcdMemberSpec>,
-    /// Its version.
     pub version: String,
     /// Silence of the leader after which another is elected.
     pub leader_election_timeout: Option<Duration>,
     /// How often the leader is heard.
     pub heartbeat_interval: Option<Duration>,
-    /// Its image.
     pub image: String,
-    /// Its backups.
     pub backups: Option<EtcdBackupSpec>,
-    /// Its manager.
     pub manager: Option<EtcdManagerSpec>,
     /// Memory that a member requests.
     pub memory_request: Option<Quantity>,
@@ -42,11 +36,9 @@ pub struct EtcdClusterSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdMemberSpec {
-    /// Its name.
     pub name: String,
     /// The instance group it runs in.
     pub instance_group: Option<String>,
-    /// Kind of its volume.
     pub volume_type: Option<String>,
     /// Provisioned operations a second of its volume.
     #[serde(rename = "volumeIOPS")]
@@ -78,11 +70,9 @@ pub struct EtcdBackupSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdManagerSpec {
-    /// Its image.
     pub image: String,
     /// Environment variables of its container.
     pub env: Vec<EnvVar>,
-    /// Time between two backups.
     pub backup_interval: Option<Duration>,
     /// Days for which backups are kept.
     pub backup_retention_days: Option<u32>,
@@ -94,6 +84,5 @@ pub struct EtcdManagerSpec {
     /// URLs at which etcd serves HTTP apart from gRPC.
     #[serde(rename = "listenClientHTTPURLs")]
     pub listen_client_http_urls: Vec<String>,
-    /// Verbosity of its log.
     pub log_level: Option<i32>,
 }

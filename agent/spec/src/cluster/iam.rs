@@ -28,10 +28,8 @@ pub struct IAMSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountExternalPermission {
-    /// Its name.
     #[serde_with(skip_apply)]
     pub name: String,
-    /// Its namespace.
     #[serde_with(skip_apply)]
     pub namespace: String,
     /// What it may do on AWS.
@@ -43,7 +41,6 @@ pub struct ServiceAccountExternalPermission {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSPermission {
-    /// Policies it has.
     #[serde(rename = "policyARNs")]
     pub policy_arns: Vec<String>,
     /// A policy of its own.
@@ -55,9 +52,7 @@ pub struct AWSPermission {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountIssuerDiscoveryConfig {
-    /// A public bucket.
     pub discovery_store: String,
-    /// A hosted service.
     pub discovery_service: Option<DiscoveryServiceOptions>,
     /// Whether AWS IAM believes these tokens.
     #[serde(rename = "enableAWSOIDCProvider")]

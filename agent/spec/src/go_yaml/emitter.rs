@@ -7,14 +7,12 @@ use serde_json::{Number, Value};
 use super::key_order;
 use super::scalar::{self, Style};
 
-/// Spaces of one level.
 const INDENT: usize = 2;
 /// The column behind which a space becomes a line break.
 const BEST_WIDTH: usize = 80;
 /// Bytes of a key beyond which it is written as `? key`.
 const LONGEST_SIMPLE_KEY: usize = 128;
 
-/// A whole document.
 pub(super) fn document(value: &Value) -> String {
     let mut emitter = Emitter { out: String::new(), column: 0, at: At::LineStart };
     match value {
@@ -26,7 +24,6 @@ pub(super) fn document(value: &Value) -> String {
     emitter.out
 }
 
-/// What was written last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     /// A line break, or indentation.

@@ -22,14 +22,10 @@ use crate::scalars::Quantity;
 pub struct InstanceGroupSpec {
     /// What starts and ends them: `CloudGroup` or `Karpenter`.
     pub manager: String,
-    /// What they are for.
     #[serde_with(skip_apply)]
     pub role: InstanceGroupRole,
-    /// Image of their disk.
     pub image: String,
-    /// Least number of machines.
     pub min_size: Option<i32>,
-    /// Most machines.
     pub max_size: Option<i32>,
     /// Whether the cluster autoscaler changes their number.
     pub autoscale: Option<bool>,
@@ -37,9 +33,7 @@ pub struct InstanceGroupSpec {
     pub autoscale_priority: i16,
     /// Type of machine; several with commas between them.
     pub machine_type: String,
-    /// Their root volume.
     pub root_volume: Option<InstanceRootVolumeSpec>,
-    /// More volumes.
     pub volumes: Vec<VolumeSpec>,
     /// Volumes that are formatted and mounted.
     pub volume_mounts: Vec<VolumeMountSpec>,
@@ -58,11 +52,9 @@ pub struct InstanceGroupSpec {
     /// Whether they have public addresses.
     #[serde(rename = "associatePublicIP")]
     pub associate_public_ip: Option<bool>,
-    /// More security groups.
     pub additional_security_groups: Vec<String>,
     /// More tags in the cloud.
     pub cloud_labels: BTreeMap<String, String>,
-    /// Labels of the nodes.
     pub node_labels: BTreeMap<String, String>,
     /// Files that the user adds to them.
     pub file_assets: Vec<FileAssetSpec>,
@@ -70,7 +62,6 @@ pub struct InstanceGroupSpec {
     pub tenancy: String,
     /// Changes to the cluster's kubelet settings.
     pub kubelet: Option<KubeletConfigSpec>,
-    /// Taints of the nodes.
     pub taints: Vec<String>,
     /// Several types in one group (AWS).
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
@@ -84,7 +75,6 @@ pub struct InstanceGroupSpec {
     pub external_load_balancers: Vec<LoadBalancerSpec>,
     /// Whether they are monitored by the minute (AWS).
     pub detailed_instance_monitoring: Option<bool>,
-    /// Their IAM profile (AWS).
     pub iam: Option<IAMProfileSpec>,
     /// Security group in place of the one that kOps makes (AWS).
     pub security_group_override: Option<String>,
@@ -92,7 +82,6 @@ pub struct InstanceGroupSpec {
     pub instance_protection: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
-    /// How they are replaced.
     pub rolling_update: Option<RollingUpdate>,
     /// What becomes of an interrupted spot machine: `terminate`, `stop` or `hibernate`.
     pub instance_interruption_behavior: Option<String>,
@@ -106,9 +95,7 @@ pub struct InstanceGroupSpec {
     pub warm_pool: Option<WarmPoolSpec>,
     /// Changes to the cluster's containerd settings.
     pub containerd: Option<ContainerdConfig>,
-    /// More packages.
     pub packages: Vec<String>,
-    /// Accelerators (GCE).
     pub guest_accelerators: Vec<AcceleratorConfig>,
     /// Age at which a machine is replaced (AWS).
     pub max_instance_lifetime: Option<Duration>,
@@ -123,7 +110,6 @@ pub struct InstanceGroupSpec {
 pub struct InstanceRootVolumeSpec {
     /// Its size, in GB.
     pub size: Option<i32>,
-    /// Its kind.
     pub r#type: Option<String>,
     /// Its provisioned operations a second (AWS).
     pub iops: Option<i32>,
@@ -131,9 +117,7 @@ pub struct InstanceRootVolumeSpec {
     pub throughput: Option<i32>,
     /// Whether the machine is optimized for EBS.
     pub optimization: Option<bool>,
-    /// Whether it is encrypted.
     pub encryption: Option<bool>,
-    /// Key that encrypts it.
     pub encryption_key: Option<String>,
 }
 
@@ -153,7 +137,6 @@ pub struct InstanceMetadataOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MixedInstancesPolicySpec {
-    /// Their types.
     pub instances: Vec<String>,
     /// What any type must have.
     pub instance_requirements: Option<InstanceRequirementsSpec>,
@@ -174,22 +157,17 @@ pub struct MixedInstancesPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceRequirementsSpec {
-    /// Number of CPUs.
     pub cpu: Option<MinMaxSpec>,
-    /// Memory.
     pub memory: Option<MinMaxSpec>,
     /// Types that are not wanted.
     pub excluded_instance_types: Vec<String>,
 }
 
-/// A range.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MinMaxSpec {
-    /// Its end.
     pub max: Option<Quantity>,
-    /// Its start.
     pub min: Option<Quantity>,
 }
 
@@ -198,11 +176,8 @@ pub struct MinMaxSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UserData {
-    /// Its name.
     pub name: String,
-    /// Its MIME type.
     pub r#type: String,
-    /// Its content.
     pub content: String,
 }
 
@@ -213,19 +188,15 @@ pub struct UserData {
 pub struct VolumeSpec {
     /// Whether it goes with the machine.
     pub delete_on_termination: Option<bool>,
-    /// Its device.
     pub device: String,
-    /// Whether it is encrypted.
     pub encrypted: Option<bool>,
     /// Its provisioned operations a second.
     pub iops: Option<i64>,
     /// Its provisioned throughput, in MB/s.
     pub throughput: Option<i64>,
-    /// Key that encrypts it.
     pub key: Option<String>,
     /// Its size, in GB.
     pub size: i64,
-    /// Its kind.
     pub r#type: String,
 }
 
@@ -234,7 +205,6 @@ pub struct VolumeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IAMProfileSpec {
-    /// Its ARN.
     pub profile: Option<String>,
 }
 
@@ -255,8 +225,6 @@ pub struct LoadBalancerSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AcceleratorConfig {
-    /// How many.
     pub accelerator_count: i64,
-    /// Which kind.
     pub accelerator_type: String,
 }

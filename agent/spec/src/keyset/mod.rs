@@ -37,7 +37,6 @@ pub struct KeysetItem {
     /// Since when it is no longer trusted, in RFC 3339; `None` while it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distrust_timestamp: Option<String>,
-    /// Its certificate.
     #[serde(skip)]
     pub certificate: Option<Certificate>,
     /// Its private key, where the store has it.

@@ -37,7 +37,6 @@ pub struct NodeupConfig {
     /// Container images to load before anything runs, by architecture.
     #[serde(rename = "images")]
     pub images: BTreeMap<String, Vec<Image>>,
-    /// The cluster's name.
     pub cluster_name: String,
     /// URLs of the channels whose add-ons protokube applies (kOps up to 1.35).
     #[serde(rename = "channels")]
@@ -77,7 +76,6 @@ pub struct NodeupConfig {
     /// Manifests of more static pods.
     #[serde(rename = "staticManifests")]
     pub static_manifests: Vec<StaticManifest>,
-    /// The kubelet.
     #[serde_with(skip_apply)]
     pub kubelet_config: KubeletConfigSpec,
     /// kube-proxy; `None` where it does not run as a static pod.
@@ -111,7 +109,6 @@ pub struct NodeupConfig {
     #[serde(with = "sides")]
     #[serde_with(skip_apply)]
     pub hooks: Vec<Vec<HookSpec>>,
-    /// containerd.
     #[serde(rename = "containerdConfig")]
     pub containerd_config: Option<ContainerdConfig>,
     /// The API server, where one runs.
@@ -124,7 +121,6 @@ pub struct NodeupConfig {
     /// The DNS zone of the cluster's names.
     #[serde(rename = "DNSZone")]
     pub dns_zone: String,
-    /// NVIDIA GPUs.
     #[serde(rename = "NvidiaGPU")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
     /// The sandboxed runtime gVisor, where the group has it.
@@ -148,7 +144,6 @@ pub struct NodeupConfig {
     /// Images to pull while the machine is in a warm pool (AWS).
     #[serde(rename = "warmPoolImages")]
     pub warm_pool_images: Vec<String>,
-    /// The administrator's name (Azure).
     pub azure_admin_user: String,
     /// The location of the cluster's resource group (Azure, kOps up to 1.35).
     pub azure_location: String,
@@ -171,7 +166,6 @@ pub struct NodeupConfig {
     /// Prefix of nodes' names (GCE).
     #[serde(rename = "nodeInstancePrefix")]
     pub node_instance_prefix: Option<String>,
-    /// OpenStack.
     pub openstack: Option<OpenstackSpec>,
     /// Whether names are spread by gossip; kOps up to 1.36 always writes it, and later releases never do.
     #[serde(rename = "usesLegacyGossip")]
@@ -199,7 +193,6 @@ impl NodeupConfig {
 pub struct Image {
     /// The name by which pods refer to it.
     pub name: String,
-    /// URLs of its archive.
     pub sources: Vec<String>,
     /// SHA-256 of its archive.
     pub hash: String,
@@ -210,7 +203,6 @@ pub struct Image {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StaticManifest {
-    /// What it is called.
     pub key: String,
     /// Where it is, below the cluster's folder in the state store.
     pub path: String,
@@ -225,7 +217,6 @@ pub struct APIServerConfig {
     #[serde(rename = "ClusterDNSDomain")]
     #[serde_with(skip_apply)]
     pub cluster_dns_domain: String,
-    /// kube-apiserver.
     #[serde(rename = "KubeAPIServer")]
     #[serde_with(skip_apply)]
     pub kube_api_server: Option<KubeAPIServerConfig>,
@@ -246,8 +237,6 @@ pub struct APIServerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ControlPlaneConfig {
-    /// kube-controller-manager.
     pub kube_controller_manager: KubeControllerManagerConfig,
-    /// kube-scheduler.
     pub kube_scheduler: KubeSchedulerConfig,
 }

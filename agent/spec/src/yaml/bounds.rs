@@ -29,9 +29,7 @@ const SMALL: usize = 256 << 10;
 /// Why a text is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TooCostly {
-    /// It is too long.
     Long,
-    /// It nests too deep.
     Deep,
     /// It has too many directives.
     Directives,

@@ -5,7 +5,6 @@
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
 use percent_encoding::percent_decode_str;
 
-/// A page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
@@ -15,7 +14,6 @@ pub(super) struct Page {
     pub(super) next_marker: String,
 }
 
-/// A blob.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Blob {
     pub(super) name: String,

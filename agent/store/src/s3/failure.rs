@@ -17,15 +17,22 @@ use kops_agent_net::retry::GaveUp;
 /// What went wrong in one attempt.
 #[derive(Debug)]
 pub(super) enum S3Failure {
-    /// It may work later.
-    Passing { cause: String },
+    Passing {
+        cause: String,
+    },
     /// It was not even sent, for a reason that the SDK keeps to itself.
-    NotSent { cause: String },
+    NotSent {
+        cause: String,
+    },
     /// This machine has no credentials, or not yet.
-    NoCredentials { cause: String },
+    NoCredentials {
+        cause: String,
+    },
     /// The bucket is in another region; S3 usually says in which.
-    OtherRegion { region: Option<Region>, answer: Answer },
-    /// More than is read.
+    OtherRegion {
+        region: Option<Region>,
+        answer: Answer,
+    },
     TooLarge,
     /// S3 said no.
     Answered(Answer),

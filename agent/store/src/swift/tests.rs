@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use kops_agent_net::LocationClient;
+use kops_agent_net::{LocationClient, http};
 use kops_agent_tests::openstack::swift::{Mood, Swift as StandIn};
 use kops_agent_tests::openstack::{SECRET, TOKEN, password_login};
 

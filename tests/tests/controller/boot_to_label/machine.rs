@@ -33,9 +33,7 @@ pub struct Machine<'a, G> {
 
 /// What became of a boot.
 pub struct Booted {
-    /// How the agent ended.
     pub code: Option<i32>,
-    /// What it said.
     pub said: String,
     /// Where the machine's files are.
     pub root: PathBuf,
@@ -79,7 +77,6 @@ impl<'a, G: Ground> Machine<'a, G> {
         on_machine(lot.address, &self.ground.hostname(lot), &self.folder, act)
     }
 
-    /// Boots it.
     pub fn boot(&self) -> Booted {
         self.boot_at(false)
     }

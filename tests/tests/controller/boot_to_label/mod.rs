@@ -26,13 +26,11 @@ use crate::cluster::{Cluster, GROUP_LABEL, NODE_ROLE, eventually};
 use crate::controller::Controller;
 use crate::takeover;
 
-/// The machine.
 const MACHINE: Lot = Lot { number: 1, address: Ipv4Addr::new(10, 20, 32, 20) };
 /// A machine on which kOps' own nodeup is.
 const UPSTREAM: Lot = Lot { number: 2, address: Ipv4Addr::new(10, 20, 32, 30) };
 /// The address of what says that it is the first.
 const LIAR: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 66);
-/// Upstream's port of kops-controller.
 const PORT: u16 = 3988;
 /// Where what stands in for kOps' own kops-controller is, which our node asks first.
 const OTHER_PORT: u16 = 3989;

@@ -37,7 +37,6 @@ macro_rules! listed {
     };
 }
 
-/// Servers of Hetzner Cloud.
 pub struct HetznerCloud(Hetzner);
 
 impl Ground for HetznerCloud {
@@ -69,7 +68,6 @@ impl Ground for HetznerCloud {
     }
 }
 
-/// Droplets of DigitalOcean.
 pub struct DigitalOceanCloud(DigitalOcean);
 
 impl Ground for DigitalOceanCloud {
@@ -117,7 +115,6 @@ impl Ground for DigitalOceanCloud {
     }
 }
 
-/// Instances of Linode.
 pub struct LinodeCloud(Linode);
 
 impl Ground for LinodeCloud {
@@ -158,7 +155,6 @@ impl Ground for LinodeCloud {
     }
 }
 
-/// Servers of Scaleway.
 pub struct ScalewayCloud(Scaleway);
 
 impl Ground for ScalewayCloud {
@@ -195,7 +191,6 @@ impl Ground for ScalewayCloud {
     }
 }
 
-/// Servers of OpenStack.
 pub struct OpenstackCloud(Openstack);
 
 impl Ground for OpenstackCloud {

@@ -56,7 +56,6 @@ impl Ground for Metal {
         1
     }
 
-    /// It has another key.
     const REFUSED_FOR: &'static str = "WrongSignature";
 
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {

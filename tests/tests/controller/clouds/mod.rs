@@ -49,9 +49,7 @@ pub(crate) use for_each_cloud;
 /// A machine, which is of the group `nodes` as far as its cloud has groups as large as that.
 #[derive(Clone, Copy, Debug)]
 pub struct Lot {
-    /// Which machine.
     pub number: u32,
-    /// Its address.
     pub address: Ipv4Addr,
 }
 
@@ -72,16 +70,13 @@ impl Lot {
     }
 }
 
-/// A cloud.
 pub trait Ground: Sync + Sized {
-    /// kOps' name of it.
     const NAME: &'static str;
     /// Whether kOps writes configurations of nodes there.
     const KOPS_WRITES_CONFIGS: bool = true;
 
     /// One without a machine.
     fn start() -> Self;
-    /// A cluster there.
     fn cluster(&self) -> Cluster;
     /// Adds a machine of the cluster.
     fn create(&self, cluster: &Cluster, lot: Lot);

@@ -14,7 +14,6 @@ use crate::cluster::{CLUSTER, REGION, id};
 
 /// A cluster on AWS, with honest machines and others.
 pub struct Aws {
-    /// The cluster.
     pub world: WithSts,
     /// Where STS redirects to. It would vouch for each token.
     pub elsewhere: Sts,

@@ -31,7 +31,6 @@ const KNOWN: u32 = 7;
 
 /// A cluster on Azure, with enrolled machines and liars.
 pub struct Azure {
-    /// The cluster.
     pub world: World,
     resource_manager: ResourceManager,
     /// What the controller trusts, and what it does not.

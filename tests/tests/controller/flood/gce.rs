@@ -19,7 +19,6 @@ const REGION: &str = "us-test1";
 
 /// A cluster on GCE, with honest machines and others.
 pub struct Gce {
-    /// The cluster.
     pub world: World,
     compute: ComputeEngine,
     group: String,

@@ -38,7 +38,6 @@ impl Granted {
 /// How it went for a machine.
 #[derive(Clone, Debug)]
 pub struct Went {
-    /// How long it took.
     pub took: Duration,
     /// What it was answered before, each time that it had to come again; 0 without an answer.
     pub put_off: Vec<u16>,

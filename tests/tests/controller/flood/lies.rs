@@ -8,9 +8,7 @@ use super::honest::Granted;
 use super::manners::{Answer, Manner, Then};
 use crate::client::post;
 
-/// A way to lie.
 pub struct Lie {
-    /// Which, for people.
     pub what: &'static str,
     /// What a liar like this is answered, if it gets through; any of these, and nothing else.
     pub expected: &'static [Answer],
@@ -52,7 +50,6 @@ const PATHS: [&str; 10] = [
 ];
 const METHODS: [&str; 6] = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "POSTED"];
 
-/// Lies with a token.
 pub fn with_token(
     what: &'static str,
     expected: &'static [Answer],

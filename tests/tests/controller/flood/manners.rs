@@ -57,16 +57,12 @@ pub enum Then {
     Forever(Vec<u8>),
 }
 
-/// What a liar gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
-    /// The connection is ended.
     HungUp,
     /// TLS says that something is wrong.
     Alert,
-    /// Another handshake begins.
     Handshake,
-    /// HTTP's status.
     Status(u16),
     /// Nothing, and the connection is not ended either.
     Never,

@@ -29,7 +29,6 @@ struct World {
 }
 
 impl World {
-    /// One with a worker.
     fn new() -> World {
         kops_agent_net::tls::install_provider();
         let azure = Azure::start().unwrap();

@@ -22,16 +22,13 @@ pub struct Attempts {
     failed: BTreeMap<(String, String), Failed>,
 }
 
-/// One that has failed.
 #[derive(Debug)]
 struct Failed {
     /// The entry that it failed with.
     entry: AddonSpec,
-    /// Consecutive failures.
     failures: u32,
     /// When it may be tried again.
     not_before: Instant,
-    /// What was wrong.
     problem: String,
 }
 

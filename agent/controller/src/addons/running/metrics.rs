@@ -15,14 +15,12 @@ use super::contest::CONTEST;
 use super::round::{Round, State};
 use crate::metrics::register_build;
 
-/// An add-on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct OfAddon {
     addon: String,
     channel: String,
 }
 
-/// A channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfChannel {
     channel: String,

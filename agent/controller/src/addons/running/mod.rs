@@ -161,7 +161,6 @@ impl Applying {
     }
 }
 
-/// What probes are told.
 struct State {
     election: Arc<Election>,
     readiness: Arc<Readiness>,

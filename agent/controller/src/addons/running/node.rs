@@ -24,7 +24,6 @@ use crate::events::Events;
 /// By what name upstream's pod writes them.
 const FIELD_MANAGER: &str = "kops-channels";
 
-/// This machine's Node.
 pub struct ThisNode {
     nodes: Api<Node>,
     settings: AddonSettings,

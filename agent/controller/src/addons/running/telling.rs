@@ -26,7 +26,6 @@ enum Told {
     Mended(String),
 }
 
-/// What was told.
 #[derive(Debug, Default)]
 pub struct Telling {
     /// What is wrong, by what it is wrong with.
@@ -34,7 +33,6 @@ pub struct Telling {
 }
 
 impl Telling {
-    /// Tells what is new.
     pub async fn tell(&mut self, round: &Round, events: &Events) {
         let all = self.news(round);
         for told in &all {

@@ -7,7 +7,6 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::digital_ocean::facts::observe_at;
 
-/// A droplet's metadata service.
 async fn metadata(id: u64, private: IpAddr) -> TestServer {
     TestServer::start(move |request| async move {
         Ok(match request.uri().path() {

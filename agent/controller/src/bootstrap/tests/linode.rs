@@ -8,7 +8,6 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::linode::facts::observe_at;
 
-/// An instance's metadata service.
 async fn metadata(id: u64, label: &'static str) -> TestServer {
     TestServer::start(move |request| async move {
         Ok(match (request.method().as_str(), request.uri().path()) {

@@ -122,7 +122,6 @@ fn write_server(authority: &Authority, folder: &Path) -> String {
     pair.certificate
 }
 
-/// All that there is.
 struct World {
     folder: tempfile::TempDir,
     authority: Authority,
@@ -162,7 +161,6 @@ impl World {
         World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
     }
 
-    /// One that began then.
     async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
         World::of(began, limits, admission, false).await
     }

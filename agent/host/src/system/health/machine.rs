@@ -29,7 +29,6 @@ const MOST_LINES: usize = 3;
 const REASONS: [&str; 9] =
     ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
 
-/// This machine.
 pub(crate) struct Machine;
 
 impl Health for Machine {

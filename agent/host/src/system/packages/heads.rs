@@ -12,7 +12,6 @@ use kops_agent_spec::terminal::one_line;
 use crate::system::commands::{Outcome, prepare};
 use crate::system::deadline::ask_prepared;
 
-/// For all repositories together.
 const TIMEOUT: Duration = Duration::from_secs(25);
 /// For a word of one, so that those that answer are told before the time is over.
 const ACQUIRE_TIMEOUT: &str = "10";
@@ -71,18 +70,14 @@ fn prepare_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder.join("cache/archives/partial"))
 }
 
-/// How a repository answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     /// apt has left its head out, which it tells only of some.
     NoHead,
-    /// Something of it came.
     Came,
-    /// It cannot be read.
     Failed,
 }
 
-/// What came of asking.
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
     /// By URL and suite.

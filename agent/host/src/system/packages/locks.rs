@@ -25,7 +25,6 @@ pub(super) enum LockFile<'a> {
 /// The wait for another process's lock.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting<'a> {
-    /// Its timeout.
     pub(super) timeout: Duration,
     /// Between two looks at the lock.
     pub(super) pause: Duration,

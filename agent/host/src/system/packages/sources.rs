@@ -19,7 +19,6 @@ const EXTENSIONS: [&str; 2] = ["asc", "gpg"];
 
 /// What was written of a repository.
 pub(crate) struct Written {
-    /// The list.
     pub(crate) list: String,
     /// What was there before, by path: an operator's list and key of the same name, or an earlier key of ours.
     before: Vec<(String, Option<Before>)>,

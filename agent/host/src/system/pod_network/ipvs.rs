@@ -9,7 +9,6 @@ type Protocol = &'static str;
 /// What tells services of pods from an operator's.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// The addresses of services.
     pub(super) addresses: BTreeSet<String>,
     /// The ports that are services at every address of the machine.
     pub(super) node_ports: BTreeSet<(Protocol, String)>,

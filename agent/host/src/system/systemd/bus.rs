@@ -57,7 +57,6 @@ pub(super) enum Failure {
     Refused(Error),
     /// The bus has gone, or systemd from it, before there was an answer.
     Lost {
-        /// Whether systemd had begun.
         has_begun: bool,
         /// What is wrong with the bus.
         why: String,

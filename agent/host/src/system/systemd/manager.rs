@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
-/// The manager of units.
 pub trait Systemd: Send + Sync {
     /// The states of these units, in their order.
     ///

@@ -55,7 +55,6 @@ pub enum Rest {
     /// It runs, or has failed.
     #[default]
     No,
-    /// Nothing of it runs.
     Yes,
     /// Nothing of it runs, and it is one that runs once (`Type=oneshot`): whether it has, systemd forgets as soon as no
     /// other unit names it (systemd.unit(5), "Unit Garbage Collection").
@@ -65,11 +64,9 @@ pub enum Rest {
 /// What a job has a unit do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Run, unless it does.
     Start,
     /// Stop, if it runs.
     Stop,
-    /// Run anew.
     Restart,
 }
 

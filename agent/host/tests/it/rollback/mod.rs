@@ -295,7 +295,6 @@ async fn what_repairs_is_not_rolled_back() {
     scene.is_clean();
 }
 
-/// Nothing is ever well.
 struct Stubborn(Arc<Node>);
 
 impl Health for Stubborn {

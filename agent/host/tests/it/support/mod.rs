@@ -89,7 +89,6 @@ impl Machine {
         diff_with_owned(desired, &observed, &host.owned_beside(desired).unwrap())
     }
 
-    /// Observes, plans and applies.
     pub(crate) async fn converge_with(&self, host: &Host, desired: &DesiredState) -> Result<Report, Error> {
         let observed = host.observe(desired, &self.store)?;
         let plan = diff_with_owned(desired, &observed, &host.owned_beside(desired)?);
@@ -206,7 +205,6 @@ pub(crate) fn body(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
 }
 
-/// A compressed archive.
 pub(crate) fn tar_gz(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (name, bytes) in members {
@@ -232,7 +230,6 @@ pub(crate) fn asset(path: &str, url: &str, sha256: &str, member: Option<&str>) -
     .mode(Mode::EXECUTABLE)
 }
 
-/// The same, with mirrors.
 pub(crate) fn mirrored(path: &str, urls: &[&str], sha256: &str) -> File {
     let mut file = asset(path, urls[0], sha256, None);
     if let Content::Asset(asset) = &mut file.content {

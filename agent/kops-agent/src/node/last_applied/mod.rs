@@ -41,7 +41,6 @@ pub use instead::{Instead, stands_in_for, superseded};
 pub struct StandIn {
     /// Why it is that, and not what is wanted.
     pub instead: Instead,
-    /// It.
     pub decision: Decision,
     /// What is wrong with what is wanted.
     pub error: anyhow::Error,

@@ -5,7 +5,6 @@ use thiserror::Error;
 /// Why a change was not begun. Nothing has been changed then, and the node works as it did.
 #[derive(Debug, Error)]
 pub enum NotPaced {
-    /// Others have all slots.
     #[error(
         "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}; \
          try again later, or see `kubectl -n kops-agent get leases`"
@@ -15,7 +14,6 @@ pub enum NotPaced {
         restarted: String,
         /// For how long it was waited.
         seconds: u64,
-        /// Which nodes have them.
         why: String,
     },
     /// Another control plane is not well.
@@ -29,7 +27,6 @@ pub enum NotPaced {
         restarted: String,
         /// For how long it was waited.
         seconds: u64,
-        /// Which one, and why.
         why: String,
     },
     /// Whether there is one could not be known.
@@ -43,7 +40,6 @@ pub enum NotPaced {
         restarted: String,
         /// For how long it was tried.
         seconds: u64,
-        /// What each server said.
         why: String,
     },
     /// Pods did not leave.

@@ -186,7 +186,6 @@ impl Slot {
         Slot { let_go, gone }
     }
 
-    /// Lets it go.
     pub(super) async fn release(self) {
         let is_asked = self.let_go.send(()).is_ok();
         let gone = timeout(RELEASED_WITHIN + Duration::from_secs(1), self.gone).await;

@@ -15,9 +15,7 @@ pub const FLAGS_OF_OTHERS: [&str; 2] = ["--node-ip", "--collector.textfile.direc
 
 /// A call of `kops-agent` on a page.
 pub struct Call {
-    /// As it stands there.
     pub text: String,
-    /// Its arguments, placeholders included.
     arguments: Vec<String>,
 }
 
@@ -98,7 +96,6 @@ impl Call {
         (!is_taken).then(|| format!("{}: `{}`: {}", page.name, self.text, ended.stderr.trim()))
     }
 
-    /// Its first argument.
     pub fn verb(&self) -> &str {
         &self.arguments[0]
     }

@@ -4,7 +4,6 @@ use std::fs;
 
 use super::repository::checkout;
 
-/// A block of code.
 pub struct Block {
     /// What stands behind the fence; empty for an indented block.
     pub language: String,
@@ -12,11 +11,9 @@ pub struct Block {
     pub text: String,
 }
 
-/// A page.
 pub struct Page {
     /// Its path in the repository.
     pub name: String,
-    /// All of it.
     pub text: String,
     /// Spans of code in its prose and tables.
     pub spans: Vec<String>,
@@ -24,7 +21,6 @@ pub struct Page {
     pub blocks: Vec<Block>,
     /// Targets of its links and pictures.
     pub links: Vec<String>,
-    /// Its headings, as anchors.
     pub anchors: Vec<String>,
     /// The first cells of its tables' rows.
     pub first_cells: Vec<String>,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::page::Page;
 
-/// Its root.
 pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -91,7 +90,6 @@ impl Repository {
         missing
     }
 
-    /// Links that lead nowhere.
     pub fn broken_links(&self, page: &Page, all: &[Page]) -> Vec<String> {
         let mut broken = Vec::new();
         let local: Vec<&String> = page.links.iter().filter(|link| !link.contains("://")).collect();

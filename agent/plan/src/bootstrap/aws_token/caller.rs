@@ -20,22 +20,13 @@ pub struct Caller {
 pub enum CallerRefusal {
     /// It is of another account.
     #[error("{arn} is of another account than kops-controller")]
-    OtherAccount {
-        /// Its ARN.
-        arn: String,
-    },
+    OtherAccount { arn: String },
     /// It is no instance with a role that nodes have.
     #[error("{arn} is no instance that has one of the roles of nodes: {problem}")]
-    NoNode {
-        /// Its ARN.
-        arn: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
+    NoNode { arn: String, problem: &'static str },
     /// It is an instance with another role.
     #[error("the role of {arn} is none of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {
-        /// Its ARN.
         arn: String,
         /// The roles of nodes, by their names (`nodesRoles` of kops-controller's configuration).
         roles: Vec<String>,

@@ -8,7 +8,6 @@ pub(super) struct Signing<'a> {
     pub(super) credential: &'a str,
     /// Names of headers in small letters, with semicolons between them.
     pub(super) signed_headers: &'a str,
-    /// Hexadecimal digits.
     pub(super) signature: &'a str,
 }
 

@@ -74,23 +74,16 @@ pub enum TokenProblem {
     /// It would have something else asked, or another server.
     #[error("the token would not have STS asked for the caller's identity: {0}")]
     OtherCall(&'static str),
-    /// It is too old.
     #[error(
         "the token was signed {seconds} seconds ago, and holds for {VALID_FOR}: see that both machines' clocks are right"
     )]
-    Expired {
-        /// Its age.
-        seconds: i64,
-    },
+    Expired { seconds: i64 },
     /// It was signed in the future.
     #[error(
         "the token is signed with a time {seconds} seconds ahead, and {AHEAD} are let pass: see that both machines' \
          clocks are right"
     )]
-    FromTheFuture {
-        /// How far ahead.
-        seconds: i64,
-    },
+    FromTheFuture { seconds: i64 },
 }
 
 impl TokenProblem {

@@ -26,9 +26,7 @@ const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1
 
 /// What is signed, and who says to have signed it.
 pub(super) struct Statement {
-    /// What is signed.
     pub(super) content: Vec<u8>,
-    /// Who says so.
     pub(super) by: Signer,
 }
 

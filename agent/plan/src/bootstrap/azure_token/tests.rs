@@ -190,7 +190,7 @@ fn garbage_is_refused() {
     for (resource, reason) in [
         (resource(SUBSCRIPTION, "other", "nodes.c.example.com"), "InstanceOfOtherCluster"),
         (resource(SUBSCRIPTION, "kops-c", "nodes.d.example.com"), "InstanceOfOtherCluster"),
-        (own().replace("virtualMachineScaleSets/nodes.c.example.com/", ""), "MalformedToken"),
+        (own().replace("virtualMachineScaleSets/", "availabilitySets/"), "MalformedToken"),
     ] {
         let problem = read(&token(&resource, WITH_ATTRIBUTES), BODY, SUBSCRIPTION, MADE_AT).unwrap_err();
         assert_eq!(problem.reason(), reason, "{resource}");

@@ -12,9 +12,7 @@ use kops_agent_spec::NRIConfig;
 
 /// The plugins of one form of the file.
 struct Form {
-    /// Pulls images.
     images: [&'static str; 2],
-    /// Runs containers.
     runtime: [&'static str; 2],
     /// Where the image is named that holds a pod's namespaces, below the plugin for images.
     sandbox_image: &'static [&'static str],

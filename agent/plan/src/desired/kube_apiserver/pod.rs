@@ -15,19 +15,16 @@ use kops_agent_spec::KubeAPIServerConfig;
 use super::files::{NAME, directory};
 use super::{authentication, flags};
 
-/// Port of kube-apiserver-healthcheck (pkg/wellknownports).
 const HEALTHCHECK_PORT: i32 = 3990;
 
 /// The names under which dns-controller publishes a machine's addresses for as long as its API server's pod is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
-    /// The API server's.
     ApiServer,
     /// The bootstrap server's too, which is a service of the machine and so has no pod of its own that could name it.
     ApiServerAndBootstrapServer,
 }
 
-/// The pod.
 pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer, published: Published) -> Pod {
     let config = &api_server.config;
     let mut pod = Pod::new(node, NAME, Critical::Cluster);

@@ -151,7 +151,7 @@ mod tests {
             "Wants=kube-reserved.slice\nAfter=kube-reserved.slice\n",
             "Wants=system.slice\nAfter=system.slice\n",
             "\n[Service]\nExecStartPre=-/bin/sh -c \"cd /sys/fs/cgroup || exit; ",
-            "; for d in . kube.slice; do echo +$$c > $$d/cgroup.subtree_control; done;; ",
+            ") for d in . kube.slice; do echo +$$c > $$d/cgroup.subtree_control; done;; ",
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }

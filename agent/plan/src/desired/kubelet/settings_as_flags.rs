@@ -124,7 +124,6 @@ pub(super) struct Configuration {
     shutdown_grace_period_critical_pods: Option<Duration>,
 }
 
-/// The configuration file.
 pub(super) fn configuration(node: &NodeConfig) -> Configuration {
     let config = &node.kubelet.config;
     let restart_period = config.crash_loop_back_off_max_container_restart_period;

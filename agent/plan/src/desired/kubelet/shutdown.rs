@@ -10,7 +10,6 @@ use kops_agent_spec::Duration;
 
 /// It comes after every name that a package is likely to have.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
-/// What unattended-upgrades allows.
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
 /// Has logind allow the delay, where it is longer than unattended-upgrades does.

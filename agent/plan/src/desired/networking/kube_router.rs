@@ -8,7 +8,6 @@ use crate::resource::{DesiredState, File, Mode, Symlink};
 
 const NAME: &str = "kube-router";
 
-/// Adds both.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.config.networking.kube_router.is_none() {
         return;

@@ -10,7 +10,6 @@ use crate::resolve::Problems;
 
 use super::values::{no_quantity, quantity};
 
-/// What kubelet measures.
 const SIGNALS: [&str; 9] = [
     "allocatableMemory.available",
     "containerfs.available",

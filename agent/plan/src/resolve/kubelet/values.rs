@@ -66,7 +66,6 @@ const LONGEST_CRASH_LOOP_BACK_OFF: Duration = Duration::from_seconds(300);
 /// The newest minor version that has `--register-schedulable`.
 const LAST_WITH_REGISTER_SCHEDULABLE: u64 = 33;
 
-/// Whose resources are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserved {
     Kube,

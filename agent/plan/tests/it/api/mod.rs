@@ -25,7 +25,6 @@ pub enum Step {
     Entry,
 }
 
-/// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,

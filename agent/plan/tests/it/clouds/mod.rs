@@ -40,7 +40,6 @@ macro_rules! example {
 pub const PRIVATE: &str = "a private key of this test";
 /// A certificate of `service-account` whose public key is RSA, as kOps' are.
 const CERTIFICATE: &str = include_str!("../../../../spec/src/keyset/testdata/rsa.pem");
-/// Id of every key.
 const KEY_ID: &str = "7100000001";
 
 /// Which of a cluster's machines.

@@ -18,11 +18,9 @@ const OWN_CHANNEL: &str = "/addons/bootstrap-channel.yaml";
 /// The API server, and the web server that a channel is on.
 #[derive(Default)]
 struct Scene {
-    /// What kube-system records.
     annotations: BTreeMap<String, String>,
     /// The status of answers to reading kube-system, if not 200.
     namespace_status: Option<u16>,
-    /// ConfigMaps that are refused.
     refused: BTreeSet<String>,
     /// A ConfigMap whose patch is answered only once the other one is applied.
     slow: Option<(String, String)>,
