@@ -103,6 +103,12 @@ impl Downloads {
         format!("{}{path}", self.url())
     }
 
+    /// Serves a file with its `.sha256` beside it; returns its URL.
+    pub fn publish(&self, path: &str, content: &[u8]) -> String {
+        self.put(&format!("{path}.sha256"), sha256_hex(content).as_bytes());
+        self.put(path, content)
+    }
+
     /// The paths of all downloads, without their checksum files.
     pub fn paths(&self) -> Vec<String> {
         lock(&self.shelf.files).keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()

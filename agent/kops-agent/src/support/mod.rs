@@ -16,6 +16,7 @@ mod units;
 mod versions;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +31,7 @@ use tokio::join;
 use crate::cli::{LookArgs, SupportBundleArgs};
 use crate::doctor::deadline::{LOOK, asked, looked};
 use crate::known::error_text;
-use part::Part;
+use part::{Hiding, Part};
 
 /// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
 const FOLDER: &str = "/var/tmp";
@@ -88,10 +89,11 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     }));
     let learning = looked(LOOK, move || known::redactor(known)).await;
     let redactor = learning.unwrap_or_else(|why| bail!("learning what is to be hidden: {why}"))?;
+    let hiding = Arc::new(Hiding::of(redactor));
     // One after the other: a machine in need has other work, too.
     let mut redacted = Vec::new();
     for part in parts {
-        redacted.push(part.redacted_in_time(&redactor).await);
+        redacted.push(part.redacted_in_time(&hiding).await);
     }
     let parts = redacted;
 
@@ -101,7 +103,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
         "kops-agent-support-{host}-{}",
         now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?
     );
-    let manifest = redactor.of_secrets().text(&manifest::text(&host, now, &parts)?);
+    let manifest = hiding.secrets.text(&manifest::text(&host, now, &parts)?);
     let bytes = archive::pack(&name, now, &manifest, &parts).context("packing the bundle")?;
     let path = args.out.clone().unwrap_or_else(|| Path::new(FOLDER).join(format!("{name}.tar.zst")));
     archive::write(&path, &bytes)?;

@@ -1,5 +1,6 @@
 //! A part of a bundle: a file in it, or why there is none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::redaction::Redactor;
@@ -31,6 +32,20 @@ pub struct Part {
     pub content: Result<Content, String>,
 }
 
+/// What hides values in a bundle. Finding thousands of them takes seconds to prepare, so all parts share one.
+pub struct Hiding {
+    /// Hides all that is known.
+    pub all: Redactor,
+    /// Hides secrets only.
+    pub secrets: Redactor,
+}
+
+impl Hiding {
+    pub fn of(all: Redactor) -> Hiding {
+        Hiding { secrets: all.of_secrets(), all }
+    }
+}
+
 impl Part {
     pub fn text(name: impl Into<String>, text: Result<String, String>) -> Part {
         Part { name: name.into(), content: text.map(Content::Text) }
@@ -41,9 +56,9 @@ impl Part {
     }
 
     /// The same without what is secret, and not longer than [`LONGEST`]; left out where that takes too long.
-    pub async fn redacted_in_time(self, redactor: &Redactor) -> Part {
-        let (name, redactor) = (self.name.clone(), redactor.clone());
-        let redacting = looked(REDACTION, move || self.redacted(&redactor)).await;
+    pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
+        let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
+        let redacting = looked(REDACTION, move || self.redacted(&hiding)).await;
         redacting.unwrap_or_else(|why| {
             Part::text(name, Err(format!("what is secret in it could not be hidden: {why}")))
         })
@@ -51,16 +66,16 @@ impl Part {
 
     /// The same without what is secret, and not longer than [`LONGEST`]. A value was made without free text; a text is another
     /// program's.
-    fn redacted(self, redactor: &Redactor) -> Part {
+    fn redacted(self, hiding: &Hiding) -> Part {
         let content = match self.content {
             Ok(Content::Text(text)) => {
                 let (left_out, text) = end_of(&text, LONGEST + MARGIN);
-                Ok(Content::Text(bounded(left_out, &redactor.text(text))))
+                Ok(Content::Text(bounded(left_out, &hiding.all.text(text))))
             }
             Ok(Content::Json(value)) => {
-                Ok(Content::Text(bounded(0, &format!("{:#}\n", redactor.of_secrets().json(&value)))))
+                Ok(Content::Text(bounded(0, &format!("{:#}\n", hiding.secrets.json(&value)))))
             }
-            Err(why) => Err(redactor.text(&why)),
+            Err(why) => Err(hiding.all.text(&why)),
         };
         Part { content, ..self }
     }
@@ -98,7 +113,7 @@ mod tests {
     use super::*;
 
     fn bytes(part: Part) -> String {
-        String::from_utf8(part.redacted(&Redactor::default()).bytes().unwrap()).unwrap()
+        String::from_utf8(part.redacted(&Hiding::of(Redactor::default())).bytes().unwrap()).unwrap()
     }
 
     #[test]

@@ -44,12 +44,12 @@ impl Upgraded {
         // Releases before 1.37 have other CNI plugins, and those before 1.36 protokube.
         let older = Releases { cni_plugins: "1.6.2".to_owned(), ..releases() };
         for (path, content) in older.stand_ins().unwrap() {
-            machine.downloads().put(&path, &content);
+            machine.downloads().publish(&path, &content);
         }
         for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
             for program in ["protokube", "channels"] {
                 let path = format!("/binaries/kops/{version}/linux/{arch}/{program}");
-                machine.downloads().put(&path, &script(program, version, arch));
+                machine.downloads().publish(&path, &script(program, version, arch));
             }
         }
         let boot = fs::read_to_string(machine.cluster.store.kube_env(group)).unwrap();
@@ -111,8 +111,8 @@ impl Upgraded {
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for version in WAY {
             let hash = self.update_cluster(version);
-            if let Some((before, hash_before)) = last {
-                assert_ne!(hash, hash_before, "{before} and {version} write the same");
+            // kOps 1.34 and 1.35 write the same for most workers, and nothing is superseded then.
+            if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
                 let files = self.files();
                 self.machine.run("converge", &[]).with(0, &["rolling-update"]);
                 assert!(self.files() == files, "{before} to {version}: a superseded node was changed");

@@ -237,7 +237,17 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
     let render = |conf: &str| {
         let mut render = Command::new(agent());
         render.env_clear().envs(node.cluster.environment());
-        render.args(["render", "--conf", conf, "--store-timeout", "1", "--facts"]).arg(store.facts(NODES));
+        render.args([
+            "render",
+            "--config-base",
+            CONFIG_BASE,
+            "--conf",
+            conf,
+            "--store-timeout",
+            "1",
+            "--facts",
+        ]);
+        render.arg(store.facts(NODES));
         Ended::of(&mut render)
     };
     let of_path = render(file.to_str().unwrap());
@@ -248,7 +258,7 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
     of_server.with(0, &["any hop on the way can change the boot config"]);
     assert_eq!((&of_file.stdout, &of_server.stdout), (&of_path.stdout, &of_path.stdout));
 
-    render(&format!("{}/other.yaml", server.url())).with(1, &["reading the boot config http://127.0.0.1:"]);
+    render(&format!("{}/other.yaml", server.url())).with(3, &["reading the boot config http://127.0.0.1:"]);
     render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
 }
 
