@@ -106,8 +106,8 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         Services { controller: controller.as_ref(), addons: addons.as_ref(), upkeep: upkeep.as_ref() };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     for archive in desired.assumed_archives().keys() {
-        log::info!(
-            "the archive of SHA-256 {archive} is yet to be downloaded: it is taken to have what its release has"
+        log::debug!(
+            "the archive with SHA-256 {archive} is not downloaded yet; this run assumes the files that its release has"
         );
     }
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
