@@ -8,6 +8,7 @@ use kops_agent_host::{Applied, Reader};
 use kops_agent_plan::redaction::manifest::Manifest;
 use kops_agent_plan::redaction::{LOGIN_VARIABLES, Redactor};
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
+use kops_agent_spec::yaml;
 use serde_json::Value;
 
 use crate::doctor::deadline::{LOOK, looked};
@@ -196,7 +197,7 @@ fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
 
 /// What a kubeconfig has of its users (k8s.io/client-go/tools/clientcmd/api/v1, `AuthInfo`).
 fn logins_in(text: &str) -> Vec<String> {
-    let document: Value = serde_yaml::from_str(text).unwrap_or_default();
+    let document: Value = yaml::from_str(text).unwrap_or_default();
     let users = document["users"].as_array().into_iter().flatten();
     let fields = users.filter_map(|user| user["user"].as_object()).flatten();
     fields.filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()

@@ -21,6 +21,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::base64_text;
+use kops_agent_spec::yaml;
 pub use mark::MARK;
 use mark::push_marks;
 pub(crate) use urls::without_credentials;
@@ -69,7 +70,7 @@ impl Redactor {
     #[must_use]
     pub fn hiding_secret(self, secret: &str) -> Redactor {
         let redactor = self.hiding(secret);
-        match serde_yaml::from_str::<Value>(secret) {
+        match yaml::from_str::<Value>(secret) {
             Ok(document @ (Value::Object(_) | Value::Array(_))) => redactor.hiding_values(&document),
             _ => redactor,
         }
