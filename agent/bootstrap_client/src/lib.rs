@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kops_agent_cloud::Machine;
@@ -311,7 +312,20 @@ impl Asking {
         trust: &rustls::ClientConfig,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<(String, T), Failures> {
-        ask_each(servers, async |server, address| self.try_at(server, address, trust, &accept).await).await
+        let is_refused = AtomicBool::new(false);
+        let asked = ask_each(servers, async |server, address| {
+            let answer = self.try_at(server, address, trust, &accept).await;
+            if let Err(Failure::Refused { status: 403, .. }) = &answer {
+                is_refused.store(true, Ordering::Relaxed);
+            }
+            answer
+        })
+        .await;
+        // The servers of one name may be of several releases, so each has been asked before the tokens change.
+        if asked.is_err() && is_refused.into_inner() {
+            self.authenticator.refused();
+        }
+        asked
     }
 
     /// Asks with a proof of its own: the one of an earlier try may be too old, or have been used.
@@ -324,14 +338,11 @@ impl Asking {
     ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
-            Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
-            other => other,
-        });
-        if let Err(Failure::Refused { status: 403, .. }) = &answer {
-            self.authenticator.refused();
-        }
-        let answer = answer?;
+        let answer =
+            server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
+                Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
+                other => other,
+            })?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)

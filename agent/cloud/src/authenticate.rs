@@ -87,6 +87,6 @@ pub trait Authenticator: Send + Sync {
     /// The value of the header `Authorization` for a request of this body. Each is good for one request.
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
 
-    /// Hears that a server has refused a token. Where releases of kOps take different forms, the next token has another one.
+    /// Hears that servers have refused a token, and none has taken it. Where releases of kOps take different forms, the next token has another one.
     fn refused(&self) {}
 }

@@ -2,7 +2,7 @@
 //! the bootstrap server has it called back besides.
 //!
 //! kops-controller of kOps 1.36 and before takes no such document: each release takes a form of its own, and refuses others like all that
-//! it refuses. A machine does not know the release before it has its configuration, so after each refusal it tries another form.
+//! it refuses. A machine does not know the release before it has its configuration, so it tries another form after each round in which a server refuses it.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`; `upup/pkg/fi/cloudup/azure/authenticator.go` at v1.34.3,
 //! v1.35.2 and v1.36.2.
@@ -40,7 +40,7 @@ const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::Unsi
 pub(super) struct AzureAuthenticator {
     resource_id: String,
     metadata: MetadataService,
-    /// How many tokens were refused.
+    /// In how many rounds tokens were refused.
     refused: AtomicUsize,
 }
 
