@@ -118,16 +118,18 @@ impl Record {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Files do not tell of names and mounts; what is missing of them is made.
-            let is_there = id.kind == Kind::HostsEntry
-                || id.kind.is_mount()
-                || match root.parent(&path_of(root, id))? {
+            // Files do not tell of names and mounts; what is missing of them is made. A host without addresses has no line.
+            let is_there = match resource {
+                Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
+                _ if id.kind.is_mount() => true,
+                _ => match root.parent(&path_of(root, id))? {
                     Some((dir, name)) => match dir.entry(&name)? {
                         Some(Entry::Symlink(_)) => id.kind != Kind::Unit,
                         entry => entry.is_some(),
                     },
                     None => false,
-                };
+                },
+            };
             if is_there && !is_own && !is_brought(resource) {
                 adoptable.push(id.clone());
             }
