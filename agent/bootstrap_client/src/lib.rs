@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kops_agent_cloud::Machine;
@@ -312,17 +311,10 @@ impl Asking {
         trust: &rustls::ClientConfig,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<(String, T), Failures> {
-        let is_refused = AtomicBool::new(false);
-        let asked = ask_each(servers, async |server, address| {
-            let answer = self.try_at(server, address, trust, &accept).await;
-            if let Err(Failure::Refused { status: 403, .. }) = &answer {
-                is_refused.store(true, Ordering::Relaxed);
-            }
-            answer
-        })
-        .await;
-        // The servers of one name may be of several releases, so each has been asked before the tokens change.
-        if asked.is_err() && is_refused.into_inner() {
+        let ask = async |server: &Server, address| self.try_at(server, address, trust, &accept).await;
+        let asked = ask_each(servers, ask).await;
+        // The servers behind one name may run several kOps releases, so the form changes only after all of them were asked.
+        if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
         asked

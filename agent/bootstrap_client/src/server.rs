@@ -289,6 +289,11 @@ impl Failures {
         }
     }
 
+    /// Whether a server refused the token.
+    pub(super) fn has_refused_token(&self) -> bool {
+        self.0.iter().any(|(_, failure)| matches!(failure, Failure::Refused { status: 403, .. }))
+    }
+
     /// Whether there was no server, rather than one that could not serve.
     pub(super) fn is_unanswered(&self) -> bool {
         self.0.iter().all(|(_, failure)| failure.is_of_no_server())
