@@ -37,7 +37,10 @@ pub fn learn(spec: &NodeSpec) {
 /// A text without what is known to be secret.
 pub fn masked(text: String) -> String {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone();
-    known.map_or(text.clone(), |known| known.known(text))
+    match known {
+        Some(known) => known.without_known(text),
+        None => text,
+    }
 }
 
 /// An error and its causes, without what is known to be secret.

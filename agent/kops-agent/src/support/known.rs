@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use kops_agent_host::{Applied, Reader};
+use kops_agent_host::Reader;
 use kops_agent_plan::redaction::manifest::Manifest;
 use kops_agent_plan::redaction::{LOGIN_VARIABLES, Redactor};
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
@@ -115,11 +115,6 @@ pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
         }
     }
     known
-}
-
-/// The same of a state that was applied or begun.
-pub fn of_applied(applied: &Applied, reader: &Reader) -> Vec<Known> {
-    of_state(&applied.desired(), Some(reader))
 }
 
 fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use kops_agent_host::{Host, Reader};
 use serde_json::{Value, json};
 
-use super::known::{Known, of_applied};
+use super::known::{Known, of_state};
 use super::part::Part;
 use super::told::Told;
 use crate::cli::LookArgs;
@@ -99,12 +99,12 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     };
     let mut known = Vec::new();
     for state in states {
-        let of_state = of_applied(&state, &reader);
+        let of_this = of_state(&state.desired(), Some(&reader));
         // Of a state whose secrets have not come to this machine nothing is told.
-        if state.secrets().is_empty() || of_state.iter().any(|known| matches!(known, Known::Secret(_))) {
+        if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
             known.push(Known::Told);
         }
-        known.extend(of_state);
+        known.extend(of_this);
     }
     known
 }

@@ -156,11 +156,6 @@ impl Redactor {
         self.without_known(text)
     }
 
-    /// A text without the values that are known. It has as many lines.
-    pub fn known(&self, text: String) -> String {
-        self.without_known(text)
-    }
-
     /// A value without what is secret in its texts, keys of objects included.
     pub fn json(&self, value: &Value) -> Value {
         match value {
@@ -182,8 +177,8 @@ impl Redactor {
         self.finder.get_or_init(make).as_ref()
     }
 
-    /// A text without the values that are known.
-    fn without_known(&self, mut text: String) -> String {
+    /// A text without the values that are known. It has as many lines.
+    pub fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
             // Where nothing can find them nothing can be shown.
             let Some(finder) = self.finder() else { return MARK.to_owned() };
