@@ -62,6 +62,14 @@ struct Status {
     code: String,
 }
 
+/// The name of a machine in its [`MachinePath`]: its number in a scale set, else its name in small letters. `None` if it has none.
+fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
+    match scale_set {
+        Some(_) => name.parse::<u32>().ok().map(|number| number.to_string()),
+        None => Some(name.to_ascii_lowercase()).filter(|name| !name.is_empty()),
+    }
+}
+
 impl MachineAnswer {
     /// The machine, of this scale set if of one; `None` if it has no number, name or id yet.
     pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
@@ -75,13 +83,8 @@ impl MachineAnswer {
             Some(power) => power,
             None => provisioning,
         };
-        let name = match scale_set {
-            Some(_) => self.instance_id.parse::<u32>().ok()?.to_string(),
-            None => self.name.to_ascii_lowercase(),
-        };
-        if vm_id.is_empty() || name.is_empty() {
-            return None;
-        }
+        let name = if scale_set.is_some() { &self.instance_id } else { &self.name };
+        let name = name_in_path(scale_set, name).filter(|_| !vm_id.is_empty())?;
         Some(AzureMachine {
             path: MachinePath { scale_set: scale_set.map(str::to_owned), name },
             vm_id,
@@ -141,11 +144,7 @@ impl InterfaceAnswer {
             return None;
         }
         let mut parts = machine.split('/').skip_while(|part| !part.eq_ignore_ascii_case("virtualMachines"));
-        let name = parts.nth(1).filter(|name| !name.is_empty())?;
-        let name = match scale_set {
-            Some(_) => name.parse::<u32>().ok()?.to_string(),
-            None => name.to_ascii_lowercase(),
-        };
+        let name = name_in_path(scale_set, parts.nth(1)?)?;
         let configurations = self.properties.ip_configurations.into_iter();
         Some((
             name,
