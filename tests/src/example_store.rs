@@ -135,6 +135,11 @@ pub fn releases() -> Releases {
     }
 }
 
+/// What machines of the example's Cluster download where kOps before 1.37 wrote the store.
+pub fn releases_before_1_37() -> Releases {
+    Releases { cni_plugins: "1.6.2".to_owned(), ..releases() }
+}
+
 fn with_file_repository(cluster: &str, mirror: &str) -> anyhow::Result<String> {
     const NEXT_FIELD: &str = "\n  authorization:\n";
     ensure!(cluster.matches(NEXT_FIELD).count() == 1, "the example's Cluster has no spec.authorization");

@@ -3,10 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_cluster::edit;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, releases};
-use kops_agent_tests::stand_ins::Releases;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
 use crate::example::{self, Ended, Machine};
 
@@ -19,17 +17,12 @@ const SETTINGS: &str = "etc/kubernetes/kops-channels/settings.json";
 /// A control plane whose store is of kOps 1.35, decided by what kOps derived.
 fn of_kops_1_35() -> Machine {
     let machine = Machine::of(CONTROL_PLANE);
-    // The CNI plugins are those of that kOps.
-    let mut files = Releases { cni_plugins: "1.6.2".to_owned(), ..releases() }.stand_ins().unwrap();
+    machine.serve_downloads_before_1_37();
     for name in ["protokube", "channels"] {
         for arch in ["amd64", "arm64"] {
             let path = format!("/binaries/kops/{KOPS}/linux/{arch}/{name}");
-            files.insert(path, format!("#!/bin/sh\n# {name}\n").into_bytes());
+            machine.downloads().publish(&path, format!("#!/bin/sh\n# {name}\n").as_bytes());
         }
-    }
-    for (path, content) in files {
-        machine.downloads().put(&path, &content);
-        machine.downloads().put(&format!("{path}.sha256"), sha256_hex(&content).as_bytes());
     }
     let folder = machine.cluster.store.cluster_folder();
     fs::write(folder.join("kops-version.txt"), KOPS).unwrap();

@@ -8,9 +8,8 @@ use std::fs;
 use crate::example::worker::{CERTIFICATES, NODE, Worker, honest};
 use crate::example::{Ended, Machine};
 use kops_agent_tests::digest::sha256_hex;
-use kops_agent_tests::example_store::{NODES, releases};
+use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
-use kops_agent_tests::stand_ins::Releases;
 
 /// A managed group puts a machine in the place of another under its name, and the cluster has not noticed yet that the other is gone.
 #[test]
@@ -74,11 +73,7 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     let machine = Machine::of(NODES);
     machine.cluster.edit("kops-version.txt", "1.37.0-alpha.1", "1.36.2").unwrap();
     let url = machine.downloads().put("/binaries/kops/1.36.2/linux/arm64/protokube", PROTOKUBE.as_bytes());
-    // That release has other CNI plugins.
-    let of_1_36 = Releases { cni_plugins: "1.6.2".to_owned(), ..releases() };
-    for (path, content) in of_1_36.stand_ins().unwrap() {
-        machine.downloads().publish(&path, &content);
-    }
+    machine.serve_downloads_before_1_37();
     let mut worker = Worker::of(machine);
     let asset = format!("  arm64:\n  - {}@{url}\n", sha256_hex(PROTOKUBE.as_bytes()));
     let config = worker.served.nodeup_config.replacen("  arm64:\n", &asset, 1);

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES, releases};
-use kops_agent_tests::stand_ins::{ARCHITECTURES, Releases, script};
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::stand_ins::{ARCHITECTURES, script};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -41,11 +41,7 @@ struct Upgraded {
 impl Upgraded {
     fn new(group: &'static str, folder: &'static str) -> Upgraded {
         let machine = Machine::of(group);
-        // Releases before 1.37 have other CNI plugins, and those before 1.36 protokube.
-        let older = Releases { cni_plugins: "1.6.2".to_owned(), ..releases() };
-        for (path, content) in older.stand_ins().unwrap() {
-            machine.downloads().publish(&path, &content);
-        }
+        machine.serve_downloads_before_1_37();
         for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
             for program in ["protokube", "channels"] {
                 let path = format!("/binaries/kops/{version}/linux/{arch}/{program}");

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_cluster::ExampleCluster;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
-use kops_agent_tests::example_store::CONFIG_BASE;
+use kops_agent_tests::example_store::{CONFIG_BASE, releases_before_1_37};
 use kops_agent_tests::program::kops_agent;
 use tempfile::TempDir;
 
@@ -45,6 +45,13 @@ impl Machine {
         let root = folder.path().join("root");
         fs::create_dir(&root).unwrap();
         Machine { cluster, group, folder, root }
+    }
+
+    /// Serves what machines download where kOps before 1.37 wrote the store.
+    pub fn serve_downloads_before_1_37(&self) {
+        for (path, content) in releases_before_1_37().stand_ins().unwrap() {
+            self.downloads().publish(&path, &content);
+        }
     }
 
     pub fn root(&self) -> &Path {
