@@ -94,13 +94,13 @@ impl CloudCalls {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there were of an outcome.
+    /// The number of calls with this outcome.
     #[cfg(any(test, feature = "testing"))]
     pub fn counted(&self, service: &'static str, action: &'static str, outcome: Outcome) -> u64 {
         self.counted.get_or_create(&Call { service, action, outcome }).get()
     }
 
-    /// Has a service have failed for minutes.
+    /// Records failures of a service, the first of them [`TOLD_AFTER`] ago.
     #[cfg(any(test, feature = "testing"))]
     pub fn fail_for_minutes(&self, service: &'static str) {
         let now = Instant::now();

@@ -1,5 +1,5 @@
-//! Files that may be secret and that the agent has not written: what others have put into folders where kOps, kubelet, containerd and
-//! docker read logins and keys. What they hold is free text, whatever is in it.
+//! Finds files that may hold a secret although the agent did not write them. Users put such files into the folders from which kOps,
+//! kubelet, containerd and docker read logins and keys. The whole content of such a file counts as free text.
 //!
 //! Source: nodeup/pkg/model (paths); kubernetes' `cmd/kubelet/app/options/options.go` (`config.json`).
 
@@ -34,14 +34,14 @@ pub struct PrivateFile {
     pub text: String,
 }
 
-/// Whatever was found of such files.
+/// The result of the search.
 #[derive(Clone, Default)]
 pub struct PrivateFiles {
     /// The files that could be read.
     pub files: Vec<PrivateFile>,
-    /// Which files are there and cannot be read, and why.
+    /// Why files could not be read, each with its path.
     pub unread: Vec<String>,
-    /// Whether a run of the agent has left anything on this machine, or what it has left is not known.
+    /// Whether a run of the agent left anything on this machine. Also true if the record was lost.
     pub has_claims: bool,
 }
 
@@ -64,12 +64,12 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // An older state of the machine, of which nothing else is kept, may have had files of a user elsewhere.
+        // The record also names files in other folders, of a state that is kept nowhere else.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
-        // As another version of the agent writes them.
+        // Another version of the agent may have written ids that this version does not know.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            // A longer one is a program, or a log.
+            // A longer file is a program or a log.
             let is_longer = |metadata: Metadata| metadata.size > LONGEST;
             if !self.root.metadata(path).is_ok_and(|found| found.is_some_and(is_longer)) {
                 paths.insert(path.to_owned());

@@ -74,11 +74,11 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
-    /// Those of `folders` in which the spec has kubelet or containerd keep data.
+    /// The entries of `folders` that the spec names as a data folder of kubelet or containerd.
     pub data_folders: BTreeSet<String>,
-    /// Folders in which the spec has kubelet or containerd keep data, and that stay: other programs may have files there.
+    /// Data folders of kubelet or containerd that stay, because other programs may have files there.
     pub shared: BTreeSet<String>,
-    /// What others have mounted on these folders: it is emptied, and stays mounted. What it hides is not removed.
+    /// Folders on which something else is mounted. The mounted file system is emptied and stays mounted; files below the mount point stay.
     pub emptied: BTreeSet<String>,
     /// What was written for other programs to read, and goes ([`Host::is_published`]). The caller adds it to the plan.
     pub published: Vec<String>,

@@ -1,8 +1,7 @@
-//! What of this run's specification and store is known to be secret: none of it gets into a log, an error or the record, whoever
-//! says it.
+//! Hides the secrets and the free text of this node in logs, errors and the record, also where another program's message repeats them.
 //!
-//! It is learnt where a specification is read, and holds for the whole process, which has one node to do with. What the agent
-//! itself prints of a node is hidden by its origin before ([`kops_agent_plan::shown`]).
+//! The values are learnt when the specification is read, and count for the whole process: one process handles one node. Outputs that
+//! the agent makes itself hide values by their origin before ([`kops_agent_plan::shown`]).
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -16,7 +15,7 @@ use crate::source::NodeSpec;
 
 static KNOWN: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
-/// Learns what is secret of a node.
+/// Learns the secrets and the free text of a node.
 pub fn learn(spec: &NodeSpec) {
     // They are our own types, which always have a JSON form.
     let config = serde_json::to_value(&spec.inputs.config).unwrap_or_default();

@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A unit, a container or a shell may start this process with umask 000. What it and the programs that it runs make is never
-/// writable by other users.
+/// Sets the umask so that this process and its children create no file that other users can write. A unit, a container or a
+/// shell may start this process with umask 000.
 fn keep_others_from_writing() {
     let by_others = Mode::S_IWGRP | Mode::S_IWOTH;
     let given = umask(by_others);

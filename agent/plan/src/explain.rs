@@ -59,9 +59,9 @@ pub struct Line {
     /// The resource that the line is in.
     pub resource: ResourceId,
     pub text: String,
-    /// The fields that decide it, each `document: path`; empty where it is always so.
+    /// The fields that decide the line, each as `document: path`. Empty if the line is a constant.
     pub origins: Vec<String>,
-    /// The entries, where the line has a list of them.
+    /// The entries of the list in the line. Empty if the line has no list.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<Entry>,
 }
@@ -70,7 +70,7 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,
-    /// The fields that decide it, as those of a line.
+    /// The fields that decide the entry, each as `document: path`. Empty if the entry is a constant.
     pub origins: Vec<String>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Failure {
     /// This machine may not read it.
     Forbidden {
         said: Said,
-        /// What to do, where it is not rights that are missing.
+        /// The advice to print instead of granting a permission.
         advice: Option<String>,
     },
     /// The store answers with another error.
@@ -37,19 +37,19 @@ pub(crate) enum Failure {
         status: StatusCode,
         /// The store's name of the error; may be empty.
         code: String,
-        /// What the store says of it, and what it may mean; may be empty.
+        /// The message of the store and a possible cause; may be empty.
         message: String,
     },
     TooLarge,
 }
 
 impl Failure {
-    /// No answer, or none that came to its end.
+    /// The failure if the store did not answer, or the connection ended within the answer.
     pub(crate) fn of_transport(error: reqwest::Error) -> Failure {
         Failure::Passing(in_one_line(&error.without_url()))
     }
 
-    /// An answer of a status that means nothing else to this store; `hint` is what it may mean.
+    /// The failure for a status that has no meaning of its own for this store. `hint` names a possible cause; it may be empty.
     pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Failure::Passing(

@@ -169,8 +169,8 @@ impl Arm {
         Ok(sets.into_iter().map(|set| set.name).filter(|name| !name.is_empty()).collect())
     }
 
-    /// The machines of a scale set, by their numbers; without one those of the resource group outside of scale sets, by their names.
-    /// Of these the list does not tell the power.
+    /// The machines of a scale set, by their numbers. If `scale_set` is `None`, the machines of the resource group that are in no scale
+    /// set, by their names: Azure's list of these has no power state.
     ///
     /// # Errors
     /// If that cannot be asked, or there is no such scale set.
@@ -195,8 +195,8 @@ impl Arm {
         Ok(machines.map(|machine| (machine.path.name.clone(), machine)).collect())
     }
 
-    /// The private addresses of the machines of a scale set, by their numbers; without one those of the resource group outside of scale
-    /// sets, by their names.
+    /// The private addresses of the machines of a scale set, by their numbers. If `scale_set` is `None`, the addresses of the machines
+    /// that are in no scale set, by their names.
     ///
     /// # Errors
     /// If that cannot be asked, or there is no such scale set.

@@ -1,8 +1,8 @@
 //! The proof of a machine on Azure: its resource id, and a document that its metadata service signs for the request. The client of
 //! the bootstrap server has it called back besides.
 //!
-//! kops-controller of kOps 1.36 and before takes no such document: each release takes a form of its own, and refuses others like all that
-//! it refuses. A machine does not know the release before it has its configuration, so it tries another form after each round in which a server refuses it.
+//! kops-controller of kOps 1.36 and older takes no such document: each release accepts its own form of token, and answers 403 to every other
+//! form. A machine learns the release from its configuration only, so it changes the form after each round in which a server answers 403.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`; `upup/pkg/fi/cloudup/azure/authenticator.go` at v1.34.3,
 //! v1.35.2 and v1.36.2.
@@ -32,7 +32,8 @@ enum Form {
     UnsignedOf134,
 }
 
-/// The forms in turn. A newer server that cannot see the machine yet refuses it, too, so every second token is one for it.
+/// The order in which the forms are tried. Every second form is the one of kOps 1.37, whose server also answers 403 while Azure does
+/// not list the machine yet.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
 /// Has the metadata service sign.
@@ -40,7 +41,7 @@ const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::Unsi
 pub(super) struct AzureAuthenticator {
     resource_id: String,
     metadata: MetadataService,
-    /// In how many rounds tokens were refused.
+    /// The number of rounds in which a server answered 403.
     refused: AtomicUsize,
 }
 

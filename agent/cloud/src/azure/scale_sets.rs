@@ -1,9 +1,8 @@
-//! The machines of a cluster's scale sets, and those of its resource group outside of them, for the controller of nodes and the
-//! bootstrap server.
+//! Machines in the resource group of a cluster, in scale sets or alone, for the controller of nodes and the bootstrap server.
 //!
 //! Scale sets are asked, not machines: one list of a resource group's scale sets, one list of each one's machines for all questions
 //! about them, and one of their addresses. Upstream gets each machine and each of its network interfaces, which costs two requests
-//! a node. Nothing is asked of, or remembered for, a scale set that is made up. The machines outside of scale sets are one more list.
+//! a node. Nothing is asked of, or remembered for, a scale set that is made up. One more list has all machines that are in no scale set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -231,7 +231,7 @@ async fn a_keystone_that_is_silent_is_waited_for_no_longer_than_it_may_be() {
     assert!(matches!(error, ApiError::Unreachable { .. }) && error.may_pass(), "{error}");
 }
 
-/// The server is none of OpenStack's, and says 404 to whoever gets so far as to ask.
+/// The server stands in for Keystone: it answers 404 to each client that accepts its certificate.
 #[tokio::test]
 async fn certificates_are_verified_unless_the_cluster_is_told_to_take_any() {
     kops_agent_net::tls::install_provider();

@@ -53,8 +53,8 @@ pub struct VerifiedNode {
     pub challenge_endpoint: String,
     /// Its addresses, as the cloud lists them; they are not needed where the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// When it was started last, in seconds since 1970. `None` where its cloud does not tell, and where two machines that run can
-    /// have the name of one Node.
+    /// When the machine was started last, in seconds since 1970. `None` on clouds that do not tell it, and on clouds where two running
+    /// machines can have the same Node name.
     pub launched: Option<i64>,
 }
 
@@ -147,8 +147,8 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
-    /// Checks the signature of a token that carries its own key, as anybody can write one. It takes CPU: the request waits for its turn
-    /// before, and the check runs on a thread that serves nobody else.
+    /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it
+    /// runs after the request has its turn, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
     /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
     /// it is. What it finds has to be the same.

@@ -50,9 +50,9 @@ pub fn pause_of(addon: &Addon) -> String {
     format!("the namespace {} has the annotation {}", addon.namespace(), annotation_of_addon(&addon.name))
 }
 
-/// Does what add-ons are due for, and begins with each in this order. The next one begins once an add-on is done or has had its head
-/// start: a definition that is not served yet, or a webhook that does not answer, delays no other add-on for longer. There is no report of
-/// an add-on that may not begin any more.
+/// Updates the add-ons, in this order. An add-on begins once the add-on before it is done or its head start is over, so a
+/// CustomResourceDefinition that is not served yet, or a webhook that does not answer, delays the others no longer than that. The
+/// report is `None` for an add-on that did not begin because `may_begin` was false.
 pub async fn update_all(
     objects: &Objects,
     store: &Store,

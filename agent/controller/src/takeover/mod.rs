@@ -144,7 +144,7 @@ fn text(findings: &[Finding]) -> Result<String> {
     Ok(text)
 }
 
-/// Which kOps release wrote the store, by whose rules machines are decided and served.
+/// Checks that the kOps release that wrote the store is supported: its rules decide how machines are served.
 async fn release(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
     let base = options.config_base.trim_end_matches('/');
     let version = cluster_files::kops_version(&store(&args.store_mirror)?, base).await;

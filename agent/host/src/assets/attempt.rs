@@ -171,7 +171,7 @@ fn strong_validator(headers: &HeaderMap) -> Option<String> {
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// What another answer means. 404 says all by itself; of other refusals the server's words tell the reason.
+/// Judges an answer with an error status. The message has the server's own words, except for 404, which needs none.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

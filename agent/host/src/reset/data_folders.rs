@@ -1,4 +1,4 @@
-//! The folders that kubelet and containerd keep their data in by the spec's word, and whether a reset may remove them.
+//! Finds the data folders that the spec gives kubelet and containerd, and decides which of them a reset may remove.
 
 use std::collections::BTreeSet;
 

@@ -101,8 +101,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Those of `packages` that are installed, of which the package manager lists `installed`. It does not list groups, patterns, URLs
-    /// and releases: of those a note tells that it has installed them.
+    /// Filters `packages` to the installed ones. `installed` is the list of the package manager. That list has no groups, patterns, URLs
+    /// and releases, so these count as installed if a note of an earlier installation is there.
     fn with_noted(
         &self,
         manager: Manager,
@@ -126,7 +126,7 @@ impl Machine {
         Ok(noted.as_deref() == Some(package))
     }
 
-    /// Notes what the package manager has just installed and does not list by that name.
+    /// Notes the packages that were just installed and that the package manager lists by another name or not at all.
     fn note(&self, manager: Manager, packages: &[&str]) -> Result<()> {
         for package in packages.iter().filter(|package| manager.listed(package) != Some(**package)) {
             Stamp::Package.write(&self.0, &sha256_hex(package.as_bytes()), package)?;
@@ -136,7 +136,7 @@ impl Machine {
 }
 
 impl Manager {
-    /// What the list of installed packages can be asked for of a package; `None` if for nothing.
+    /// The name of a package in the list of installed packages; `None` if the list cannot have it.
     fn listed(self, package: &str) -> Option<&str> {
         match self {
             Manager::Apt => apt::listed(package),

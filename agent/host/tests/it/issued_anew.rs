@@ -142,7 +142,7 @@ impl Scene {
         text.lines().filter(is_start).map(str::to_owned).collect()
     }
 
-    /// What nodeup left, of which the agent knows nothing, and whose processes were started at noon.
+    /// A machine as nodeup leaves it: the agent has no record, and the processes started at noon.
     fn forget(&self) {
         for name in ["record.json", "units", "pods", "applied", "begun"] {
             let path = self.path("/var/lib/kops-agent").join(name);

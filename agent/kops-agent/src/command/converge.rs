@@ -27,7 +27,7 @@ const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 /// etcd-manager takes a minute or more to find its volumes and peers; whatever waits for this run's unit waits as long.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The archives of which a node takes whatever they have: containerd's and that of CNI plugins.
+/// The number of archives whose members decide files of the node: containerd's archive and that of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
 /// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
@@ -159,8 +159,8 @@ impl Run<'_> {
         }
     }
 
-    /// What this machine must be now. Where an archive turns out to have other files than its release, nothing was changed, and the node
-    /// is decided again by what the archive has.
+    /// Converges to the current configuration. If an archive has other files than its release, the run stops before its first change,
+    /// and the node is decided again with the files of the archive.
     async fn converge_to_wanted(&self) -> Result<Report> {
         for _ in 0..MOST_ARCHIVES {
             match Box::pin(self.converge_to_decided()).await {
@@ -206,7 +206,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether it was assumed wrongly what an archive has.
+/// Whether the run stopped because an archive has other files than was assumed.
 fn is_for_other_files(error: &anyhow::Error) -> bool {
     use kops_agent_host::Error::OtherFiles;
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OtherFiles { .. })))

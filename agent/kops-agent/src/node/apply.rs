@@ -101,7 +101,7 @@ async fn carry_out(
     Ok(outcome?)
 }
 
-/// Starts what has to run before certificates can be asked for. Returns what is left to do after that.
+/// Starts the units that must run before the node can request certificates. Returns the plan for the rest.
 async fn with_early_units(
     host: &Host,
     decision: &Decision,

@@ -58,8 +58,8 @@ pub fn why_not_known(known: &[Known]) -> Option<String> {
     Some(format!("what is secret on this machine is not known, and may be in its journal: {why}"))
 }
 
-/// The logins among the variables of this process, and the variables that the files set which units name: `known` has those that
-/// systemd told of.
+/// The logins among the variables of this process, and all variables that environment files of units set. `known` names these files
+/// ([`Known::VariablesOf`]).
 pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     let named = known.iter().filter_map(|known| match known {
         Known::VariablesOf(path) => Some(path.clone()),
@@ -67,7 +67,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     });
     let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
     let variable = |(name, value)| Known::Variable(name, value);
-    // Whoever runs this has a shell's variables, too, which no unit was given.
+    // The process also has the variables of a shell. No unit has them, so only logins among them are hidden.
     let is_login =
         |(name, value): &(String, String)| LOGIN_VARIABLES.contains(&name.as_str()) || value.contains('@');
     let mut known: Vec<Known> =
@@ -100,8 +100,8 @@ pub async fn of_files(root: &Path) -> Vec<Known> {
     known
 }
 
-/// What is secret in the texts of a state, and in its files as they are now: a token that was rotated is in a state before it is on
-/// the machine, and after it has gone from there.
+/// The secrets and the free text of a state, from its own texts and from its files on this machine. Both count: the two differ while
+/// a token is rotated.
 pub fn of_state(desired: &DesiredState, reader: Option<&Reader>) -> Vec<Known> {
     let mut known = Vec::new();
     for (_, resource) in desired.iter() {

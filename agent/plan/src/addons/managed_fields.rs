@@ -120,8 +120,8 @@ fn noted_by_kubectl(live: &Value) -> Option<Value> {
     Some(Value::Object(fields))
 }
 
-/// The fields of a value, in the form of `fieldsV1`. Items of a list are told apart by their names; where they have none the list counts
-/// as one field.
+/// The fields of a value, in the form of `fieldsV1`. The key of a list item is its `name`. A list with an item that has no name
+/// counts as one field.
 fn fields_of(value: &Value) -> Value {
     let name_of = |item: &Value| item.get("name")?.as_str().map(str::to_owned);
     match value {

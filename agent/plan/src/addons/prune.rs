@@ -71,7 +71,7 @@ pub struct Tried<'a> {
 }
 
 impl Tried<'_> {
-    /// Why it does not serve.
+    /// Why the object is not healthy; `None` if it is healthy.
     fn problem(&self) -> Option<String> {
         match &self.live {
             Ok(live) => serving::problem(live),

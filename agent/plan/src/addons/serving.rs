@@ -82,7 +82,7 @@ fn daemon_set(live: &Value) -> Option<String> {
     })
 }
 
-/// How many pods a DaemonSet's own update strategy allows to be missing: a number, or a percentage, rounded up.
+/// The `maxUnavailable` of a DaemonSet's update strategy in pods. A percentage is rounded up.
 fn may_be_unavailable(live: &Value, wanted: i64) -> i64 {
     match live.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable") {
         Some(Value::Number(number)) => number.as_i64().unwrap_or(MAX_UNAVAILABLE),

@@ -124,9 +124,9 @@ fn unread_since(
         let Some(due) = serves(observed.get(id)).and_then(|serves| serves.due) else {
             return Unread::Changed(id.clone());
         };
-        let lives = due.saturating_mul(MICROS).saturating_sub(written);
-        let due = first.unwrap_or(started).min(started).saturating_add(lives) / MICROS;
-        if due.saturating_mul(MICROS) <= times.now {
+        let lives = due.saturating_mul(MICROS_PER_SECOND).saturating_sub(written);
+        let due = first.unwrap_or(started).min(started).saturating_add(lives) / MICROS_PER_SECOND;
+        if due.saturating_mul(MICROS_PER_SECOND) <= times.now {
             return Unread::Changed(id.clone());
         }
         loaded_is_due = Some(loaded_is_due.map_or(due, |known| known.min(due)));
@@ -134,8 +134,7 @@ fn unread_since(
     loaded_is_due.map_or(Unread::Nothing, |due| Unread::Reissued { due })
 }
 
-/// Microseconds in a second.
-const MICROS: u64 = 1_000_000;
+const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
     /// When the first text was written that is still there: no text is written again that has not changed, so the program

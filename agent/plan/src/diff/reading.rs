@@ -1,9 +1,8 @@
-//! What a unit or a static pod has read when it was started, and whether that still serves it.
+//! Decides whether a change of its files restarts a unit or a static pod.
 //!
-//! A reading has two digests: of the bytes, and of what they mean. Bytes that changed and mean the same restart nothing: a
-//! certificate that the same authority has issued for the same names, or a text that is only written otherwise. nodeup
-//! issues all certificates anew whenever it runs, which is at every boot. Nothing goes on with a certificate that is due to
-//! be renewed, though.
+//! A reading records what the unit or pod read when it started, in two digests: of the bytes, and of their meaning. A change of the
+//! bytes alone restarts nothing: a certificate of the same authority for the same names, or a text in another notation. nodeup issues
+//! all certificates anew at every boot. A certificate that is due to be renewed is the exception: its reader restarts.
 
 use std::fmt;
 
@@ -18,7 +17,7 @@ use crate::digest::sha256_hex;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use crate::timestamp::timestamp;
 
-/// The digest of bytes that were never seen.
+/// Stands for the digest of bytes that nobody has read.
 const UNSEEN: &str = "unseen";
 
 /// What a unit or a static pod has read, or would read if it was started now.

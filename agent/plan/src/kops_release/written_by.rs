@@ -38,7 +38,7 @@ impl From<WrittenBy> for Shown {
     }
 }
 
-/// What tells the kOps release.
+/// The source from which the kOps release is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
@@ -60,7 +60,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// One line for people: the version, its evidence, and whether this kops-agent knows it.
+/// Formats one line: the version, its evidence, and a note if this kops-agent does not know the version.
 impl fmt::Display for WrittenBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WrittenBy { release, version, evidence } = self;

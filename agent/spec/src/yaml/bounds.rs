@@ -1,4 +1,4 @@
-//! What a text of YAML may cost to read, known before it is read: a state store, a cloud or an add-on may have any text.
+//! Checks the cost of a YAML text before the text is parsed: a state store, a cloud or an add-on may deliver any text.
 //!
 //! The reader (libyaml behind `serde_yaml`) takes time by the square of how deep flow collections (`[`, `{`) nest and of how many
 //! directives there are, and memory by what aliases expand to. The size of a text bounds neither.
@@ -18,12 +18,12 @@ const LONGEST: usize = 8 << 20;
 pub(super) const DEEPEST: usize = 100;
 /// The most directives (`%YAML`, `%TAG`): a document has one at most.
 pub(super) const MOST_DIRECTIVES: usize = 16;
-/// What a node takes besides the bytes of its scalar.
+/// The memory of a YAML node in bytes, without the bytes of its scalar.
 const NODE: usize = 16;
-/// How many times as large as its text a value may be. Without aliases it is at most nine times as large: a node has two bytes of
-/// text at least.
+/// The most memory that a value may take, as a multiple of its text. Without aliases the multiple is at most nine, because the text
+/// of a node has two bytes or more.
 const MOST_TIMES: usize = 16;
-/// As large any value may be, however short its text is.
+/// The memory in bytes that every value may take, even if its text is short.
 const SMALL: usize = 256 << 10;
 
 /// Why a text is not read.

@@ -1,9 +1,9 @@
-//! How deep the collections of a text of YAML nest, and how many directives it has, without reading it.
+//! Finds the nesting depth and the number of directives of a YAML text without parsing it.
 
 use super::bounds::{DEEPEST, MOST_DIRECTIVES, TooCostly};
 
-/// Finds how deep collections nest, by the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and what it calls). Where
-/// libyaml ends with an error this goes on, which finds more and never less.
+/// Follows the rules of libyaml's scanner (`yaml_parser_fetch_next_token` and the functions that it calls). libyaml stops at an
+/// error; this scanner goes on, so it never finds less depth than libyaml.
 pub(super) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
@@ -15,7 +15,7 @@ pub(super) struct Scanner<'a> {
     indents: Vec<usize>,
     /// Whether a key may begin here, in block context.
     key_allowed: bool,
-    /// Where a key began that may come to be one on this line.
+    /// The position at which a possible key of this line begins.
     key: Option<usize>,
 }
 
@@ -33,10 +33,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Goes through the text.
+    /// Checks the whole text.
     ///
     /// # Errors
-    /// It nests too deep, or has too many directives.
+    /// If collections nest deeper than [`DEEPEST`], or the text has more directives than [`MOST_DIRECTIVES`].
     pub(super) fn scan(mut self) -> Result<(), TooCostly> {
         loop {
             self.skip_to_token();

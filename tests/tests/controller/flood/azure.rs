@@ -65,7 +65,7 @@ impl Azure {
         Azure { world, resource_manager, signing, key, _authorities: authorities }
     }
 
-    /// A token of a machine.
+    /// A valid token of the machine with this number.
     pub fn token(&self, number: usize, body: &str) -> String {
         token(&self.key, &name(number), body)
     }

@@ -17,7 +17,7 @@ const NODES: &str = "nodes.c.example.com";
 /// Its key takes a while to be made.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
 
-/// What verifies machines on Azure there, those of kOps 1.36 and before among them.
+/// A verifier that asks this stand-in of Azure and also accepts tokens without a document (kOps 1.36 and older).
 pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
     let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
     let cluster = AzureCluster {

@@ -59,7 +59,8 @@ async fn a_file_that_does_not_come_delays_no_request_for_another() {
     }
 }
 
-/// Has the store say of the group `nodes` which role is saved of it, and in which roles' folders its configuration is.
+/// Writes the group `nodes` into the store: its InstanceGroup with the role `saved`, and its configuration below the folder of each
+/// role in `written`.
 fn of_roles(world: &World, saved: Option<&str>, written: &[&str]) {
     let store = world.folder.path().join("store");
     fs::remove_dir_all(store.join("igconfig")).unwrap();

@@ -20,12 +20,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(checkout().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Words of the lines of a list.
+/// The lines of a file, each split at spaces.
 fn lines(path: &str) -> Vec<Vec<String>> {
     read(path).lines().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }
 
-/// A distribution as names of cases have it: `ubuntu2404`.
+/// A distribution as the names of conformance cases spell it: `ubuntu2404`.
 fn in_cases(distro: &Distro) -> String {
     format!("{}{}", distro.id, distro.version_id.replace('.', ""))
 }
