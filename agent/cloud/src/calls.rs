@@ -100,7 +100,7 @@ impl CloudCalls {
         self.counted.get_or_create(&Call { service, action, outcome }).get()
     }
 
-    /// Records failures of a service, the first of them [`TOLD_AFTER`] ago.
+    /// Records failures of a service, the first of them `TOLD_AFTER` ago.
     #[cfg(any(test, feature = "testing"))]
     pub fn fail_for_minutes(&self, service: &'static str) {
         let now = Instant::now();
