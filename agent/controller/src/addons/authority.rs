@@ -29,18 +29,23 @@ pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> 
     Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
 }
 
-/// The Secret and the issuer of an add-on's authority, as far as they are there. What the API server does not answer for is left out.
-pub async fn found(objects: &Objects, addon: &str) -> Vec<(Resource, Listed)> {
-    let mut found = Vec::new();
+/// The Secret and the issuer of an add-on's authority, as far as they are there, and what could not be found out. A cluster without
+/// cert-manager has no issuers.
+pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, Vec<String>) {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (resource, name) in [(secrets(), secret_name(addon)), (issuers(), addon.to_owned())] {
-        if let Ok(Some(_)) = objects.get(&resource, NAMESPACE, &name).await {
-            found.push((
+        match objects.get(&resource, NAMESPACE, &name).await {
+            Ok(Some(_)) => found.push((
                 resource,
                 Listed { namespace: NAMESPACE.to_owned(), name, is_paused: false, is_owned: false },
-            ));
+            )),
+            Ok(None) => {}
+            Err(error) => {
+                problems.push(format!("looking for {} {NAMESPACE}/{name}: {error}", resource.api.kind))
+            }
         }
     }
-    found
+    (found, problems)
 }
 
 /// Makes what is missing of both. A Secret that is there keeps its key: another control plane may have made it just now.

@@ -137,7 +137,9 @@ async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Re
             }
         }
     }
-    found.extend(authority::found(objects, name).await);
+    let (authority, problems) = authority::found(objects, name).await;
+    found.extend(authority);
+    removal.problems.extend(problems);
     found.sort_by_key(|(resource, _)| {
         let (group, kind) = (&resource.api.group, &resource.api.kind);
         (!is_admission(group), !serving::is_workload(group, kind))

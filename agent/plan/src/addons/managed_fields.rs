@@ -5,7 +5,7 @@
 //! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails where entries of one manager are of different versions; the
 //! format is structured-merge-diff's (`fieldsV1`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -74,15 +74,17 @@ fn ours(mut entry: Value) -> Value {
     entry
 }
 
-/// One entry of each manager, subresource and operation: of several the API server would take one, and lose the others. Entries of
-/// different versions of the API become one of the version that is about to be applied: a field that this version does not have is not
-/// there to be removed, so that its path does no harm.
+/// One entry of ours for each subresource: of several the API server would take one, and lose the others. Entries of different versions
+/// of the API become one of the version that is about to be applied: a field that this version does not have is not there to be
+/// removed, so that its path does no harm. What other managers own stays as it is.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
-    let mut by_key: BTreeMap<[String; 3], Value> = BTreeMap::new();
+    let mut merged: Vec<Value> = Vec::new();
     for entry in entries {
-        let key = ["manager", "subresource", "operation"].map(|name| text(&entry, name).to_owned());
-        let Some(first) = by_key.get_mut(&key) else {
-            by_key.insert(key, entry);
+        let key =
+            |entry: &Value| ["manager", "subresource", "operation"].map(|name| text(entry, name).to_owned());
+        let is_ours = text(&entry, "manager") == FIELD_MANAGER && text(&entry, "operation") == "Apply";
+        let Some(first) = merged.iter_mut().find(|first| is_ours && key(first) == key(&entry)) else {
+            merged.push(entry);
             continue;
         };
         if text(first, "apiVersion") != text(&entry, "apiVersion") {
@@ -91,7 +93,7 @@ fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
         let fields = |entry: &Value| entry.get("fieldsV1").cloned().unwrap_or_else(|| json!({}));
         first["fieldsV1"] = union(&fields(first), &fields(&entry));
     }
-    by_key.into_values().collect()
+    merged
 }
 
 fn text<'a>(entry: &'a Value, name: &str) -> &'a str {

@@ -75,15 +75,37 @@ impl<'a> Gates<'a> {
     }
 
     fn check_needs(&self, name: &str, value: bool) -> Result<(), String> {
-        let off = columns(name).into_iter().flat_map(|columns| columns.needs.split(','));
-        let off: Vec<&str> = off
-            .filter(|needed| value && self.minor >= CHECKS_NEEDS && !needed.is_empty() && !self.is_on(needed))
-            .collect();
-        match off.as_slice() {
-            [] => Ok(()),
-            off => Err(format!(
+        match self.missing(name).as_slice() {
+            off if value && !off.is_empty() => Err(format!(
                 "is on, but needs {}, which is off, so the component ends at once; set it to true too",
                 off.join(", ")
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The gates that are off and that a gate needs if it is on.
+    fn missing(&self, name: &str) -> Vec<&'static str> {
+        let needs = columns(name).filter(|_| self.minor >= CHECKS_NEEDS).map_or("", |columns| columns.needs);
+        needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
+    }
+
+    /// Checks the gates that are on without having been set.
+    fn check_defaults(&self) -> Result<(), String> {
+        let names = TABLE.lines().filter_map(|line| line.split(' ').next());
+        let on = names
+            .filter(|name| !self.set.contains_key(*name) && self.gate(name).is_some() && self.is_on(name));
+        let wrong: Vec<String> = on
+            .map(|name| (name, self.missing(name).join(", ")))
+            .filter(|(_, off)| !off.is_empty())
+            .map(|(name, off)| format!("{name}, which needs {off}"))
+            .collect();
+        match wrong.as_slice() {
+            [] => Ok(()),
+            wrong => Err(format!(
+                "the component ends at once, because a feature gate that is on by default needs one that is off: {}; \
+                 set both to true or both to false",
+                wrong.join("; ")
             )),
         }
     }
@@ -130,7 +152,7 @@ impl Columns {
     }
 }
 
-/// The gates of `field`, read; each that is wrong is told.
+/// The gates of `field`, read; each that is wrong is told, and each that is on by default and needs one that is off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -148,6 +170,7 @@ pub(super) fn read(
     for (name, value) in &read {
         problems.keep(&format!("{field}.{name}"), gates.check(name, *value));
     }
+    problems.keep(field, gates.check_defaults());
     read
 }
 
@@ -251,6 +274,17 @@ mod tests {
         let both = [("NodeDeclaredFeatures", off), ("RestartAllContainersOnContainerExits", on)];
         assert!(told("1.36.0", &both).contains("needs NodeDeclaredFeatures"), "{}", told("1.36.0", &both));
         assert_eq!(told("1.36.0", &[both[1]]), "");
+    }
+
+    #[test]
+    fn a_gate_that_is_on_by_default_needs_those_that_it_depends_on() {
+        let off = ("NodeDeclaredFeatures", "false");
+        let found = told("1.36.0", &[off]);
+        assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
+        assert!(found.contains("ExtendWebSocketsToKubelet, which needs NodeDeclaredFeatures"), "{found}");
+        // The components of older releases do not look.
+        assert_eq!(told("1.35.0", &[off]), "");
+        assert_eq!(told("1.36.0", &[]), "");
     }
 
     #[test]

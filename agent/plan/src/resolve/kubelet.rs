@@ -74,7 +74,11 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         );
     }
     let eviction = |problems: &mut Problems, field: &str, list: &str, separator: char| {
-        problems.keep(&format!("KubeletConfig.{field}"), key_values(list, separator))
+        let list = match basis.release.kubelet_settings_are_flags() {
+            true => without_empty_entries(list),
+            false => list.to_owned(),
+        };
+        problems.keep(&format!("KubeletConfig.{field}"), key_values(&list, separator))
     };
     let eviction_hard =
         eviction(problems, "evictionHard", config.eviction_hard.as_deref().unwrap_or_default(), '<');
@@ -167,6 +171,12 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
     // kubelet may not give itself the labels that kOps wants; kops-controller does.
     config.node_labels.clear();
     config
+}
+
+/// A list as kubelet reads it from a flag: it passes over empty entries (`MapStringString.Set` in k8s.io/component-base/cli/flag). Where
+/// kOps writes kubelet's configuration file, nodeup refuses them.
+fn without_empty_entries(list: &str) -> String {
+    list.split(',').filter(|entry| !entry.is_empty()).collect::<Vec<_>>().join(",")
 }
 
 /// `a<1,b<2` as a map; space around names and values does not count.
@@ -378,6 +388,9 @@ mod tests {
         assert_eq!(read["nodefs.available"], "10%");
         assert!(key_values("", '<').unwrap().is_empty());
         assert!(key_values("memory.available=1", '<').unwrap_err().contains("memory.available=1"));
+        assert!(key_values("memory.available<100Mi,", '<').is_err());
+        let of_a_flag = without_empty_entries(",memory.available<100Mi,,nodefs.available<10%,");
+        assert_eq!(of_a_flag, "memory.available<100Mi,nodefs.available<10%");
     }
 
     #[test]

@@ -303,7 +303,11 @@ fn fields_of_kubectls_old_ways_become_ours() {
 
 #[test]
 fn fields_of_others_stay_theirs() {
+    let of_controller = entry("kube-controller-manager", "Update", json!({"f:status": {}}));
+    let mut of_older_version = of_controller.clone();
+    of_older_version["apiVersion"] = json!("apps/v1beta1");
     for entries in [
+        vec![of_older_version, of_controller],
         vec![],
         vec![entry("kops", "Apply", json!({})), entry("kube-controller-manager", "Update", json!({}))],
         vec![entry("helm", "Apply", json!({}))],
