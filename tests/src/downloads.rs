@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hyper::body::{Bytes, Incoming};
@@ -18,6 +18,7 @@ use hyper::header::{
 };
 use hyper::service::Service;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use parking_lot::Mutex;
 
 use crate::digest::sha256_hex;
 use crate::loopback::{Identity, LoopbackServer};
@@ -99,7 +100,7 @@ impl Downloads {
 
     /// Serves a file, in the place of any that has this path; returns its URL.
     pub fn put(&self, path: &str, content: &[u8]) -> String {
-        lock(&self.shelf.files).insert(path.to_owned(), File::new(content.to_vec()));
+        self.shelf.files.lock().insert(path.to_owned(), File::new(content.to_vec()));
         format!("{}{path}", self.url())
     }
 
@@ -111,29 +112,31 @@ impl Downloads {
 
     /// The paths of all downloads, without their checksum files.
     pub fn paths(&self) -> Vec<String> {
-        lock(&self.shelf.files).keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
+        self.shelf.files.lock().keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
     }
 
     /// From now on, answers for `path` so.
     pub fn break_path(&self, path: &str, fault: Fault) {
-        lock(&self.shelf.faults)
+        self.shelf
+            .faults
+            .lock()
             .insert(path.to_owned(), Faults { first: VecDeque::new(), then: Some(fault) });
     }
 
     /// Answers the next requests for what is at `path` so, one after another, and then as it should. HEAD does not count.
     pub fn break_next(&self, path: &str, faults: impl IntoIterator<Item = Fault>) {
         let first = faults.into_iter().collect();
-        lock(&self.shelf.faults).insert(path.to_owned(), Faults { first, then: None });
+        self.shelf.faults.lock().insert(path.to_owned(), Faults { first, then: None });
     }
 
     /// From now on, answers for `path` as it should.
     pub fn mend_path(&self, path: &str) {
-        lock(&self.shelf.faults).remove(path);
+        self.shelf.faults.lock().remove(path);
     }
 
     /// Every request so far, in order: `METHOD PATH`, and `bytes=…` where a range was asked for.
     pub fn requests(&self) -> Vec<String> {
-        lock(&self.shelf.requests).clone()
+        self.shelf.requests.lock().clone()
     }
 
     /// How many of the requests came by HTTP/2.
@@ -195,7 +198,7 @@ impl Shelf {
     fn answer(&self, request: &Request<Incoming>) -> Option<Response<DownloadBody>> {
         let path = request.uri().path();
         let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-        lock(&self.requests).push(match header(RANGE) {
+        self.requests.lock().push(match header(RANGE) {
             Some(range) => format!("{} {path} {range}", request.method()),
             None => format!("{} {path}", request.method()),
         });
@@ -205,7 +208,7 @@ impl Shelf {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Some(page(StatusCode::METHOD_NOT_ALLOWED));
         }
-        let Some(file) = lock(&self.files).get(path).cloned() else {
+        let Some(file) = self.files.lock().get(path).cloned() else {
             return Some(page(StatusCode::NOT_FOUND));
         };
         let same_file = header(IF_RANGE).is_none_or(|etag| etag == file.etag);
@@ -224,7 +227,7 @@ impl Shelf {
     }
 
     fn fault(&self, path: &str, method: &Method) -> Option<Fault> {
-        let mut faults = lock(&self.faults);
+        let mut faults = self.faults.lock();
         let faults = faults.get_mut(path)?;
         if *method == Method::HEAD {
             return faults.first.front().or(faults.then.as_ref()).cloned();
@@ -312,8 +315,4 @@ impl Service<Request<Incoming>> for Mirror {
             }
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

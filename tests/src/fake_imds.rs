@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hyper::Request;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use crate::test_server::{Answer, HangUp, TestServer, text};
@@ -55,7 +56,7 @@ impl FakeImds {
         }));
         let shared = state.clone();
         let server = TestServer::start_on(listener, move |request| {
-            let answer = answer(&mut shared.lock().unwrap(), &request);
+            let answer = answer(&mut shared.lock(), &request);
             async move { answer }
         });
         FakeImds { server, state }
@@ -67,22 +68,22 @@ impl FakeImds {
 
     /// How many tokens it has given.
     pub fn tokens_given(&self) -> u32 {
-        self.state.lock().unwrap().tokens_given
+        self.state.lock().tokens_given
     }
 
     /// Refuses each token after so many questions.
     pub fn let_tokens_expire_after(&self, questions: u32) {
-        self.state.lock().unwrap().questions_per_token = questions;
+        self.state.lock().questions_per_token = questions;
     }
 
     /// Tells of this IPv6 prefix from now on.
     pub fn give_prefix(&self, prefix: &'static str) {
-        self.state.lock().unwrap().prefix = Some(prefix);
+        self.state.lock().prefix = Some(prefix);
     }
 
     /// Has no credentials of the role for so many questions.
     pub fn let_credentials_be_late(&self, questions: u32) {
-        self.state.lock().unwrap().credentials_missing_for = questions;
+        self.state.lock().credentials_missing_for = questions;
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +18,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use parking_lot::Mutex;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     SubjectPublicKeyInfo, date_time_ymd,
@@ -179,24 +180,20 @@ impl KopsController {
     /// Has it answer the next requests in these moods, and honestly after them. They are those of another run, which
     /// may have a token of an earlier one, if both are of the same second.
     pub fn answer_next(&self, moods: &[Mood]) {
-        lock(&self.state.tokens).clear();
-        *lock(&self.state.moods) = moods.iter().cloned().collect();
+        self.state.tokens.lock().clear();
+        *self.state.moods.lock() = moods.iter().cloned().collect();
     }
 
     /// What it was asked since this was last called. What comes next is another run's.
     pub fn asked(&self) -> Vec<Asked> {
-        lock(&self.state.tokens).clear();
-        std::mem::take(&mut *lock(&self.state.asked))
+        self.state.tokens.lock().clear();
+        std::mem::take(&mut *self.state.asked.lock())
     }
 
     /// What was wrong with what it was asked.
     pub fn problems(&self) -> Vec<String> {
-        lock(&self.state.problems).clone()
+        self.state.problems.lock().clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -204,29 +201,29 @@ impl State {
         let path = request.uri().path().to_owned();
         let is_renewal = self.renews && path == "/renew";
         if !is_renewal && path != "/bootstrap" {
-            lock(&self.asked).push(Asked::Elsewhere(path));
+            self.asked.lock().push(Asked::Elsewhere(path));
             return answer(404, "404 page not found\n");
         }
         if is_renewal {
-            lock(&self.asked).push(Asked::ToRenew);
+            self.asked.lock().push(Asked::ToRenew);
             if let Err(problem) = self.check_shown(shown) {
-                lock(&self.problems).push(format!("{problem:#}"));
+                self.problems.lock().push(format!("{problem:#}"));
                 return answer(403, "CertificateOfOtherNode");
             }
         }
         let checked = match self.check(request).await {
             Ok(checked) => checked,
             Err(problem) => {
-                lock(&self.problems).push(format!("{problem:#}"));
+                self.problems.lock().push(format!("{problem:#}"));
                 return answer(403, "failed to verify token\n");
             }
         };
         let mood = match is_renewal {
             true => Mood::Honest,
-            false => lock(&self.moods).pop_front().unwrap_or(Mood::Honest),
+            false => self.moods.lock().pop_front().unwrap_or(Mood::Honest),
         };
         let certs = checked["certs"].as_object();
-        lock(&self.asked).push(match certs {
+        self.asked.lock().push(match certs {
             Some(certs) => Asked::Certificates(certs.keys().cloned().collect(), mood.clone()),
             None => Asked::Configuration(mood.clone()),
         });
@@ -245,7 +242,7 @@ impl State {
         match body {
             Ok(body) => answer(200, &format!("{body}\n")),
             Err(problem) => {
-                lock(&self.problems).push(format!("{problem:#}"));
+                self.problems.lock().push(format!("{problem:#}"));
                 answer(400, "failed to issue\n")
             }
         }
@@ -270,7 +267,7 @@ impl State {
         let body = request.into_body().collect().await?.to_bytes();
         check_aws_token(&token, &body, REGION)?;
         // One that was refused with 409 is as good as new to a server of ours, and upstream's is not asked again.
-        ensure!(lock(&self.tokens).insert(format!("{path} {token}")), "a token was used twice");
+        ensure!(self.tokens.lock().insert(format!("{path} {token}")), "a token was used twice");
         let body: Value = serde_json::from_slice(&body)?;
         ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
         let wants_configuration = body["includeNodeConfig"].as_bool().context("no includeNodeConfig")?;

@@ -4,12 +4,13 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::example_keys::Keyset;
@@ -189,7 +190,7 @@ impl RecordedServer {
     }
 
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -202,14 +203,14 @@ async fn answer(
     let token = request.headers().get("authorization").and_then(|token| token.to_str().ok());
     let token = token.unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let next = || answers.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || answers.lock().pop_front();
     let (status, text) = match is_bootstrap {
         true => next().unwrap_or((500, "no answer is left".to_owned())),
         false => (404, "404 page not found\n".to_owned()),
     };
     if is_bootstrap {
         let body = String::from_utf8_lossy(&body).into_owned();
-        log.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { token, body });
+        log.lock().push(Asked { token, body });
     }
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status.try_into().unwrap_or_default();

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 
 /// RFC 1035, section 4.1.1.
 const HEADER: usize = 12;
@@ -72,7 +73,7 @@ impl NameServer {
             while !is_over.load(Ordering::Relaxed) {
                 let Ok((size, from)) = socket.recv_from(&mut packet) else { continue };
                 let Some(question) = Question::read(&packet[..size]) else { continue };
-                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut counts = counts.lock();
                 let count = counts.entry(question.name.clone()).or_default();
                 *count += 1;
                 let (fault, address) = answer(&question.name, *count);
@@ -85,7 +86,7 @@ impl NameServer {
 
     /// How often it was asked for a name.
     pub fn asked(&self, name: &str) -> usize {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked.lock();
         asked.get(name).copied().unwrap_or_default()
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
+
+use parking_lot::Mutex;
 
 /// A running proxy. It serves until the process ends.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Proxy {
 
     /// The first line of every connection's request so far, without its end: `GET http://…`, `CONNECT host:port`.
     pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -82,7 +84,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let line = format!("{method} {target}");
     (outside.on_request)(&line);
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    asked.lock().push(line);
     let mut headers = String::new();
     while !headers.ends_with("\r\n\r\n") && headers != "\r\n" {
         if reader.read_line(&mut headers)? == 0 {

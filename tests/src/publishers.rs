@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rcgen::CertificateParams;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -85,7 +86,7 @@ impl Publishers {
 
     /// Every URL that was asked for.
     pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -145,7 +146,7 @@ async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> 
     let answer = service_fn(|request: Request<Incoming>| {
         let url = format!("https://{host}{}", request.uri().path());
         let file = world.checksum_files.get(&url).cloned();
-        world.asked.lock().unwrap_or_else(PoisonError::into_inner).push(url);
+        world.asked.lock().push(url);
         async move {
             let status = if file.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
             let mut response = Response::new(file.unwrap_or_default());

@@ -5,9 +5,10 @@ use std::future::ready;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use parking_lot::Mutex;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::path::S3Path;
@@ -75,19 +76,19 @@ impl S3Server {
 
     /// From now on, this object cannot be read in any bucket.
     pub fn forbid(&self, key: &str) {
-        self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+        self.policy.forbidden.lock().insert(key.to_owned());
     }
 
     /// From now on, no object below these folders of a bucket can be read or listed: the answer is the same for objects
     /// that exist and for objects that do not.
     pub fn forbid_below(&self, prefixes: &[&str]) {
-        let mut below = self.policy.forbidden_below.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut below = self.policy.forbidden_below.lock();
         *below = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
     }
 
     /// From now on, everything may be read.
     pub fn permit_all(&self) {
-        self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.policy.forbidden.lock().clear();
         self.forbid_below(&[]);
     }
 
@@ -122,7 +123,7 @@ impl Policy {
         if !self.root.join(&**bucket).is_dir() {
             return Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"));
         }
-        let below = self.forbidden_below.lock().unwrap_or_else(PoisonError::into_inner);
+        let below = self.forbidden_below.lock();
         match context.s3_path() {
             S3Path::Object { key, .. } if below.iter().any(|prefix| key.starts_with(prefix.as_str())) => {
                 Err(s3_error!(AccessDenied, "Access Denied"))
@@ -130,9 +131,7 @@ impl Policy {
             S3Path::Bucket { .. } if below.iter().any(|prefix| lists(context, prefix)) => {
                 Err(s3_error!(AccessDenied, "Access Denied"))
             }
-            S3Path::Object { key, .. }
-                if self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).contains(&**key) =>
-            {
+            S3Path::Object { key, .. } if self.forbidden.lock().contains(&**key) => {
                 Err(s3_error!(AccessDenied, "Access Denied"))
             }
             _ => Ok(()),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use http_body_util::BodyExt as _;
@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::percent_decode_str;
 
 use crate::loopback::LoopbackServer;
@@ -29,7 +30,7 @@ impl<S> Clone for Shared<S> {
 impl<S> Shared<S> {
     /// The state, for one look or change.
     pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! How often a cloud was asked, and what came of it: a metric. And for how long a service of it has answered nothing.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -56,11 +57,11 @@ impl CloudCalls {
 
     /// Notes that a service has answered. That it refuses a machine's own token is an answer too.
     pub fn answered(&self, service: &'static str) {
-        self.failing().remove(service);
+        self.failing.lock().remove(service);
     }
 
     fn failed(&self, service: &'static str, now: Instant) {
-        let mut failing = self.failing();
+        let mut failing = self.failing.lock();
         let known = failing.get(service).filter(|known| now.duration_since(known.last) < STANDS);
         let first = known.map_or(now, |known| known.first);
         failing.insert(service, Failing { first, last: now });
@@ -75,7 +76,7 @@ impl CloudCalls {
     }
 
     fn answer_at(&self, now: Instant) -> Result<(), String> {
-        let failing = self.failing();
+        let failing = self.failing.lock();
         let is_silent = |failing: &Failing| {
             now.duration_since(failing.last) < STANDS
                 && failing.last.duration_since(failing.first) >= TOLD_AFTER
@@ -88,10 +89,6 @@ impl CloudCalls {
             })
             .collect();
         if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
-    }
-
-    fn failing(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Failing>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of calls with this outcome.

@@ -1,8 +1,8 @@
 //! How many calls may be made of a cloud: a token bucket, with a pause where the cloud asks for one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::api::ApiError;
@@ -19,13 +19,13 @@ impl RateLimiter {
 
     /// Waits until the next call may be made, which is counted as made.
     pub(super) async fn turn(&self) {
-        let pause = self.limiter().take(Instant::now());
+        let pause = self.0.lock().take(Instant::now());
         sleep(pause).await;
     }
 
     /// Makes no call for a while.
     pub(super) fn put_off(&self, pause: Duration) {
-        self.limiter().put_off(Instant::now(), pause);
+        self.0.lock().put_off(Instant::now(), pause);
     }
 
     /// Makes no call for as long as an API asks for that throttled one, or for `usual` where it does not say.
@@ -33,10 +33,6 @@ impl RateLimiter {
         if let Err(error @ ApiError::Throttled(_)) = asked {
             self.put_off(error.retry_after().unwrap_or(usual));
         }
-    }
-
-    fn limiter(&self) -> MutexGuard<'_, TokenBucket> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

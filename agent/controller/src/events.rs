@@ -1,7 +1,6 @@
 //! Events: what people find with `kubectl get events -n kube-system`.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -11,6 +10,7 @@ use kops_agent_plan::digest::sha256_hex;
 use kops_agent_process::output;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -104,14 +104,14 @@ impl Events {
     }
 
     fn was_said(&self, name: &str) -> bool {
-        let mut said = self.said();
+        let mut said = self.said.lock();
         let now = Instant::now();
         said.retain(|_, at| now.duration_since(*at) < SAID_AGAIN_AFTER);
         said.contains_key(name)
     }
 
     fn is_said(&self, name: String) {
-        self.said().insert(name, Instant::now());
+        self.said.lock().insert(name, Instant::now());
     }
 
     fn event(&self, kind: Kind, name: &str, about: ObjectReference, reason: &str, message: &str) -> Event {
@@ -138,10 +138,6 @@ impl Events {
             reporting_component: component,
             ..Event::default()
         }
-    }
-
-    fn said(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,7 +242,11 @@ mod tests {
         join_all(nodes.iter().map(|node| events.warn(node, "A", "it is another's"))).await;
         assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
         assert!(
-            nodes.iter().all(|node| events.said().keys().any(|name| name.starts_with(&format!("{node}."))))
+            nodes.iter().all(|node| events
+                .said
+                .lock()
+                .keys()
+                .any(|name| name.starts_with(&format!("{node}."))))
         );
     }
 }

@@ -10,11 +10,12 @@ mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kops_agent_plan::labels;
+use parking_lot::Mutex;
 
 use files::{
     BEHIND_GROUPS, BEHIND_INSTANCE_GROUPS, CONFIGURATION, GROUPS, INSTANCE_GROUPS, group_of, is_of_file,
@@ -85,7 +86,7 @@ impl Groups {
 
     /// What is known of the group of this name, for a node of which its cloud has noted these labels.
     pub fn get(&self, name: &str, noted: &Labels) -> Group {
-        let known = self.known();
+        let known = self.known.lock();
         let Some(groups) = &known.groups else { return Group::Unreadable };
         match groups.get(name).map_or(&[][..], Vec::as_slice) {
             [labels] => Group::Known(labels.clone()),
@@ -99,12 +100,12 @@ impl Groups {
 
     /// Whether all of the store could be read when it was last looked at.
     pub fn is_current(&self) -> bool {
-        self.known().is_current()
+        self.known.lock().is_current()
     }
 
     /// Looks at the store, and tells which groups have other labels than before, or came or went.
     pub async fn refresh(&self) -> Changed {
-        let before = self.known().read.clone();
+        let before = self.known.lock().read.clone();
         match self.read(before).await {
             Ok(None) => {
                 self.recovered();
@@ -221,7 +222,7 @@ impl Groups {
     }
 
     fn replace(&self, read: Read, labels: ByName) -> Changed {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         for (file, problem) in &read.problems {
             if known.read.problems.get(file) != Some(problem) {
                 log::warn!("an instance group cannot be read; what was last read of it holds: {problem}");
@@ -240,14 +241,14 @@ impl Groups {
     }
 
     fn recovered(&self) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if std::mem::take(&mut known.failing) {
             log::info!("the state store {} can be read again", self.base);
         }
     }
 
     fn failed(&self, error: &anyhow::Error) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if std::mem::replace(&mut known.failing, true) {
             return;
         }
@@ -258,10 +259,6 @@ impl Groups {
                 "the state store cannot be read; nodes get the labels that kOps noted in the cloud: {error}"
             ),
         }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

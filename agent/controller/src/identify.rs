@@ -1,10 +1,11 @@
 //! The identity of a Node, asked of its cloud, and remembered for as long as the answer stands.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kops_agent_cloud::{ControlPlane, NotIdentified};
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
@@ -31,18 +32,18 @@ impl Identifier {
             return Err(NotIdentified::NotYet);
         }
         let now = Instant::now();
-        let remembered = self.known().identity(&node.name, &node.provider_id, now).cloned();
+        let remembered = self.known.lock().identity(&node.name, &node.provider_id, now).cloned();
         if let Some(identity) = remembered {
             self.hits.inc();
             return Ok(identity);
         }
-        let since = self.known().asked_since(&node.name, &node.provider_id, now);
+        let since = self.known.lock().asked_since(&node.name, &node.provider_id, now);
         let asked = self.cloud.identify(node, since).await;
         let asked = asked.map(Arc::new).map_err(|why| self.sharpened(node, why));
         match &asked {
-            Ok(identity) => self.known().believed(node, identity.clone(), Instant::now()),
+            Ok(identity) => self.known.lock().believed(node, identity.clone(), Instant::now()),
             Err(NotIdentified::Refused(refusal)) => {
-                self.known().refused(node, since, refusal.is_definite());
+                self.known.lock().refused(node, since, refusal.is_definite());
             }
             Err(NotIdentified::NotYet | NotIdentified::Unavailable(_)) => {}
         }
@@ -54,16 +55,12 @@ impl Identifier {
     fn sharpened(&self, node: &ObservedNode, why: NotIdentified) -> NotIdentified {
         match why {
             NotIdentified::Refused(Refusal::OtherName { instance, name })
-                if self.known().identity(&name, &node.provider_id, Instant::now()).is_some() =>
+                if self.known.lock().identity(&name, &node.provider_id, Instant::now()).is_some() =>
             {
                 NotIdentified::Refused(Refusal::OtherNode { instance, expected: name })
             }
             why => why,
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownNodes> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,7 +80,7 @@ mod tests {
     async fn refused(identifier: &Identifier, name: &str, id: u64) -> Option<bool> {
         let provider_id = format!("hcloud://{id}");
         let node = ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() };
-        identifier.known().see(Arc::new(node.clone()), Instant::now());
+        identifier.known.lock().see(Arc::new(node.clone()), Instant::now());
         match identifier.identify(&node).await {
             Ok(_) => None,
             Err(NotIdentified::Refused(refusal)) => Some(refusal.is_definite()),

@@ -194,7 +194,6 @@ fn connect(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::convert::Infallible;
-    use std::sync::Mutex;
 
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -204,6 +203,7 @@ mod tests {
     use kops_agent_tests::proxy::Proxy;
     use kops_agent_tests::test_server::{TestServer, text};
     use kube::Api;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -246,7 +246,7 @@ mod tests {
             let shown = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             let shown = shown.unwrap_or_default();
             let is_refused = shown == "Bearer 2";
-            seen.lock().unwrap().push(shown);
+            seen.lock().push(shown);
             let answer = match is_refused {
                 true => text(
                     401,
@@ -284,6 +284,6 @@ mod tests {
         list().await.unwrap_err();
         list().await.unwrap();
         list().await.unwrap();
-        assert_eq!(*asked.lock().unwrap(), ["Bearer 2", "Bearer 3", "Bearer 3"]);
+        assert_eq!(*asked.lock(), ["Bearer 2", "Bearer 3", "Bearer 3"]);
     }
 }

@@ -39,14 +39,15 @@ pub use args::{ControllerArgs, ControllerCommand, LabelsFrom, TakeoverArgs};
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_plan::takeover::{kops_writes_no_configurations, left_to_upstream};
 use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use kops_agent_cloud::hosts::Enrolled;

@@ -8,8 +8,8 @@ mod outcome;
 mod patching;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -19,6 +19,7 @@ use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::{self, LabelPatch, ObservedNode, Wanted};
 use kops_agent_plan::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kube::api::ListParams;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -112,7 +113,7 @@ impl NodeLabels {
     /// It ended all the same.
     pub async fn run(&self) -> Result<()> {
         let mut watch = NodeWatch::of(self.nodes.api(), self.list_timeout);
-        self.known().begin(self.cloud_pauses);
+        self.known.lock().begin(self.cloud_pauses);
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
         let mut telling: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
@@ -122,7 +123,7 @@ impl NodeLabels {
         loop {
             let now = Instant::now();
             let wake = {
-                let mut known = self.known();
+                let mut known = self.known.lock();
                 let is_idle = looking.len() <= LOOKS_FEW;
                 let may_look = known.is_complete() && groups_were_read && is_idle;
                 let most = LOOKS_AT_ONCE.saturating_sub(looking.len());
@@ -141,7 +142,7 @@ impl NodeLabels {
             tokio::select! {
                 event = watch.next() => match event {
                     Some(Ok(event)) => {
-                        let mut known = self.known();
+                        let mut known = self.known.lock();
                         known.apply(event, Instant::now());
                         self.is_synced.store(known.is_complete(), Ordering::Relaxed);
                     }
@@ -175,7 +176,7 @@ impl NodeLabels {
                 }
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
                 () = sleep_until(resync) => {
-                    self.known().wake_all(Instant::now());
+                    self.known.lock().wake_all(Instant::now());
                     resync += RESYNC;
                 }
             }
@@ -193,7 +194,7 @@ impl NodeLabels {
         let mut looking = Looking::new();
         let mut refused = Vec::new();
         for node in self.list().await? {
-            self.known().see(node.clone(), Instant::now());
+            self.known.lock().see(node.clone(), Instant::now());
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
@@ -319,7 +320,7 @@ impl NodeLabels {
             return None;
         }
         let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
-        if !self.known().believes_most() {
+        if !self.known.lock().believes_most() {
             log::warn!(
                 "the Node {}: its roles are left to it, for most Nodes are refused: is this the cluster's own configuration?",
                 node.name
@@ -381,17 +382,13 @@ impl NodeLabels {
             changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
         );
         // Which Node is in which group is remembered: asking for all of them costs nothing.
-        self.known().wake_all(Instant::now());
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownNodes> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().wake_all(Instant::now());
     }
 
     /// Notes what came of looking at a Node, and gives what is to be told of the cloud.
     fn settle(&self, node: &ObservedNode, outcome: Outcome, took: Duration) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.get(name).is_none() {
             // It went while it was looked at. What was noted of it now would stay for ever.
             known.gone(name, now);

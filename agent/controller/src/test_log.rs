@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::Once;
 
 use log::kv::{Error, Key, Value, VisitSource};
 use log::{LevelFilter, Log, Metadata, Record};
+use parking_lot::{Mutex, MutexGuard};
 
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -31,7 +32,7 @@ pub fn lines_with(part: &str) -> Vec<Line> {
 }
 
 fn lines() -> MutexGuard<'static, Vec<Line>> {
-    LINES.lock().unwrap_or_else(PoisonError::into_inner)
+    LINES.lock()
 }
 
 struct Remembering;

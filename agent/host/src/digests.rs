@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
@@ -29,19 +29,15 @@ pub enum Depth {
 pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
 
 impl Digests {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (Metadata, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The SHA-256 of the file of this name in `dir`, which is at `path`.
     pub(crate) fn of(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
-        if let Some((read, sha256)) = self.known().get(path)
+        if let Some((read, sha256)) = self.0.lock().get(path)
             && read.is_untouched(metadata)
         {
             return Ok(sha256.clone());
         }
         let sha256 = digest(dir, name)?;
-        self.known().insert(path.to_owned(), (*metadata, sha256.clone()));
+        self.0.lock().insert(path.to_owned(), (*metadata, sha256.clone()));
         Ok(sha256)
     }
 
@@ -99,7 +95,7 @@ mod tests {
         let paths: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
         paths[..19].iter().for_each(|path| std::fs::write(temp.path().join(&path[1..]), path).unwrap());
         digests.read_ahead(&root, &paths).unwrap();
-        assert_eq!(digests.known().len(), 19);
+        assert_eq!(digests.0.lock().len(), 19);
 
         let (dir, name) = root.parent("/7").unwrap().unwrap();
         let of = || match dir.entry(&name).unwrap() {
@@ -107,7 +103,7 @@ mod tests {
             _ => panic!("not a file"),
         };
         assert_eq!(of(), sha256_hex(b"/7"));
-        digests.known().get_mut("/7").unwrap().1 = "known".into();
+        digests.0.lock().get_mut("/7").unwrap().1 = "known".into();
         assert_eq!(of(), "known");
         std::fs::write(temp.path().join("7"), "another").unwrap();
         assert_eq!(of(), sha256_hex(b"another"));

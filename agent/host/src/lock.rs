@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{major, minor};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::root::Root;
@@ -27,7 +28,7 @@ pub(crate) struct Locks(Mutex<Weak<Mutex<Flock<File>>>>);
 impl Locks {
     /// Takes the lock, or a share in it where this process holds it already.
     pub(crate) fn take(&self, root: &Root) -> Result<Lock> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         if let Some(file) = held.upgrade() {
             return Ok(Lock { _file: file });
         }

@@ -2,10 +2,11 @@
 //!
 //! What is measured is a [`kops_agent_plan::timeline::Timeline`]; names of steps are of resources, and never of URLs, which may let one in.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kops_agent_plan::timeline::{TimedStep, Timeline, Work, floor_us, in_order};
+use parking_lot::Mutex;
 
 /// Measures the steps of a run; clones measure the same one, also on other threads.
 #[derive(Clone, Debug)]
@@ -44,21 +45,18 @@ impl Stopwatch {
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();
-        *self.steps() = vec![TimedStep { name, work: Work::Other, begin_us: 0, end_us, waited_for: None }];
+        *self.steps.lock() =
+            vec![TimedStep { name, work: Work::Other, begin_us: 0, end_us, waited_for: None }];
     }
 
     /// What was measured of a run that has ended now.
     pub(crate) fn timeline(&self, ended_at: String, changes: usize, succeeded: bool) -> Timeline {
-        let steps = in_order(self.steps().clone());
+        let steps = in_order(self.steps.lock().clone());
         Timeline { ended_at, took_us: self.now_us(), floor_us: floor_us(&steps), changes, succeeded, steps }
     }
 
     fn now_us(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
-    fn steps(&self) -> MutexGuard<'_, Vec<TimedStep>> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,7 +65,7 @@ impl Drop for Running {
         let end_us = self.watch.now_us();
         let name = std::mem::take(&mut self.name);
         let step = TimedStep { name, work: self.work, begin_us: self.begin_us, end_us, waited_for: None };
-        self.watch.steps().push(step);
+        self.watch.steps.lock().push(step);
     }
 }
 

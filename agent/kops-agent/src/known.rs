@@ -3,13 +3,14 @@
 //! The values are learnt when the specification is read, and count for the whole process: one process handles one node. Outputs that
 //! the agent makes itself hide values by their origin before ([`kops_agent_plan::shown`]).
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use kops_agent_plan::redaction::Redactor;
 use kops_agent_plan::redaction::manifest::Manifest;
 use kops_agent_plan::shown;
 use kops_agent_process::output;
 use kops_agent_spec::{free_text, go_yaml};
+use parking_lot::RwLock;
 
 use crate::source::NodeSpec;
 
@@ -30,12 +31,12 @@ pub fn learn(spec: &NodeSpec) {
     let public = [shown::document(config), facts, boot];
     let redactor =
         public.iter().fold(redactor, |redactor, value| redactor.showing(&go_yaml::value_to_string(value)));
-    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(redactor));
+    *KNOWN.write() = Some(Arc::new(redactor));
 }
 
 /// A text without what is known to be secret.
 pub fn masked(text: String) -> String {
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let known = KNOWN.read().clone();
     match known {
         Some(known) => known.without_known(text),
         None => text,

@@ -5,7 +5,8 @@
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::known;
 use kops_agent_plan::diff::{Action, Step};
@@ -72,18 +73,18 @@ pub fn about(step: &Step) {
         ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
         ("KOPS_AGENT_ACTION", action.to_owned()),
     ];
-    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Fields { resource, fields });
+    *STEP.lock() = Some(Fields { resource, fields });
 }
 
 /// From now on messages are about no step.
 pub fn no_step() {
-    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *STEP.lock() = None;
 }
 
 /// The fields of the step that a message is about. Several files are written before they take their places together,
 /// so the step that was begun last is not what every failure is about.
 fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
-    let step = STEP.lock().unwrap_or_else(PoisonError::into_inner);
+    let step = STEP.lock();
     let step = step.as_ref().filter(|step| message.contains(&step.resource.name))?;
     Some(step.fields.clone())
 }
@@ -179,7 +180,7 @@ mod tests {
         }
 
         fn log(&self, record: &Record<'_>) {
-            self.0.lock().expect("no test panics there").push(record.args().to_string());
+            self.0.lock().push(record.args().to_string());
         }
 
         fn flush(&self) {}
@@ -193,7 +194,7 @@ mod tests {
         for target in ["hyper_util::client", "aws_smithy_runtime::client", "kops_agent_host::apply"] {
             logger.log(&Record::builder().target(target).args(format_args!("{target}")).build());
         }
-        assert_eq!(*messages.lock().expect("no test panics there"), ["kops_agent_host::apply"]);
+        assert_eq!(*messages.lock(), ["kops_agent_host::apply"]);
         assert_eq!(level, LevelFilter::Debug);
         assert_eq!(heard(10), (LevelFilter::Trace, true));
     }
@@ -204,7 +205,7 @@ mod tests {
         let logger = OursOnly { inner: Kept(&messages), libraries: true };
         let said = "it answers 400\n\u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}";
         logger.log(&Record::builder().args(format_args!("{said}")).build());
-        assert_eq!(*messages.lock().expect("no test panics there"), ["it answers 400\n ]0;pwned  2J "]);
+        assert_eq!(*messages.lock(), ["it answers 400\n ]0;pwned  2J "]);
     }
 
     #[test]

@@ -1,8 +1,7 @@
-//! What a panic says: one message with its place, in the journal or on standard error, before the process aborts.
-//!
-//! The standard library's own hook also walks the stack where `RUST_BACKTRACE` asks for it, and the binary that ships
-//! has no tables to walk it by (`packaging/no-unwind-tables.ld`): the unwinder would abort before anything is said.
+//! What a panic says before the process aborts, in the journal or on standard error: a message with its place, and the functions that
+//! were running.
 
+use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 use std::thread;
 
@@ -18,6 +17,11 @@ pub fn start() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
         logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
+        // After the message: walking a broken stack may end the process.
+        logging::last_words_of_panic(&format!(
+            "the functions that were running:\n{}",
+            Backtrace::force_capture()
+        ));
     }));
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +12,7 @@ use kops_agent_plan::diff::{Stage, Step};
 use kops_agent_plan::resource::ResourceId;
 use kops_agent_process::service_manager;
 use kops_agent_spec::urls::shown_url;
+use parking_lot::Mutex;
 
 use crate::{logging, output};
 
@@ -46,10 +46,6 @@ impl Watch {
         Watch { bars: MultiProgress::with_draw_target(target), downloads: Mutex::default(), on_terminal }
     }
 
-    fn downloads(&self) -> MutexGuard<'_, BTreeMap<String, Download>> {
-        self.downloads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn bar(&self, name: &str, total: Option<u64>, present: u64) -> ProgressBar {
         let bar = match total {
             Some(total) => ProgressBar::new(total)
@@ -73,13 +69,13 @@ impl Progress for Watch {
             log::info!("downloading {}", shown_url(name));
         }
         let bar = self.on_terminal.then(|| self.bar(name, total, present));
-        let mut downloads = self.downloads();
+        let mut downloads = self.downloads.lock();
         downloads.insert(name.to_owned(), Download { bar, present, total });
         service_manager::doing(Downloading(&downloads));
     }
 
     fn download_advanced(&self, name: &str, bytes: u64) {
-        let mut downloads = self.downloads();
+        let mut downloads = self.downloads.lock();
         if let Some(download) = downloads.get_mut(name) {
             download.present += bytes;
             if let Some(bar) = &download.bar {
@@ -90,7 +86,7 @@ impl Progress for Watch {
     }
 
     fn download_finished(&self, name: &str) {
-        let mut downloads = self.downloads();
+        let mut downloads = self.downloads.lock();
         match downloads.remove(name).and_then(|download| download.bar) {
             Some(bar) => bar.finish_and_clear(),
             None => log::debug!("downloaded and verified {}", shown_url(name)),

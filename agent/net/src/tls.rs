@@ -32,8 +32,9 @@ macro_rules! signatures_as_ever {
 pub mod chains;
 mod verifier;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
@@ -59,12 +60,12 @@ struct Known(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
 
 impl Known {
     fn bundle(&self, read: impl FnOnce() -> CertificateResult) -> Result<Arc<CaBundle>, NoCaBundle> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.get_or_insert_with(|| CaBundle::from_found(read()).map(Arc::new)).clone()
     }
 
     fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
     }
 }
 

@@ -8,10 +8,11 @@
 
 use std::convert::Infallible;
 use std::fmt::Display;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use sd_notify::NotifyState;
 
 use crate::output::one_line;
@@ -51,7 +52,7 @@ pub fn doing(what: impl Display) {
 pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
         // A line break in a status would begin another message to systemd.
-        shared.lock().does(status(&what), Instant::now(), timeout);
+        shared.run.lock().does(status(&what), Instant::now(), timeout);
         shared.changed.notify_one();
     }
 }
@@ -95,7 +96,7 @@ pub fn failed(what: impl Display) {
 fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     let Some(shared) = LISTENER.get() else { return };
     // While this is held, nothing can overtake it.
-    let mut run = shared.lock();
+    let mut run = shared.run.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
         let status = status(what);
         let states: Vec<_> = state.into_iter().chain([NotifyState::Status(&status)]).collect();
@@ -120,13 +121,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Run> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Tells until the run has ended.
     fn tell(&self, beat: Duration) {
-        let mut run = self.lock();
+        let mut run = self.run.lock();
         let mut next_beat = Instant::now();
         while !run.has_ended {
             let now = Instant::now();
@@ -141,7 +138,7 @@ impl Shared {
                 notify(&states);
             }
             let wait = next_beat.saturating_duration_since(Instant::now());
-            run = self.changed.wait_timeout(run, wait).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut run, wait);
         }
     }
 }

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use kops_agent_tests::ec2::Instance as Ec2Instance;
 use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES};
 use kops_agent_tests::imds::{self, Instance, USER_DATA};
 use kops_agent_tests::sts::Principal;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -258,7 +258,7 @@ impl Cluster {
 
     /// When a Node was first seen Ready, since then; each look is at all Nodes.
     pub fn ready_since(&self, node: &str, since: Instant) -> Option<Duration> {
-        let mut seen = self.seen.lock().unwrap();
+        let mut seen = self.seen.lock();
         seen.retain(|_, at| *at > since);
         if !seen.contains_key(node) {
             let nodes: Value =

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 use std::thread;
 
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
@@ -204,11 +204,11 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
             let (authority, joined) = (&authority, &joined);
             scope.spawn(move || {
                 let node = FakeNode::join(cluster, authority, NODES, number);
-                joined.lock().unwrap().push(node);
+                joined.lock().push(node);
             });
         };
         JOINING.take(half).for_each(join);
-        control_plane.until("some have joined", || (joined.lock().unwrap().len() > 2).then_some(()));
+        control_plane.until("some have joined", || (joined.lock().len() > 2).then_some(()));
         control_plane.run(&["systemctl", "kill", "--signal=KILL", CONTROLLER]);
         // Those of before are under way, and for these it is not there at first.
         JOINING.skip(half).for_each(join);
@@ -216,7 +216,7 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     control_plane.until("it has been started again", || {
         (control_plane.show(CONTROLLER, "NRestarts") != before).then_some(())
     });
-    let joined = joined.into_inner().unwrap();
+    let joined = joined.into_inner();
     assert_eq!(joined.len(), JOINING.count());
     fake_nodes::are_labelled(cluster, &joined);
     fake_nodes::leave(cluster, &joined);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use kops_agent_machines::assets::assets;
 use kops_agent_machines::network::{Family, Network};
@@ -19,6 +19,7 @@ use kops_agent_tests::name_server::{NameFault, NameServer};
 use kops_agent_tests::registry::{self, Images};
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::Sts;
+use parking_lot::Mutex;
 
 pub const MIRROR: &str = "mirror.example.com";
 pub const REGISTRY: &str = "registry.example.com";
@@ -82,9 +83,7 @@ impl World {
             let started = match origin {
                 None if server == "registry" => {
                     let registry = registry.clone();
-                    Front::start(server, socket, tls, &controls, move |_| {
-                        Answer::Of(*registry.lock().unwrap())
-                    })
+                    Front::start(server, socket, tls, &controls, move |_| Answer::Of(*registry.lock()))
                 }
                 Some(url) => {
                     let origin = socket_of(&url);
@@ -141,8 +140,8 @@ impl World {
     /// Has the registry have these images and no others, from now on.
     pub fn serve_images(&self, images: Images) {
         let server = registry_of(Arc::new(images));
-        *self.registry.lock().unwrap() = socket_of(&server.url());
-        self._registries.lock().unwrap().push(server);
+        *self.registry.lock() = socket_of(&server.url());
+        self._registries.lock().push(server);
     }
 
     /// The variables by which a machine with access to the store reaches it, as kOps exports them in user-data.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::consts::FOPEN_KEEP_CACHE;
@@ -12,6 +12,7 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
 };
 use nix::errno::Errno;
+use parking_lot::Mutex;
 
 use super::check::shows_a_secret;
 use super::fault::{Fault, Offset};
@@ -166,12 +167,12 @@ impl Mounted {
 
     /// How many operations were done.
     pub fn done(&self) -> usize {
-        lock(&self.state).disturbed.log.len()
+        self.state.lock().disturbed.log.len()
     }
 
     /// Whether the fault has struck.
     pub fn has_struck(&self) -> bool {
-        lock(&self.state).disturbed.struck.is_some()
+        self.state.lock().disturbed.struck.is_some()
     }
 
     /// Unmounts it and says what became of it.
@@ -179,7 +180,7 @@ impl Mounted {
         // Not joined: a mount namespace that was made meanwhile has a copy of the mount, and the kernel goes on asking
         // until that is gone.
         drop(self.session.take());
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let now = Tree::of(state.disturbed.tree.nodes().clone());
         let empty = Disturbed { tree: now.clone(), log: Vec::new(), struck: None, shown: Vec::new() };
         let disturbed = std::mem::replace(&mut state.disturbed, empty);
@@ -187,23 +188,19 @@ impl Mounted {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What the kernel talks to.
 struct Front(Arc<Mutex<State>>);
 
 impl Front {
     fn change(&self, by: &Request<'_>, operation: Result<Operation, Errno>, reply: ReplyEmpty) {
-        match operation.and_then(|operation| lock(&self.0).change(by.pid(), operation)) {
+        match operation.and_then(|operation| self.0.lock().change(by.pid(), operation)) {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(code(error)),
         }
     }
 
     fn is_read_only(&self) -> bool {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         matches!(state.fault, Some((_, Fault::ReadOnly))) && state.disturbed.struck.is_some()
     }
 }
@@ -232,7 +229,7 @@ fn attr(answer: Answer, reply: ReplyAttr) {
 
 impl Filesystem for Front {
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         let inode = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
         match state.attributes(ROOT) {
             // An inode 0 is none.
@@ -245,7 +242,7 @@ impl Filesystem for Front {
     }
 
     fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
-        attr(lock(&self.0).attributes(ino), reply);
+        attr(self.0.lock().attributes(ino), reply);
     }
 
     fn setattr(
@@ -266,7 +263,7 @@ impl Filesystem for Front {
         _flags: Option<u32>,
         reply: ReplyAttr,
     ) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let now = state.clock.now();
         let change = Operation::Change {
             inode: ino,
@@ -283,7 +280,7 @@ impl Filesystem for Front {
     }
 
     fn readlink(&mut self, _: &Request<'_>, ino: u64, reply: ReplyData) {
-        match lock(&self.0).disturbed.tree.node(ino).map(|node| &node.body) {
+        match self.0.lock().disturbed.tree.node(ino).map(|node| &node.body) {
             Ok(Body::Symlink(target)) => reply.data(target.as_bytes()),
             Ok(_) => reply.error(code(Errno::EINVAL)),
             Err(error) => reply.error(code(error)),
@@ -300,7 +297,7 @@ impl Filesystem for Front {
         reply: ReplyEntry,
     ) {
         let body = Body::Directory(std::collections::BTreeMap::new());
-        entry(lock(&self.0).make(by, parent, name, mode & !umask, body), reply);
+        entry(self.0.lock().make(by, parent, name, mode & !umask, body), reply);
     }
 
     fn unlink(&mut self, by: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
@@ -313,7 +310,7 @@ impl Filesystem for Front {
 
     fn symlink(&mut self, by: &Request<'_>, parent: u64, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let body = text(target.as_os_str()).map(Body::Symlink);
-        entry(body.and_then(|body| lock(&self.0).make(by, parent, name, 0o777, body)), reply);
+        entry(body.and_then(|body| self.0.lock().make(by, parent, name, 0o777, body)), reply);
     }
 
     fn rename(
@@ -337,7 +334,7 @@ impl Filesystem for Front {
 
     fn link(&mut self, by: &Request<'_>, ino: u64, newparent: u64, newname: &OsStr, reply: ReplyEntry) {
         let operation = text(newname).map(|name| Operation::Link { inode: ino, parent: newparent, name });
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let linked = operation.and_then(|operation| state.change(by.pid(), operation));
         entry(linked.and_then(|()| state.attributes(ino)), reply);
     }
@@ -366,7 +363,7 @@ impl Filesystem for Front {
         _lock_owner: Option<u64>,
         reply: ReplyData,
     ) {
-        match lock(&self.0).disturbed.tree.node(ino).map(|node| &node.body) {
+        match self.0.lock().disturbed.tree.node(ino).map(|node| &node.body) {
             Ok(Body::File(bytes)) => {
                 let from = usize::try_from(offset).unwrap_or_default().min(bytes.len());
                 let to = from.saturating_add(usize::try_from(size).unwrap_or_default()).min(bytes.len());
@@ -391,7 +388,7 @@ impl Filesystem for Front {
     ) {
         let offset = usize::try_from(offset).unwrap_or_default();
         let write = Operation::Write { inode: ino, offset, bytes: Arc::from(data) };
-        match lock(&self.0).change(by.pid(), write) {
+        match self.0.lock().change(by.pid(), write) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or_default()),
             Err(error) => reply.error(code(error)),
         }
@@ -406,7 +403,7 @@ impl Filesystem for Front {
     }
 
     fn readdir(&mut self, _: &Request<'_>, ino: u64, _fh: u64, offset: i64, mut reply: ReplyDirectory) {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         let names = match state.disturbed.tree.names(ino) {
             Ok(names) => names,
             Err(error) => return reply.error(code(error)),
@@ -436,7 +433,7 @@ impl Filesystem for Front {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        match lock(&self.0).make(by, parent, name, mode & !umask, Body::File(Arc::default())) {
+        match self.0.lock().make(by, parent, name, mode & !umask, Body::File(Arc::default())) {
             Ok(attributes) => reply.created(&KNOWN_FOR, &attributes, 0, 0, 0),
             Err(error) => reply.error(code(error)),
         }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +14,7 @@ use kops_agent_faults::scenario::Scenario;
 use kops_agent_faults::table::Table;
 use kops_agent_faults::tree::Tree;
 use kops_agent_tests::example_keys::make_keysets;
+use parking_lot::Mutex;
 
 /// After how many cases it is said how far it has come.
 const PROGRESS: usize = 500;
@@ -148,7 +148,7 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let verdict = matrix.try_case(*case);
                     tell(&matrix.name(*case), &verdict);
-                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut done = done.lock();
                     done.push((*case, verdict));
                     if done.len() % PROGRESS == 0 {
                         let _ =
@@ -159,7 +159,7 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
         }
     });
     let mut table = Table::default();
-    for (case, verdict) in done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+    for (case, verdict) in done.into_inner() {
         table.add(case.disturbance, &verdict.with_context(|| matrix.name(case))?);
     }
     writeln!(output, "{} cases in {} s, {} broken", cases.len(), start.elapsed().as_secs(), table.broken())?;

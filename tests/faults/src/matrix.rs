@@ -4,9 +4,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
+use parking_lot::Mutex;
 
 use super::check::{Expected, apart, form, is_own, is_temporary};
 use super::fault::{FAULTS, Fault};
@@ -101,7 +101,7 @@ impl Matrix {
 
     /// On how many trees a next run went on, of those that differ by more than keys, times and the numbers of inodes.
     pub fn recoveries(&self) -> usize {
-        self.recovered.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.recovered.lock().len()
     }
 
     /// Every case. Cuts that leave the same tree as the cut before are one.
@@ -217,9 +217,7 @@ impl Matrix {
     fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
         let scenario = &self.scenarios[id];
         let key = (id, any_clock, likeness(scenario, &tree));
-        let known = |matrix: &Matrix| {
-            matrix.recovered.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
-        };
+        let known = |matrix: &Matrix| matrix.recovered.lock().get(&key).cloned();
         if let Some(known) = known(self) {
             return Ok(known);
         }
@@ -233,7 +231,7 @@ impl Matrix {
             let again = recover(scenario, expected, after.clone(), &mut recovered.problems)?;
             recovered.problems.extend(named("the run after the next", Expected::differences(&after, &again)));
         }
-        self.recovered.lock().unwrap_or_else(PoisonError::into_inner).insert(key, recovered.clone());
+        self.recovered.lock().insert(key, recovered.clone());
         Ok(recovered)
     }
 }

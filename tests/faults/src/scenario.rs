@@ -1,19 +1,19 @@
 //! Machines of the example cluster on which the agent is disturbed.
 
+#[cfg(target_arch = "x86_64")]
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-#[cfg(target_arch = "x86_64")]
-use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 
 use super::check::{Expected, is_own};
 #[cfg(target_arch = "x86_64")]
@@ -242,11 +242,11 @@ impl Scenario {
         let folder = tempfile::tempdir_in(&self.folder).context("making a folder to mount at")?;
         let mounted = Mounted::mount(before.clone(), None, folder.path())?;
         let jumps = Mutex::new(BTreeSet::from([0]));
-        let asked = || _ = jumps.lock().unwrap_or_else(PoisonError::into_inner).insert(mounted.done());
+        let asked = || _ = jumps.lock().insert(mounted.done());
         let (agent, stderr) = (self.agent(&self.cluster.store, folder.path()), tempfile::tempfile()?);
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
-        let mut jumps = jumps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut jumps = jumps.into_inner();
         // After the last operation nothing can strike.
         jumps.remove(&mounted.done());
         Ok(jumps)

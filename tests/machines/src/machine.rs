@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::script;
@@ -89,13 +89,13 @@ impl Machine {
         let process = fs::read_to_string(self.work().join("pid")).unwrap();
         let is_on = format!("/proc/{}", process.trim());
         self.until("it is off", || (!Path::new(&is_on).exists()).then_some(()));
-        self.leader.lock().unwrap().clear();
+        self.leader.lock().clear();
     }
 
     /// Cuts its power: all that it runs ends at once, without a word.
     pub fn cut_power(&self) {
         script("machines/machine", &["cut", &self.work().display().to_string()]);
-        self.leader.lock().unwrap().clear();
+        self.leader.lock().clear();
     }
 
     /// The folder that is laid over its root: what it has written is there, also while it is off.
@@ -124,7 +124,7 @@ impl Machine {
             let leader = String::from_utf8(leader.unwrap().stdout).unwrap();
             Some(leader.trim().to_owned()).filter(|leader| !leader.is_empty() && leader != before)
         });
-        *self.leader.lock().unwrap() = leader;
+        *self.leader.lock() = leader;
     }
 
     /// Waits until systemd has nothing more to start.
@@ -137,7 +137,7 @@ impl Machine {
 
     /// The process id of its PID 1; empty before there is one.
     fn leader(&self) -> String {
-        self.leader.lock().unwrap().clone()
+        self.leader.lock().clone()
     }
 
     /// What the test calls it.

@@ -9,13 +9,14 @@
 //! running in Azure".
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::chains::{MOST_OF_DOCUMENT, signer_leads_to};
 use kops_agent_net::tls::{self, CaBundle};
 use kops_agent_plan::bootstrap::azure_token::{SIGNER, Signer};
+use parking_lot::Mutex;
 use reqwest::header::LOCATION;
 use reqwest::{Client, StatusCode, Url};
 use rustls::RootCertStore;
@@ -149,7 +150,7 @@ impl Attestation {
             }
         };
         self.judge(&signer, issuers).await?.map_err(refused)?;
-        if let Some(remembered) = self.locked().get_mut(&issuer) {
+        if let Some(remembered) = self.issuers.lock().get_mut(&issuer) {
             remembered.is_trusted = true;
         }
         if let Some(claim) = claim {
@@ -187,16 +188,12 @@ impl Attestation {
 
     /// What is remembered of an issuer.
     fn remembered(&self, issuer: &Issuer) -> Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>> {
-        let mut issuers = self.locked();
+        let mut issuers = self.issuers.lock();
         if issuers.len() >= MOST_REMEMBERED && !issuers.contains_key(issuer) {
             // Those that are Microsoft's stay.
             issuers.retain(|_, remembered| remembered.is_trusted);
         }
         issuers.entry(issuer.clone()).or_default().asked.clone()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<Issuer, Remembered>> {
-        self.issuers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

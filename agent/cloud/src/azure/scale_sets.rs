@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::identity::azure::{AzureCluster, AzureMachine, MachinePath};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::arm::Arm;
@@ -112,7 +113,7 @@ impl ScaleSets {
 
     /// Whether another machine of the cluster is known by a Node's name. Nothing is asked for that.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
-        let sets: Vec<Arc<ScaleSet>> = locked(&self.0.sets).values().cloned().collect();
+        let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {
             let is_of_another = matches!(other.identify(self.cluster()), Err(Refusal::OtherCluster { .. }));
             other.path != *machine && other.node_name() == node && !is_of_another
@@ -129,7 +130,7 @@ impl ScaleSets {
     /// The scale set of a name; `None` if the resource group has none that is called as the cluster's are.
     async fn set(&self, name: &SetName) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
         let Some(name) = name else {
-            return Ok(Some(locked(&self.0.sets).entry(None).or_default().clone()));
+            return Ok(Some(self.0.sets.lock().entry(None).or_default().clone()));
         };
         for longest in SETS_FOR {
             let arm = self.0.arm.clone();
@@ -138,10 +139,10 @@ impl ScaleSets {
                 Ok(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
             };
             let names = self.0.names.get(longest, ask).await?;
-            let mut sets = locked(&self.0.sets);
+            let mut sets = self.0.sets.lock();
             let is_there = |known: &SetName| known.as_ref().is_none_or(|known| names.contains(known));
             sets.retain(|known, _| is_there(known));
-            locked(&self.0.addresses).retain(|known, _| is_there(known));
+            self.0.addresses.lock().retain(|known, _| is_there(known));
             if names.contains(name) && self.cluster().is_name_of_own(name) {
                 return Ok(Some(sets.entry(Some(name.to_owned())).or_default().clone()));
             }
@@ -169,7 +170,7 @@ impl ScaleSets {
         let (arm, name, known) = (self.0.arm.clone(), machine.scale_set.clone(), self.0.addresses.clone());
         let ask = move || async move {
             let addresses = or_none(arm.addresses(name.as_deref()).await)?;
-            locked(&known).insert(name, addresses.values().flatten().copied().collect());
+            known.lock().insert(name, addresses.values().flatten().copied().collect());
             Ok(addresses)
         };
         set.addresses.get(longest, ask).await
@@ -184,13 +185,9 @@ fn or_none<T: Default>(asked: Result<T, ApiError>) -> Result<T, ApiError> {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl OwnAddresses for ScaleSets {
     fn has_address(&self, address: IpAddr) -> bool {
-        locked(&self.0.addresses).values().any(|addresses| addresses.contains(&address))
+        self.0.addresses.lock().values().any(|addresses| addresses.contains(&address))
     }
 }
 

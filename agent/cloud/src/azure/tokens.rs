@@ -112,7 +112,9 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
 
     use super::*;
     use kops_agent_tests::test_server::{TestServer, text};
@@ -122,7 +124,7 @@ mod tests {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let log = Arc::clone(&asked);
         let server = TestServer::start(move |request| {
-            log.lock().unwrap().push(request.uri().to_string());
+            log.lock().push(request.uri().to_string());
             let is_known = request.headers().get("metadata").is_some_and(|value| value == "true");
             async move { Ok(if is_known { text(status, answer) } else { text(400, "") }) }
         })
@@ -145,14 +147,14 @@ mod tests {
             assert!(!format!("{header:?} {tokens:?}").contains("hidden"));
         }
         assert_eq!(
-            *asked.lock().unwrap(),
+            *asked.lock(),
             [
                 "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fstorage.azure.com%2F"
             ]
         );
         tokens.forget().await;
         tokens.header().await.unwrap();
-        assert_eq!(asked.lock().unwrap().len(), 2);
+        assert_eq!(asked.lock().len(), 2);
     }
 
     #[tokio::test]
@@ -162,8 +164,8 @@ mod tests {
         for _ in 0..2 {
             tokens.header().await.unwrap();
         }
-        assert_eq!(asked.lock().unwrap().len(), 2);
-        assert!(asked.lock().unwrap()[0].ends_with("&client_id=0-1"));
+        assert_eq!(asked.lock().len(), 2);
+        assert!(asked.lock()[0].ends_with("&client_id=0-1"));
     }
 
     #[tokio::test]
@@ -182,6 +184,6 @@ mod tests {
         let (gone, asked) = server(410, "").await;
         let error = tokens(&gone, None).header().await.unwrap_err();
         assert!(matches!(error, MetadataError::Unreachable { .. }), "{error}");
-        assert!(!asked.lock().unwrap().is_empty());
+        assert!(!asked.lock().is_empty());
     }
 }

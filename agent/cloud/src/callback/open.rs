@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The connections that are open.
@@ -41,7 +42,7 @@ impl Open {
     /// A place for one more connection from an address, and what tells it to end early; `None` where kops-controller has
     /// all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {
             let gives_way = state.gives_way()?;
             state.unverified.remove(&gives_way);
@@ -51,10 +52,6 @@ impl Open {
         state.next += 1;
         state.unverified.insert(number, (address, sender));
         Some((Place { open: self.clone(), number }, ends))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,7 +70,7 @@ impl State {
 impl Place {
     /// Notes that the connection is kops-controller's: it ends for no other any more.
     pub(crate) fn is_kops_controllers(&self) {
-        let mut state = self.open.lock();
+        let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {
             state.kops_controllers.insert(self.number, sender);
         }
@@ -82,7 +79,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.open.lock();
+        let mut state = self.open.state.lock();
         state.unverified.remove(&self.number);
         state.kops_controllers.remove(&self.number);
     }
@@ -119,7 +116,7 @@ mod tests {
         entered.pop();
         assert!(open.enter(ONE).is_some());
         drop(entered);
-        let state = open.lock();
+        let state = open.state.lock();
         assert!(state.unverified.is_empty() && state.kops_controllers.is_empty());
     }
 
@@ -143,6 +140,6 @@ mod tests {
         first.0.is_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));
-        assert_eq!(open.lock().unverified.len(), 1);
+        assert_eq!(open.state.lock().unverified.len(), 1);
     }
 }

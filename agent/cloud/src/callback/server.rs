@@ -9,7 +9,7 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::combinators::BoxBody;
@@ -25,6 +25,7 @@ use kops_agent_plan::bootstrap::challenge::{
     Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };
 use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use thiserror::Error;
 use time::OffsetDateTime;
@@ -148,7 +149,7 @@ impl CallbackServer {
     /// If there is no randomness.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
         let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
-        *lock(&self.known) = Some(Known { id: id.clone(), secret: secret.clone() });
+        *self.known.lock() = Some(Known { id: id.clone(), secret: secret.clone() });
         Ok(ChallengeRequest {
             endpoint: self.address.to_string(),
             ca: Base64(self.certificate.clone().into_bytes()),
@@ -175,10 +176,6 @@ async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
             bound => return bound,
         }
     }
-}
-
-fn lock(known: &Mutex<Option<Known>>) -> std::sync::MutexGuard<'_, Option<Known>> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(
@@ -267,7 +264,7 @@ async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Res
         Err(error) => return refused(Code::InvalidArgument, &error.to_string()),
     };
     let answered = {
-        let mut known = lock(known);
+        let mut known = known.lock();
         match known.take_if(|known| known.id == challenge.id) {
             Some(known) => answer(&known.secret.0, &challenge.random),
             None => return refused(Code::NotFound, "there is no such challenge, or it was answered"),

@@ -99,8 +99,9 @@ impl Authenticator for GceAuthenticator {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::io::{self, Read, Write};
-    use std::sync::Mutex as Lock;
     use std::sync::mpsc;
+
+    use parking_lot::Mutex as Lock;
 
     use crate::tpm::{KernelTpm, TpmDevice, TpmProblem};
 
@@ -123,7 +124,7 @@ mod tests {
 
     impl OpenTpm for Silent {
         fn open(&self) -> Result<Box<dyn TpmDevice>, TpmProblem> {
-            Ok(Box::new(SilentDevice(self.0.lock().unwrap().take())))
+            Ok(Box::new(SilentDevice(self.0.lock().take())))
         }
     }
 

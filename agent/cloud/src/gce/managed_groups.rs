@@ -6,12 +6,13 @@
 //! which costs four requests a node, for metadata that the instance may write itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::identity::gce::{
     self, GceCluster, GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::compute::Compute;
@@ -160,7 +161,7 @@ impl ManagedGroups {
         if !zones.contains(&instance.zone) {
             return Ok(None);
         }
-        let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
+        let zone = self.0.zones.lock().entry(instance.zone.clone()).or_default().clone();
         let mut looked_at = BTreeSet::new();
         for longest in GROUPS_FOR {
             let groups = self.groups(&zone, &instance.zone, longest, asker).await?;
@@ -232,7 +233,7 @@ impl ManagedGroups {
     /// # Errors
     /// If that cannot be asked.
     pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
-        let zone = locked(&self.0.zones).entry(instance.path.zone.clone()).or_default().clone();
+        let zone = self.0.zones.lock().entry(instance.path.zone.clone()).or_default().clone();
         let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
         let ask = move || async move {
             let ranges = compute.ranges(&name).await;
@@ -258,7 +259,7 @@ impl ManagedGroups {
             }
         };
         let groups = asker.get(&zone.groups, longest, ask).await?;
-        locked(&zone.listings).retain(|name, _| groups.iter().any(|group| group.name == *name));
+        zone.listings.lock().retain(|name, _| groups.iter().any(|group| group.name == *name));
         Ok(groups)
     }
 
@@ -281,7 +282,7 @@ impl ManagedGroups {
         instance: &InstancePath,
         asker: Asker,
     ) -> Result<Option<ManagedInstance>, Unanswered> {
-        let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
+        let listing = zone.listings.lock().entry(group.name.clone()).or_default().clone();
         let ask = || {
             let (compute, zone, group) = (self.0.compute.clone(), instance.zone.clone(), group.name.clone());
             move || async move {
@@ -364,15 +365,11 @@ fn claimed_for(instances: usize) -> Duration {
 
 /// What was asked under a key, or is to be.
 fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
-    let mut all = locked(all);
+    let mut all = all.lock();
     if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {
         all.clear();
     }
     all.entry(key).or_default().clone()
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

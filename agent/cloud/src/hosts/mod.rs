@@ -84,9 +84,9 @@ impl Enrolled {
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Mutex, PoisonError};
 
     use futures_util::FutureExt as _;
+    use parking_lot::Mutex;
 
     use super::{BoxFuture, Host, Hosts, HostsUnavailable};
 
@@ -104,7 +104,7 @@ pub mod testing {
 
         /// These, or this problem, from now on.
         pub fn set(&self, known: Result<Vec<Host>, HostsUnavailable>) {
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
+            *self.known.lock() = known;
         }
 
         /// How often they were listed.
@@ -115,7 +115,7 @@ pub mod testing {
 
     impl Hosts for KnownHosts {
         fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>> {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let known = self.known.lock().clone();
             self.lists.fetch_add(1, Ordering::SeqCst);
             async move { known }.boxed()
         }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_net::{http, tls};
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::machine_id::MachineId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 
 use super::access::{Access, AccessSource};
@@ -304,7 +305,7 @@ impl<M> Last<M> {
 
 impl<M> Inventory<M> {
     pub(super) fn last(&self) -> MutexGuard<'_, Last<M>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 }
 

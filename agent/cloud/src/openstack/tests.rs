@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::machine_id::IdForm;
@@ -13,6 +13,7 @@ use kops_agent_tests::openstack::{
     Mood, Openstack as StandIn, SECRET, Server, TOKEN, login, password_login, uuid,
 };
 use kops_agent_tests::test_server::{TestServer, text};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::OpenstackServers;
@@ -130,7 +131,7 @@ async fn keystone(
     let counted = asked.clone();
     let server = TestServer::start(move |request| {
         assert_eq!(request.uri().path(), "/v3/auth/tokens");
-        *counted.lock().unwrap() += 1;
+        *counted.lock() += 1;
         let mut answer = text(status, &body);
         if let Some(token) = token {
             answer.headers_mut().insert("x-subject-token", token.parse().unwrap());
@@ -177,7 +178,7 @@ async fn a_token_is_kept_until_shortly_before_its_end_by_keystones_clock() {
             );
             assert!(!format!("{session:?} {keystone:?}").contains("hidden"));
         }
-        assert_eq!(*count.lock().unwrap(), asked, "{expires_at}");
+        assert_eq!(*count.lock(), asked, "{expires_at}");
     }
 }
 
@@ -188,10 +189,10 @@ async fn only_the_token_that_is_refused_is_forgotten() {
     let session = keystone.session().await.unwrap();
     keystone.forget(&"another".parse().unwrap()).await;
     keystone.session().await.unwrap();
-    assert_eq!(*count.lock().unwrap(), 1);
+    assert_eq!(*count.lock(), 1);
     keystone.forget(&session.token).await;
     keystone.session().await.unwrap();
-    assert_eq!(*count.lock().unwrap(), 2);
+    assert_eq!(*count.lock(), 2);
 }
 
 #[tokio::test]

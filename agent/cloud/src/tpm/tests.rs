@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use kops_agent_tests::swtpm::{Swtpm, Template};
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
@@ -52,7 +53,7 @@ impl OpenTpm for Scripted {
 
 impl Write for Scripted {
     fn write(&mut self, command: &[u8]) -> io::Result<usize> {
-        self.commands.lock().unwrap().push(command.to_vec());
+        self.commands.lock().push(command.to_vec());
         Ok(command.len())
     }
 
@@ -63,7 +64,7 @@ impl Write for Scripted {
 
 impl Read for Scripted {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let answer = self.answers.lock().unwrap().pop_front().unwrap_or_default();
+        let answer = self.answers.lock().pop_front().unwrap_or_default();
         let length = answer.len().min(buffer.len());
         buffer[..length].copy_from_slice(&answer[..length]);
         Ok(length)
@@ -96,7 +97,7 @@ impl OpenTpm for Recorder<'_> {
 
 impl<D: Write> Write for Recording<D> {
     fn write(&mut self, command: &[u8]) -> io::Result<usize> {
-        self.answers.lock().unwrap().push_back(Vec::new());
+        self.answers.lock().push_back(Vec::new());
         self.device.write(command)
     }
 
@@ -108,7 +109,7 @@ impl<D: Write> Write for Recording<D> {
 impl<D: Read> Read for Recording<D> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.device.read(buffer)?;
-        self.answers.lock().unwrap().back_mut().unwrap().extend_from_slice(&buffer[..length]);
+        self.answers.lock().back_mut().unwrap().extend_from_slice(&buffer[..length]);
         Ok(length)
     }
 }
@@ -182,7 +183,7 @@ fn a_command_that_is_put_off_is_given_again() {
     let tpm = Scripted::saying([retry, yielded, testing, retry, no_such_handle].map(code));
     let error = sign(&tpm, b"{}").unwrap_err();
     assert!(matches!(error, TpmProblem::NoTemplate { .. }), "{error}");
-    let commands = tpm.commands.lock().unwrap();
+    let commands = tpm.commands.lock();
     let read_public = [0x80, 0x01, 0, 0, 0, 14, 0, 0, 0x01, 0x69, 0x01, 0xc1, 0, 0x01];
     assert_eq!(*commands, [read_public; 5]);
 }
@@ -194,7 +195,7 @@ fn a_tpm_that_stays_busy_is_given_up() {
     assert!(matches!(error, TpmProblem::TooSlow { .. }), "{error}");
     assert!(error.to_string().contains("the TPM is busy"), "{error}");
     // The pauses grow.
-    let commands = tpm.commands.lock().unwrap().len();
+    let commands = tpm.commands.lock().len();
     assert!(commands < 20, "{commands}");
 }
 
@@ -240,7 +241,7 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     let recorder = Recorder { swtpm: &swtpm, answers: Arc::default() };
     Tpm::open(&recorder, TIMEOUT).unwrap().sign(INDEX, b"{}").unwrap();
-    let mut answers: Vec<Vec<u8>> = recorder.answers.lock().unwrap().drain(..).collect();
+    let mut answers: Vec<Vec<u8>> = recorder.answers.lock().drain(..).collect();
     // It tests itself when it is first asked for something.
     answers.retain(|answer| ResponseCode::of(answer).unwrap().is_success());
     // The template's size, the template, the digest, the key, the signature, and the farewell.
@@ -262,7 +263,7 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
                 _ => false,
             };
             assert_eq!(signed.is_err(), fails, "answer {number} of {length} bytes");
-            let commands = tpm.commands.lock().unwrap();
+            let commands = tpm.commands.lock();
             let is_loaded = !fails || number > 3;
             let forgotten = commands.last().is_some_and(|last| last[6..10] == [0, 0, 0x01, 0x65]);
             assert_eq!(forgotten, is_loaded, "answer {number} of {length} bytes");

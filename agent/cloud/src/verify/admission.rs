@@ -5,9 +5,10 @@
 //! waited too long is refused, and the machine retries.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -114,7 +115,7 @@ impl Admission {
 
     /// A place in the queue, and what says that it is its turn, which may be at once; `None` where the queue is full.
     fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
         if of_this >= self.limits.waiting_of(origin) || state.waiting >= self.limits.waiting {
             return None;
@@ -125,15 +126,11 @@ impl Admission {
         self.depth.set(state.waiting as i64);
         Some((Place { admission: self.clone(), origin, number }, turn))
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.admission.lock();
+        let mut state = self.admission.state.lock();
         if !state.leave(self.origin, self.number) {
             state.stop(self.origin);
             state.next(&self.admission.limits);
@@ -292,7 +289,7 @@ mod tests {
         let mut third = Box::pin(admission.enter(origin(2)));
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
-        assert_eq!(admission.lock().running, 1, "the second has its turn, and has not looked yet");
+        assert_eq!(admission.state.lock().running, 1, "the second has its turn, and has not looked yet");
         drop(second);
         drop(third.as_mut().now_or_never().unwrap().unwrap());
         assert_none_is_left(&admission);
@@ -309,7 +306,7 @@ mod tests {
     }
 
     fn assert_none_is_left(admission: &Admission) {
-        let state = admission.lock();
+        let state = admission.state.lock();
         assert_eq!((state.running, state.waiting, admission.depth.get()), (0, 0, 0));
         assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
     }
@@ -370,7 +367,7 @@ mod tests {
                     }
                     Event::Goes(which) => drop(askers.swap_remove(which % askers.len())),
                 }
-                let state = admission.lock();
+                let state = admission.state.lock();
                 prop_assert_eq!(state.running + state.waiting, askers.len(), "each is in one place");
                 prop_assert!(state.running <= LIMITS.at_once);
                 prop_assert!(state.running_of.values().all(|running| *running <= LIMITS.at_once_of_one));

@@ -1,7 +1,6 @@
 //! Channels and manifests, read from the state store, or from web servers that an operator names.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use kops_agent_derivation::cluster_files;
@@ -11,6 +10,7 @@ use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::{Store, StoreError};
 use kube::Client;
+use parking_lot::Mutex;
 
 use crate::api_error::answer;
 
@@ -72,7 +72,7 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 fn is_new(told: String) -> bool {
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(told)
+    TOLD.lock().insert(told)
 }
 
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {

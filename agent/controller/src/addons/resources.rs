@@ -2,12 +2,13 @@
 //! forgotten, for definitions of kinds come with add-ons.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kops_agent_plan::addons::manifest::ObjectKind;
 use kube::Client;
 use kube::core::ApiResource;
+use parking_lot::Mutex;
 
 use crate::api_error::{ApiError, answer};
 
@@ -49,7 +50,7 @@ impl Resources {
 
     /// Has the API server asked again.
     pub fn forget(&self) {
-        self.known().clear();
+        self.known.lock().clear();
     }
 
     /// How this kind is served; `None` where it is not.
@@ -118,7 +119,7 @@ impl Resources {
     }
 
     async fn served(&self, api_version: &str) -> Result<Arc<Vec<APIResource>>, ApiError> {
-        let known = self.known().get(api_version).cloned();
+        let known = self.known.lock().get(api_version).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -131,11 +132,7 @@ impl Resources {
             Err(error) if error.is_not_found() => Arc::default(),
             Err(error) => return Err(error),
         };
-        self.known().insert(api_version.to_owned(), served.clone());
+        self.known.lock().insert(api_version.to_owned(), served.clone());
         Ok(served)
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Vec<APIResource>>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,13 +2,14 @@
 //! that it has made the request.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::caller_name;
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer, Subject};
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
@@ -73,7 +74,7 @@ impl CallBack {
     /// authority is the same.
     pub(super) fn identity(&self, now: Instant) -> Result<Arc<PemPair>, Refusal> {
         let keys = self.keystore.keys();
-        let mut identity = self.lock();
+        let mut identity = self.identity.lock();
         if let Some(identity) = identity.as_ref()
             && Arc::ptr_eq(&identity.keys, &keys)
             && now.saturating_duration_since(identity.since) < USED_FOR
@@ -98,10 +99,6 @@ impl CallBack {
         let pair = Arc::new(pair.map_err(|error| not_made(&error))?);
         *identity = Some(Identity { pair: pair.clone(), keys: keys.clone(), since: now });
         Ok(pair)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Identity>> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

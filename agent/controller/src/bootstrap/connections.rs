@@ -17,8 +17,9 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
@@ -109,7 +110,7 @@ impl Connections {
         now: Instant,
     ) -> Option<(Slot, oneshot::Receiver<Infallible>)> {
         let most_of_one = self.most_of(peers);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let part = if state.penalties.has(origin, now) { Part::Penalized } else { Part::Usual };
         let number = state.next;
         state.next += 1;
@@ -130,10 +131,6 @@ impl Connections {
             Peers::Machines => self.most_of_one,
             Peers::LoadBalancer => (self.most / 2).max(self.most_of_one),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -203,7 +200,7 @@ impl Share {
 impl Slot {
     /// Notes that the whole request is there.
     pub fn has_asked(&self) {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.state.lock();
         let connections = state.share(self.part).of.get_mut(&self.origin);
         if let Some(connection) = connections.and_then(|connections| connections.get_mut(&self.number)) {
             connection.has_asked = true;
@@ -217,7 +214,7 @@ impl Slot {
 
     /// Remembers what came of the connection, which is over. Without this, nothing is held against its origin.
     pub fn remember(&self, now: Instant) {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.state.lock();
         match self.outcome.get().copied().unwrap_or(Outcome::Penalized) {
             Outcome::Served => state.penalties.forgive(self.origin),
             Outcome::InVain => {}
@@ -229,7 +226,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.connections.lock();
+        let mut state = self.connections.state.lock();
         state.share(self.part).close(self.origin, self.number);
         self.connections.open.set(state.total());
     }
@@ -269,7 +266,7 @@ mod tests {
         let mut newcomer = open(&connections, 1).unwrap();
         assert!(is_ended(&mut oldest), "the oldest of those that have not asked");
         assert!(!is_ended(&mut asking) && !is_ended(&mut later) && !is_ended(&mut newcomer));
-        assert_eq!(connections.lock().usual.count(origin(1)), 3);
+        assert_eq!(connections.state.lock().usual.count(origin(1)), 3);
 
         later.0.has_asked();
         newcomer.0.has_asked();
@@ -291,8 +288,8 @@ mod tests {
         let third = open(&connections, 3).unwrap();
         assert!(open(&connections, 4).is_none());
         drop((flood, honest, third));
-        assert_eq!(connections.lock().total(), 0);
-        assert!(connections.lock().usual.of.is_empty());
+        assert_eq!(connections.state.lock().total(), 0);
+        assert!(connections.state.lock().usual.of.is_empty());
     }
 
     #[test]
@@ -305,7 +302,7 @@ mod tests {
         let others: Vec<_> = (21..=40).filter_map(|last| open(&connections, last)).collect();
         assert_eq!(others.len(), 14);
         drop((liars, others));
-        assert_eq!(connections.lock().total(), 0);
+        assert_eq!(connections.state.lock().total(), 0);
     }
 
     #[test]

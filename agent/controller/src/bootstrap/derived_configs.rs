@@ -7,7 +7,7 @@
 //! downloads is remembered for as long as this process lives, whatever else went wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -19,6 +19,7 @@ use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::{InstanceGroupRole, SpecError};
 use kops_agent_store::{Store, StoreError};
+use parking_lot::Mutex as StdMutex;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -79,7 +80,7 @@ impl DerivedConfigs {
     pub(super) async fn of_group(&self, name: &str) -> Outcome {
         let group = self.group(name);
         timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {
-            let before = match &*lock(&group.problem) {
+            let before = match &*group.problem.lock() {
                 problem if problem.is_empty() => String::new(),
                 problem => format!("; it failed before: {problem}"),
             };
@@ -107,7 +108,7 @@ impl DerivedConfigs {
         let deriving = tokio::spawn(async move {
             let outcome = work.outcome().await;
             let problem = outcome.as_ref().err().map_or_else(String::new, |refusal| refusal.message.clone());
-            let before = std::mem::replace(&mut *lock(&group.problem), problem.clone());
+            let before = std::mem::replace(&mut *group.problem.lock(), problem.clone());
             if !problem.is_empty() && problem != before {
                 // No request may be left that this could be the answer to.
                 log::warn!("no machine of the group {} gets its configuration: {problem}", work.name);
@@ -119,7 +120,7 @@ impl DerivedConfigs {
     }
 
     fn group(&self, name: &str) -> Arc<Group> {
-        lock(&self.groups).entry(name.to_owned()).or_default().clone()
+        self.groups.lock().entry(name.to_owned()).or_default().clone()
     }
 }
 
@@ -174,7 +175,7 @@ impl Work {
 
     /// Learns what is not remembered, and remembers what was told, though not all was.
     async fn learn_hashes(&self, derivation: &mut Derivation) -> Result<()> {
-        let remembered = HashSource::known_and(lock(&self.hashes).clone());
+        let remembered = HashSource::known_and(self.hashes.lock().clone());
         derivation.learn_hashes(KnownHashes::default(), &remembered, None, &self.store).await?;
         if derivation.derive().unhashed().is_empty() {
             return Ok(());
@@ -183,7 +184,7 @@ impl Work {
         let publishers = HashSource::publishers(BTreeMap::new());
         let asking = derivation.learn_hashes(KnownHashes::default(), &publishers, None, &self.store);
         let asked = timeout(self.within, asking).await;
-        *lock(&self.hashes) = derivation.known_hashes();
+        *self.hashes.lock() = derivation.known_hashes();
         asked.unwrap_or_else(|_| {
             Err(anyhow!(
                 "the servers that tell the SHA-256 of downloads take longer than {:.0?}",
@@ -206,8 +207,4 @@ fn is_of_spec(error: &anyhow::Error) -> bool {
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
     })
-}
-
-fn lock<T>(mutex: &StdMutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! What a machine is given that is known: the configuration of its group, and certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -9,6 +9,7 @@ use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_plan::bootstrap::node_config::{is_dns_name, nodeup_config_file};
 use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
+use parking_lot::Mutex as StdMutex;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -106,17 +107,17 @@ impl Grants {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {
             Ok(roles) => roles,
-            Err(_) if is_known(&self.worker_groups()) => return Ok(()),
+            Err(_) if is_known(&self.worker_groups.lock()) => return Ok(()),
             Err(refusal) => return Err(refusal),
         };
         let is_worker = |role: &String| {
             InstanceGroupRole::from_name(role).is_some_and(InstanceGroupRole::bootstraps_from_server)
         };
         if !roles.is_empty() && roles.iter().all(is_worker) {
-            self.worker_groups().insert(instance_group.to_owned());
+            self.worker_groups.lock().insert(instance_group.to_owned());
             return Ok(());
         }
-        self.worker_groups().remove(instance_group);
+        self.worker_groups.lock().remove(instance_group);
         let found = match roles.is_empty() {
             true => "the cluster has no such group".to_owned(),
             false => format!("its role is {}", one_line(&roles.join(" or "), LONGEST_ROLE)),
@@ -145,10 +146,6 @@ impl Grants {
             Ok(found.map(|_| role.name().to_owned()))
         }));
         Ok(written.await?.into_iter().flatten().collect())
-    }
-
-    fn worker_groups(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.worker_groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a machine asks for.
@@ -255,12 +252,12 @@ impl Grants {
     /// Has each file read anew, as after its TTL.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.looks.lock().clear();
     }
 
     /// The last look at a URL. Those that no request needs any more are forgotten.
     fn look(&self, url: &str) -> Arc<Look> {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.looks.lock();
         let is_fresh = |look: &Look| {
             look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FILE_TTL))
         };

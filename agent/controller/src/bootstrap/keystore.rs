@@ -9,12 +9,13 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::desired::NODE_AUTHORITIES;
 use kops_agent_spec::{KopsControllerServerOptions, yaml};
+use parking_lot::RwLock;
 use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -73,7 +74,7 @@ impl Keystore {
     }
 
     pub fn keys(&self) -> Arc<Keys> {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.now.read().1.clone()
     }
 
     /// Looks at the files every so often, for ever. Where they are wrong, what was last read holds.
@@ -87,11 +88,11 @@ impl Keystore {
     /// Reads the files again if they are others than before.
     pub fn refresh(&self) {
         let stamps = Stamps::of(&self.files.all());
-        if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == stamps {
+        if self.now.read().0 == stamps {
             return;
         }
         let read = self.files.read();
-        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.write();
         // What was wrong is not read again before it changes once more.
         now.0 = stamps;
         match read {

@@ -8,9 +8,9 @@
 //! 4.4.2): one instant for each, which is forgotten once it is over.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use kops_agent_cloud::verify::Origin;
@@ -71,7 +71,7 @@ impl RateLimit {
     /// It is too often, by so long.
     pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
         let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let here = (node.to_owned(), origin);
         let paid_here = at_one_address.pay(state.at_one_address.get(&here).copied(), now)?;
         let paid_elsewhere = match state.verified.get(node) == Some(&origin) {
@@ -93,11 +93,7 @@ impl RateLimit {
     /// Notes that it was this node indeed that asked there. There are no more of them than Nodes with instances that the cloud
     /// vouches for.
     pub fn verified(&self, node: &str, origin: Origin) {
-        self.state().verified.insert(node.to_owned(), origin);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().verified.insert(node.to_owned(), origin);
     }
 }
 
@@ -136,7 +132,7 @@ mod tests {
         limit.take("a", at(1), now + 10 * SECOND).unwrap();
         assert!(limit.take("a", at(1), now + 10 * SECOND).is_err());
         limit.take("c", at(3), now + 60 * SECOND).unwrap();
-        let state = limit.state();
+        let state = limit.state.lock();
         assert_eq!((state.at_one_address.len(), state.elsewhere.len()), (1, 1), "what is over is forgotten");
     }
 

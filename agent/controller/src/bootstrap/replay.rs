@@ -11,9 +11,9 @@
 //! can fill this memory, no outage fills it, and of a machine it holds no more than a few.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
@@ -83,17 +83,13 @@ impl Taken {
             );
             return Err(Refusal::not_verified(TOKEN_OLDER_THAN_SERVER, problem));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.forget_old(now);
         if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
             let problem = "its token has been used before: it may be stolen";
             return Err(Refusal::not_verified("TokenReplayed", problem));
         }
         Ok(UnderWay { taken: self, fingerprint, since: now })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,7 +112,7 @@ impl UnderWay<'_> {
     /// # Errors
     /// There are too many to remember, so no more can be let in: a later try finds room.
     pub fn used_by(self, node: &str) -> Result<(), Refusal> {
-        let mut state = self.taken.lock();
+        let mut state = self.taken.state.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);
         if state.used.len() >= MOST || of_node >= MOST_OF_ONE {
             let problem =
@@ -132,7 +128,7 @@ impl UnderWay<'_> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.taken.lock().under_way.remove(&self.fingerprint);
+        self.taken.state.lock().under_way.remove(&self.fingerprint);
     }
 }
 
@@ -153,7 +149,7 @@ mod tests {
         assert_eq!(taken.take(token(vec![1]), now).err().unwrap().reason, "TokenReplayed");
         assert!(taken.take(token(vec![1]), now + REMEMBERED_FOR - Duration::from_secs(1)).is_err());
         assert!(taken.take(token(vec![1]), now + REMEMBERED_FOR).is_ok());
-        assert!(taken.lock().of_node.is_empty() && taken.lock().by_age.is_empty());
+        assert!(taken.state.lock().of_node.is_empty() && taken.state.lock().by_age.is_empty());
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! one slot here, for [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row at most.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -19,6 +18,7 @@ use kops_agent_plan::pacing::{
 };
 use kube::Error;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::super::lease::{Seen, holder};
@@ -164,7 +164,7 @@ impl Slots {
 
     /// The slots of a group, by what its Leases say and how long they have stood still.
     fn slots(&self, leases: &[Lease], group: &str, now: Instant) -> Vec<Slot> {
-        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked_at = self.looked_at.lock();
         looked_at.retain(|_, lease| now.saturating_duration_since(lease.last) <= LOOKED_AT_WITHIN);
         let of_lease = |lease: &Lease| {
             let name = lease.metadata.name.clone().unwrap_or_default();

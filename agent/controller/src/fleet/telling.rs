@@ -136,13 +136,14 @@ pub(super) fn now() -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::PathBuf;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use http_body_util::BodyExt as _;
     use kops_agent_plan::fleet::{CONDITION, Configuration, NodeReport};
     use kops_agent_tests::test_server::{HangUp, TestServer, text};
+    use parking_lot::Mutex;
     use serde_json::{Value, json};
     use tempfile::TempDir;
 
@@ -220,12 +221,7 @@ mod tests {
                 let content_type =
                     head.headers.get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                seen.lock().unwrap().push((
-                    head.method.to_string(),
-                    head.uri.path().to_owned(),
-                    content_type,
-                    body,
-                ));
+                seen.lock().push((head.method.to_string(), head.uri.path().to_owned(), content_type, body));
                 Ok(text(200, &answer))
             }
         })
@@ -234,7 +230,7 @@ mod tests {
         let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
         let told = Told { node: "a".into(), is_left_cordoned: false };
         assert_eq!(tell(&kubeconfig, &statement()).await.unwrap(), told);
-        let asked = asked.lock().unwrap();
+        let asked = asked.lock();
         assert_eq!((asked[0].0.as_str(), asked[0].1.as_str()), ("GET", "/api/v1/nodes/a"));
         let (method, path, content_type, body) = &asked[1];
         assert_eq!((method.as_str(), path.as_str()), ("PATCH", "/api/v1/nodes/a/status"));

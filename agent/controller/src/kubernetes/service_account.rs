@@ -1,13 +1,14 @@
 //! What a pod has of its service account: a token and the cluster's authorities, in files that are replaced while they are in use.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hyper::header::HeaderValue;
 use kops_agent_net::{http, tls};
 use kops_agent_process::output::error_text;
+use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 
 /// Where the kubelet puts them.
@@ -46,7 +47,7 @@ impl<T: Clone> Reread<T> {
     }
 
     fn get(&self, now: Instant) -> T {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if now.saturating_duration_since(last.1) >= READ_EVERY {
             match (self.read)(&self.path) {
                 Ok(new) => last.0 = new,

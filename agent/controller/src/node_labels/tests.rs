@@ -130,8 +130,8 @@ impl State {
 }
 
 impl Api {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     async fn answer(self: Arc<Api>, request: Request<Incoming>) -> Answer {

@@ -1,11 +1,11 @@
 //! Changing a node that works: what is replaced is kept, and a change that was rolled back is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kops_agent_plan::diff::{Action, KUBELET, Plan, Stage};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{DesiredState, ResourceId};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::scope::Scope;
 use crate::attempt::Attempt;
@@ -28,7 +28,7 @@ pub(super) struct Changing {
 
 impl Changing {
     pub(super) fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.journal.lock()
     }
 }
 

@@ -1,7 +1,5 @@
 //! The components of a node that works: one is started anew at a time, and the next only once that is well again.
 
-use std::sync::PoisonError;
-
 use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
 use kops_agent_plan::resource::{Kind, Resource, ResourceId};
@@ -49,7 +47,7 @@ impl Run<'_> {
         let _step = self.host.measure(Work::Units, format!("until {id} is well"));
         let expected = before.as_deref().map_or(Expected::Any, Expected::Other);
         self.host.wait_until_well(component, expected).await?;
-        changing.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        changing.waited.lock().insert(id.clone());
         Ok(())
     }
 
@@ -60,7 +58,7 @@ impl Run<'_> {
         let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
         let texts = |path: &str| health::desired_text(self.desired, path);
         for id in begun {
-            let is_waited_for = changing.waited.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
+            let is_waited_for = changing.waited.lock().contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
                 // What became of it is told by the run itself.

@@ -246,12 +246,12 @@ fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progres
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use kops_agent_plan::diff::diff;
     use kops_agent_plan::resource::{Package, PackageSource};
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -292,7 +292,7 @@ mod tests {
                 Tells::IsWaiting => progress.waiting_for("waiting for apt"),
                 Tells::HasFetched => progress.packages_fetched(),
             }
-            self.may_end.lock().unwrap().recv().unwrap();
+            self.may_end.lock().recv().unwrap();
             self.has_ended.store(true, Ordering::SeqCst);
             match self.fails {
                 true => Err(failed("apt-get install")),
@@ -322,15 +322,15 @@ mod tests {
 
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
-            self.lines.lock().unwrap().push(what.to_owned());
+            self.lines.lock().push(what.to_owned());
             // It is told again once all else is done, when the package manager may have ended.
             let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {
-            self.lines.lock().unwrap().push(what.to_owned());
+            self.lines.lock().push(what.to_owned());
         }
         fn applying(&self, step: &Step) {
-            self.lines.lock().unwrap().push(format!("applying {}", step.resource));
+            self.lines.lock().push(format!("applying {}", step.resource));
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let scene = Scene::new(slow.clone());
         let told = Told { lines: Mutex::default(), end };
         let outcome = scene.begin().beside(async { done }, &told).await;
-        (outcome, told.lines.into_inner().unwrap(), slow.has_ended())
+        (outcome, told.lines.into_inner(), slow.has_ended())
     }
 
     #[tokio::test]

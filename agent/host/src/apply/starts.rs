@@ -6,10 +6,10 @@
 //! started; all that failed are named once everything else is done.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kops_agent_plan::diff::{Action, Change, Keeping, Kept, Plan, awaited_units};
 use kops_agent_plan::resource::{DesiredState, Kind, ResourceId};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::{Error, FailedResource};
 use crate::system::systemd::{Act, Job};
@@ -44,7 +44,7 @@ impl Starts {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether pods wait for a unit.

@@ -1,8 +1,8 @@
 //! Which servers have failed in this run: a dead one costs its timeout once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use reqwest::Url;
 
 /// How often in a row a server may fail to deliver anything before it is left out.
@@ -13,27 +13,23 @@ const STRIKES: u32 = 3;
 pub(super) struct Servers(Mutex<BTreeMap<String, u32>>);
 
 impl Servers {
-    fn strikes(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// It could not be reached at all.
     pub(super) fn dead(&self, url: &str) {
-        self.strikes().insert(server(url), STRIKES);
+        self.0.lock().insert(server(url), STRIKES);
     }
 
     /// It failed, and nothing came of the attempt.
     pub(super) fn failed(&self, url: &str) {
-        *self.strikes().entry(server(url)).or_default() += 1;
+        *self.0.lock().entry(server(url)).or_default() += 1;
     }
 
     pub(super) fn delivered(&self, url: &str) {
-        self.strikes().remove(&server(url));
+        self.0.lock().remove(&server(url));
     }
 
     /// The ones of `urls` to try, in their order: without those of dead servers, unless all of them are.
     pub(super) fn to_try<'a>(&self, urls: &[&'a str]) -> Vec<&'a str> {
-        let strikes = self.strikes();
+        let strikes = self.0.lock();
         let is_alive = |url: &&&str| strikes.get(&server(url)).is_none_or(|count| *count < STRIKES);
         let alive: Vec<&str> = urls.iter().filter(is_alive).copied().collect();
         if alive.is_empty() { urls.to_vec() } else { alive }

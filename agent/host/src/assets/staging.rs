@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use kops_agent_plan::resource::ArchiveFiles;
+use parking_lot::Mutex;
 
 use super::syncer::Syncer;
 use crate::error::{Error, Result};
@@ -48,13 +49,13 @@ impl Staging {
 
     /// Notes the files of an archive that is verified, by its SHA-256.
     pub(super) fn saw(&self, archive: &str, files: BTreeSet<String>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         seen.insert(archive.to_owned(), files);
     }
 
     /// What was noted of archives since it was last taken.
     pub(super) fn take_seen(&self) -> ArchiveFiles {
-        mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut *self.seen.lock())
     }
 
     /// How many bytes are free where files are made.

@@ -1,8 +1,9 @@
 use std::fs;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use kops_agent_plan::diff::{Action, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, File, Unit as UnitResource};
+use parking_lot::{Condvar, Mutex};
 
 use super::*;
 use crate::staged::write_file;
@@ -18,15 +19,15 @@ struct Unit {
 
 impl Systemd for Unit {
     fn stop(&self, _: &str) -> Result<()> {
-        let mut asked = self.asked.lock().unwrap();
+        let mut asked = self.asked.lock();
         asked.push("stop");
         while self.stubborn && !asked.contains(&"kill") {
-            asked = self.killed.wait(asked).unwrap();
+            self.killed.wait(&mut asked);
         }
         Ok(())
     }
     fn kill(&self, _: &str) -> Result<()> {
-        self.asked.lock().unwrap().push("kill");
+        self.asked.lock().push("kill");
         self.killed.notify_all();
         Ok(())
     }
@@ -54,10 +55,10 @@ impl Systemd for Unit {
 fn what_does_not_end_in_time_is_killed_and_what_does_is_not() {
     let unit = Unit::default();
     stop_or_kill(&unit, PODS, Duration::from_secs(600)).unwrap();
-    assert_eq!(*unit.asked.lock().unwrap(), ["stop"]);
+    assert_eq!(*unit.asked.lock(), ["stop"]);
     let unit = Unit { stubborn: true, ..Unit::default() };
     stop_or_kill(&unit, PODS, Duration::from_millis(10)).unwrap();
-    let asked = unit.asked.lock().unwrap();
+    let asked = unit.asked.lock();
     assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
 }
 
@@ -74,7 +75,7 @@ impl Known {
             let reason = format!("Unit {unit} not loaded.");
             return Err(crate::Error::Path { doing: "stop", path: unit.to_owned(), reason });
         }
-        self.asked.lock().unwrap().push(format!("{verb} {unit}"));
+        self.asked.lock().push(format!("{verb} {unit}"));
         Ok(())
     }
 }
@@ -158,7 +159,7 @@ fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
     let reset = host.plan_reset(&[], &[], &[]).unwrap();
     assert_eq!(reset.units, [KUBELET, "ours.service", CONTAINER_RUNTIME]);
     host.reset(&reset, &Deaf).unwrap();
-    assert_eq!(*systemd.asked.lock().unwrap(), ["stop containerd.service", "disable containerd.service"]);
+    assert_eq!(*systemd.asked.lock(), ["stop containerd.service", "disable containerd.service"]);
     assert!(!folder.path().join("etc/ours").exists());
     // And what was reset can be reset.
     let host = Host::scratch(folder.path()).unwrap().with_systemd(Arc::<Known>::default());
@@ -178,6 +179,6 @@ fn what_would_make_it_a_node_again_is_stopped_first_and_keeps_its_file() {
     let reset = host.plan_reset(&[], &[], &of_packages).unwrap();
     assert_eq!(reset.units, ["agent.timer", KUBELET, "ours.service", CONTAINER_RUNTIME]);
     host.reset(&reset, &Deaf).unwrap();
-    assert_eq!(*systemd.asked.lock().unwrap(), ["stop agent.timer", "disable agent.timer"]);
+    assert_eq!(*systemd.asked.lock(), ["stop agent.timer", "disable agent.timer"]);
     assert!(timer.exists(), "it is the package's");
 }

@@ -4,12 +4,13 @@
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 
 /// How often a program is asked whether it has ended.
 pub(super) const POLL: Duration = Duration::from_millis(5);
@@ -51,16 +52,12 @@ impl Group {
 }
 
 impl Runner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts a program; `None` once [`Runner::end`] was called.
     ///
     /// # Errors
     /// It cannot be started.
     pub(super) fn start(&self, command: &mut Command) -> io::Result<Option<Started>> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if matches!(*state, State::Ended) {
             return Ok(None);
         }
@@ -81,7 +78,7 @@ impl Runner {
     /// The system cannot tell whether it has ended.
     pub(super) fn wait(&self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
-            let mut state = self.state();
+            let mut state = self.0.lock();
             let State::Running(child) = &mut *state else { return Ok(None) };
             if let Some(status) = child.try_wait()? {
                 *state = State::Idle;
@@ -100,7 +97,7 @@ impl Runner {
 
     /// Kills the program that runs, and lets no other start.
     pub(super) fn end(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let State::Running(child) = &mut *state {
             kill(child);
         }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use kops_agent_plan::diff::Enablement;
@@ -12,6 +11,7 @@ use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::{
     BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -111,12 +111,12 @@ impl Recorder {
     }
 
     fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&self.state.lock())
     }
 
     /// Notes a request and what comes of it.
     fn note(&self, request: &str, change: impl FnOnce(&mut State)) -> Result<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (dir, name) = self.root.make_parent(REQUESTS)?;
         let line = format!("{}\n", request.replace('\n', "\\n"));
         dir.open_for_appending(&name)?

@@ -247,7 +247,7 @@ fn write(proc_sys: &Path, file: &str, path: &str, setting: &Setting, progress: &
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -258,7 +258,7 @@ mod tests {
 
     impl Progress for Said {
         fn warned(&self, what: &str) {
-            self.0.lock().unwrap().push(what.to_owned());
+            self.0.lock().push(what.to_owned());
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
             let said = Said::default();
             let root = Root::open(self.0.path()).unwrap();
             let ended = set(&root, &[OURS], &self.0.path().join("proc/sys"), &said);
-            (ended, said.0.into_inner().unwrap())
+            (ended, said.0.into_inner())
         }
 
         fn value(&self, path: &str) -> String {

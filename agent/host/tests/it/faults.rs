@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::support::images::Runtime;
 use crate::support::{Machine, Mirror, SHORT, downloads, ended_once, mirror, state};
@@ -27,16 +29,16 @@ struct Volumes {
 
 impl Mounts for Volumes {
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>, Error> {
-        Ok(self.mounted.lock().unwrap().iter().find(|mounted| mounted.path == mount.path).cloned())
+        Ok(self.mounted.lock().iter().find(|mounted| mounted.path == mount.path).cloned())
     }
     fn bound(&self, _: &BindMount) -> Result<Option<BindMount>, Error> {
         Ok(None)
     }
     fn wait_for(&self, device: &str) -> Result<(), Error> {
-        if self.awaited.lock().unwrap().contains(device) {
+        if self.awaited.lock().contains(device) {
             std::thread::sleep(Duration::from_secs(600));
         }
-        match self.missing.lock().unwrap().contains(device) {
+        match self.missing.lock().contains(device) {
             false => Ok(()),
             true => Err(Error::Path {
                 doing: "mount",
@@ -46,7 +48,7 @@ impl Mounts for Volumes {
         }
     }
     fn mount(&self, mount: &Mount) -> Result<(), Error> {
-        self.mounted.lock().unwrap().push(mount.clone());
+        self.mounted.lock().push(mount.clone());
         Ok(())
     }
     fn bind(&self, _: &BindMount) -> Result<(), Error> {
@@ -56,7 +58,7 @@ impl Mounts for Volumes {
         Ok(vec![])
     }
     fn unmount(&self, path: &str) -> Result<(), Error> {
-        self.mounted.lock().unwrap().retain(|mounted| mounted.path != path);
+        self.mounted.lock().retain(|mounted| mounted.path != path);
         Ok(())
     }
 }
@@ -276,7 +278,7 @@ fn volume(device: &str, path: &str, options: &[&str]) -> Resource {
 #[tokio::test]
 async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_place() {
     let it = Node::new();
-    it.volumes.missing.lock().unwrap().insert("/dev/xvdd".into());
+    it.volumes.missing.lock().insert("/dev/xvdd".into());
     let mut desired = node([volume("/dev/xvdd", "/data", &[]), it.archive("a.tar")]);
     desired.add(Directory::new("/data/etcd"));
     desired.add(File::text("/data/etcd/config", "a"));
@@ -300,7 +302,7 @@ async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_
     assert!(it.machine.tree().iter().any(|path| path.ends_with("/kubelet.service")));
     assert_eq!(it.asked(), [""; 0]);
 
-    it.volumes.missing.lock().unwrap().clear();
+    it.volumes.missing.lock().clear();
     it.converge(&desired).await.unwrap();
     it.joins();
     assert_eq!(it.machine.read("/data/etcd/config"), "a");
@@ -310,7 +312,7 @@ async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_
 #[tokio::test]
 async fn a_volume_with_nofail_is_told_and_missed_by_nothing() {
     let it = Node::new();
-    it.volumes.missing.lock().unwrap().insert("/dev/xvdd".into());
+    it.volumes.missing.lock().insert("/dev/xvdd".into());
     let desired = node([volume("/dev/xvdd", "/data", &["noatime,nofail"])]);
     assert_eq!(named(&it.failures(&desired).await), ["mount /data"]);
     it.joins();
@@ -321,7 +323,7 @@ async fn a_volume_with_nofail_is_told_and_missed_by_nothing() {
 #[tokio::test]
 async fn a_run_that_waits_for_a_device_can_be_asked_to_stop() {
     let it = Node::new();
-    it.volumes.awaited.lock().unwrap().insert("/dev/xvdd".into());
+    it.volumes.awaited.lock().insert("/dev/xvdd".into());
     let desired = node([volume("/dev/xvdd", "/data", &[])]);
     let since = Instant::now();
     let (host, limit) = (it.host(), Duration::from_millis(500));

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::support::{Machine, state};
 use kops_agent_host::health::HealthTimings;
@@ -25,19 +27,19 @@ struct Forgetful {
 
 impl Forgetful {
     fn ask(&self, verb: &str, unit: &str, change: impl FnOnce(&mut (bool, bool))) -> Result<(), Error> {
-        self.asked.lock().unwrap().push(format!("{verb} {unit}").trim_end().to_owned());
-        let needs = self.needs.lock().unwrap();
+        self.asked.lock().push(format!("{verb} {unit}").trim_end().to_owned());
+        let needs = self.needs.lock();
         if unit == "kubelet.service" && needs.as_ref().is_some_and(|path| !path.exists()) {
             let command = format!("systemctl {verb} {unit}");
             return Err(Error::Command { command, outcome: "failed".into() });
         }
-        change(self.units.lock().unwrap().entry(unit.into()).or_default());
+        change(self.units.lock().entry(unit.into()).or_default());
         Ok(())
     }
 
     /// What was asked since this was called last.
     fn news(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.asked.lock())
     }
 }
 
@@ -47,7 +49,7 @@ fn is_hook(unit: &str) -> bool {
 
 impl Systemd for Forgetful {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
-        let known = self.units.lock().unwrap();
+        let known = self.units.lock();
         let state = |unit: &&str| {
             let Some((enabled, running)) = known.get(*unit).copied() else { return UnitState::UNKNOWN };
             match (is_hook(unit), enabled) {
@@ -61,7 +63,7 @@ impl Systemd for Forgetful {
         Ok(units.iter().map(state).collect())
     }
     fn reload(&self) -> Result<(), Error> {
-        self.asked.lock().unwrap().push("daemon-reload".into());
+        self.asked.lock().push("daemon-reload".into());
         Ok(())
     }
     fn enable(&self, unit: &str) -> Result<(), Error> {
@@ -239,7 +241,7 @@ async fn a_drop_in_has_its_unit_started_anew_when_it_comes_and_when_it_goes() {
 async fn a_drop_in_without_which_its_unit_does_not_start_is_put_back() {
     let machine = Node::new();
     machine.converge(&with_drop_in("[Service]\n")).await;
-    *machine.systemd.needs.lock().unwrap() = Some(machine.machine.path(DROP_IN));
+    *machine.systemd.needs.lock() = Some(machine.machine.path(DROP_IN));
     let without = state(["containerd.service", "kubelet.service"].map(|unit| Unit::new(unit, "[Service]\n")));
     let error = machine.machine.converge_with(&machine.host(), &without).await.unwrap_err();
     assert!(matches!(error, Error::RolledBack(_)), "{error}");

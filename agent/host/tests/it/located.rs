@@ -1,6 +1,8 @@
 //! What is downloaded with this machine's own credentials, from a store that says how.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::support::{CALM, Machine, asset, body, downloads, state};
 use kops_agent_net::{Buckets, Locating, Location};
@@ -35,7 +37,7 @@ async fn server(status: u16, location: Option<String>, answer: &'static str) -> 
     let shown = Shown::default();
     let noted = Arc::clone(&shown);
     let server = TestServer::start(move |request| {
-        noted.lock().unwrap().push(request.headers().get(HEADER).cloned());
+        noted.lock().push(request.headers().get(HEADER).cloned());
         let location = location.clone();
         async move {
             let mut answer = text(status, answer);
@@ -66,8 +68,8 @@ async fn a_token_goes_to_its_own_server_and_to_no_place_that_one_names() {
         for part in ["swift://state/a", &status.to_string(), "follows no redirect"] {
             assert!(error.contains(part), "{part:?} is not in {error:?}");
         }
-        assert!(shown.lock().unwrap().iter().all(Option::is_some));
-        assert!(shown_elsewhere.lock().unwrap().is_empty(), "after {status}");
+        assert!(shown.lock().iter().all(Option::is_some));
+        assert!(shown_elsewhere.lock().is_empty(), "after {status}");
         assert_eq!(machine.tree(), [""; 0]);
     }
 }
@@ -78,7 +80,7 @@ async fn what_the_server_has_itself_is_downloaded_with_the_token() {
     let (machine, desired) = machine_of(&own, "hello");
     machine.converge(&desired).await.unwrap();
     assert_eq!(machine.read("/a"), "hello");
-    assert!(!shown.lock().unwrap().is_empty() && shown.lock().unwrap().iter().all(Option::is_some));
+    assert!(!shown.lock().is_empty() && shown.lock().iter().all(Option::is_some));
 }
 
 #[tokio::test]

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::support::{Machine, Mirror, SCOPE, asset, mirror, state};
 use kops_agent_host::system::packages::PackageManager;
@@ -28,19 +30,19 @@ impl Packages {
     }
 
     fn has(&self, package: &str) -> bool {
-        self.installed.lock().unwrap().contains(package)
+        self.installed.lock().contains(package)
     }
 }
 
 impl PackageManager for Packages {
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>, Error> {
-        let installed = self.installed.lock().unwrap();
+        let installed = self.installed.lock();
         Ok(packages.iter().filter(|name| installed.contains(**name)).map(|name| (*name).to_owned()).collect())
     }
     fn install(&self, packages: &[&str], _: &dyn Progress) -> Result<(), Error> {
         // A receiver that is gone already is as good.
-        let _ = self.begins.lock().unwrap().send(());
-        self.installed.lock().unwrap().extend(packages.iter().map(|name| (*name).to_owned()));
+        let _ = self.begins.lock().send(());
+        self.installed.lock().extend(packages.iter().map(|name| (*name).to_owned()));
         Ok(())
     }
     fn source(&self, _: &PackageSource) -> Result<Option<PackageSource>, Error> {
@@ -59,7 +61,7 @@ struct InStep(Mutex<Receiver<()>>);
 
 impl Progress for InStep {
     fn download_started(&self, _: &str, _: Option<u64>, _: u64) {
-        self.0.lock().unwrap().recv_timeout(AMPLE).expect("packages are installed only after the downloads");
+        self.0.lock().recv_timeout(AMPLE).expect("packages are installed only after the downloads");
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use crate::own_root::{on_a_machine, sh};
 use crate::support::{CALM, Mirror, Store, downloads};
@@ -80,19 +81,19 @@ impl Drop for Holder {
 
 impl Progress for Said {
     fn waiting_for(&self, what: &str) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.0.push(what.to_owned());
         state.1 = None;
     }
 
     fn warned(&self, what: &str) {
-        self.0.lock().unwrap().0.push(what.to_owned());
+        self.0.lock().0.push(what.to_owned());
     }
 }
 
 impl Said {
     fn says(&self, what: &str) -> bool {
-        self.0.lock().unwrap().0.iter().any(|said| said.contains(what))
+        self.0.lock().0.iter().any(|said| said.contains(what))
     }
 }
 

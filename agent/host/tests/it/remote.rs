@@ -1,8 +1,10 @@
 //! What is asked of others over the network, which may be down.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use crate::converge::{certificate, node};
 use crate::support::Machine;
@@ -30,7 +32,7 @@ impl Remote for Counting {
     }
 
     fn register<'a>(&'a self, _: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
-        self.registered.lock().unwrap().push(identity.clone());
+        self.registered.lock().push(identity.clone());
         let fails = self
             .failures
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
@@ -70,7 +72,7 @@ async fn a_discovery_service_that_is_down_does_not_keep_a_node_from_being_made()
     assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
     // The service may have forgotten it.
     machine.converge_with(&host(), &desired).await.unwrap();
-    let registered = remote.registered.lock().unwrap();
+    let registered = remote.registered.lock();
     assert_eq!(registered.len(), 3);
     assert_eq!(registered[0].certificate.matches("BEGIN CERTIFICATE").count(), 2, "its authority follows it");
 }

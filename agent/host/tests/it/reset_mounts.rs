@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{chroot, symlink};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::support::{CALM, SCOPE, Store, downloads, state};
 use kops_agent_host::system::mounts::Mounts;
@@ -66,7 +68,7 @@ struct Willing(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
 
 impl Willing {
     fn set(&self, unit: &str, what: &'static str, is_so: bool) {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         let unit = units.entry(unit.into()).or_default();
         if is_so {
             unit.insert(what)
@@ -78,7 +80,7 @@ impl Willing {
 
 impl Systemd for Willing {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
-        let known = self.0.lock().unwrap();
+        let known = self.0.lock();
         let state = |unit: &&str| match known.get(*unit) {
             Some(is) if is.contains("enabled") => {
                 UnitState::known(Enablement::Enabled, is.contains("running"))

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::support::{Machine, asset, mirror, state, tar_gz};
 use kops_agent_host::Result;
@@ -24,7 +26,7 @@ impl Commands for Old {
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
         let bytes = std::fs::read(program).unwrap();
         let is_unfit = bytes == self.unfit;
-        self.tried.lock().unwrap().push((bytes, flag.to_owned()));
+        self.tried.lock().push((bytes, flag.to_owned()));
         is_unfit.then(|| "it needs GLIBC_2.34".to_owned())
     }
 }
@@ -56,7 +58,7 @@ async fn a_program_that_does_not_start_is_refused_before_anything_is_changed() {
         assert!(told.contains(part), "{told}");
     }
     assert_eq!(machine.tree(), [""; 0]);
-    assert_eq!(*commands.tried.lock().unwrap(), [(b"new".to_vec(), "--version".to_owned())]);
+    assert_eq!(*commands.tried.lock(), [(b"new".to_vec(), "--version".to_owned())]);
 
     let host = machine.host().with_commands(Arc::new(Old { unfit: b"other", ..Old::default() }));
     machine.converge_with(&host, &desired("x")).await.unwrap();

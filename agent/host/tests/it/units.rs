@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::support::{Machine, ended_once, state};
 use kops_agent_host::health::HealthTimings;
@@ -20,7 +22,7 @@ impl Manager {
     /// One that refuses this, as `start a.service`.
     pub(crate) fn refusing(refused: &[&str]) -> Manager {
         let manager = Manager::default();
-        manager.0.lock().unwrap().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
+        manager.0.lock().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
         manager
     }
 }
@@ -61,7 +63,7 @@ impl Units {
 
 impl Systemd for Manager {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
-        let known = self.0.lock().unwrap();
+        let known = self.0.lock();
         let state = |unit: &&str| {
             let enabled =
                 if known.enabled.contains(*unit) { Enablement::Enabled } else { Enablement::Disabled };
@@ -79,24 +81,24 @@ impl Systemd for Manager {
         Ok(())
     }
     fn enable(&self, unit: &str) -> Result<(), Error> {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         units.ask("enable", unit)?;
         units.enabled.insert(unit.into());
         Ok(())
     }
     fn disable(&self, unit: &str) -> Result<(), Error> {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         units.enabled.remove(unit);
         units.ask("disable", unit)
     }
     fn start(&self, unit: &str) -> Result<(), Error> {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         units.ask("start", unit)?;
         units.running.insert(unit.into());
         Ok(())
     }
     fn stop(&self, unit: &str) -> Result<(), Error> {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         units.running.remove(unit);
         units.ask("stop", unit)
     }
@@ -104,7 +106,7 @@ impl Systemd for Manager {
         Ok(())
     }
     fn restart(&self, unit: &str) -> Result<(), Error> {
-        let mut units = self.0.lock().unwrap();
+        let mut units = self.0.lock();
         units.running.remove(unit);
         units.ask("restart", unit)?;
         units.running.insert(unit.into());
@@ -112,11 +114,11 @@ impl Systemd for Manager {
     }
 
     fn is_starting(&self, unit: &str) -> Result<bool, Error> {
-        Ok(self.0.lock().unwrap().starting.contains(unit))
+        Ok(self.0.lock().starting.contains(unit))
     }
 
     fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool, Error> {
-        let units = self.0.lock().unwrap();
+        let units = self.0.lock();
         let after = units.after_this_run.get(unit);
         Ok(after.is_some_and(|other| other.as_ref().is_none_or(|other| left.contains(other))))
     }
@@ -128,15 +130,15 @@ impl Systemd for Manager {
             Act::Stop => self.stop(unit),
         };
         let (units, unit) = (Arc::clone(&self.0), unit.to_owned());
-        if act != Act::Stop && units.lock().unwrap().is_blocked(&unit) {
-            units.lock().unwrap().running.remove(&unit);
+        if act != Act::Stop && units.lock().is_blocked(&unit) {
+            units.lock().running.remove(&unit);
         }
         Box::pin(async move {
-            while units.lock().unwrap().is_blocked(&unit) {
+            while units.lock().is_blocked(&unit) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             if act != Act::Stop && outcome.is_ok() {
-                units.lock().unwrap().running.insert(unit);
+                units.lock().running.insert(unit);
             }
             outcome
         })
@@ -167,7 +169,7 @@ impl Node {
     }
 
     fn units(&self) -> MutexGuard<'_, Units> {
-        self.systemd.0.lock().unwrap()
+        self.systemd.0.lock()
     }
 
     /// What was asked since this was called last.

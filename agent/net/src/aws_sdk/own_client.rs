@@ -2,7 +2,6 @@
 //! server, its names and its proxies.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_s3::config::{HttpClient, RuntimeComponents};
@@ -14,6 +13,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::http::{Headers, StatusCode};
 use http_body_util::Limited;
+use parking_lot::Mutex;
 use reqwest::{Body, Client, Request, Response};
 use tokio::time::timeout;
 
@@ -39,7 +39,7 @@ impl OwnClient {
     }
 
     fn client(&self, connect_timeout: Option<Duration>) -> Result<Client, HttpError> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(known) = clients.get(&connect_timeout) {
             return Ok(known.clone());
         }

@@ -177,7 +177,7 @@ impl ExtendedKeyUsageValidator for AnyUsage {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use kops_agent_tests::authority::{Authority, common_name};
     use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
@@ -232,7 +232,7 @@ mod tests {
         let trusted = Arc::new(Mutex::new(None));
         let clients = Clients::of_current({
             let trusted = trusted.clone();
-            move || trusted.lock().unwrap().clone()
+            move || trusted.lock().clone()
         });
         assert!(!clients.client_auth_mandatory() && Clients::of(roots(&first)).client_auth_mandatory());
         assert!(!clients.supported_verify_schemes().is_empty());
@@ -241,11 +241,11 @@ mod tests {
             clients.verify_client_cert(&client, &[], UnixTime::now()).is_ok()
         };
         assert!(!is_accepted(&first), "there is no authority");
-        *trusted.lock().unwrap() = Some(Arc::new(roots(&first)));
+        *trusted.lock() = Some(Arc::new(roots(&first)));
         assert!(is_accepted(&first) && !is_accepted(&second));
-        *trusted.lock().unwrap() = Some(Arc::new(roots(&second)));
+        *trusted.lock() = Some(Arc::new(roots(&second)));
         assert!(!is_accepted(&first) && is_accepted(&second));
-        *trusted.lock().unwrap() = Some(Arc::new(RootCertStore::empty()));
+        *trusted.lock() = Some(Arc::new(RootCertStore::empty()));
         assert!(!is_accepted(&second), "no authority among them");
     }
 

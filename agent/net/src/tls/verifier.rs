@@ -86,10 +86,10 @@ fn is_of_server(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use kops_agent_tests::authority::Authority;
+    use parking_lot::Mutex;
     use rcgen::CertificateParams;
     use rustls::pki_types::pem::PemObject as _;
 
@@ -125,7 +125,7 @@ mod tests {
             let trusted = trusted.clone();
             Box::new(move || {
                 trusted.1.fetch_add(1, Ordering::Relaxed);
-                Ok(trusted.0.lock().unwrap().clone())
+                Ok(trusted.0.lock().clone())
             })
         }));
         assert!(!verifier.supported_verify_schemes().is_empty());
@@ -134,7 +134,7 @@ mod tests {
         let refused = judge(&verifier, &server_of(&second), NAME).unwrap_err();
         assert!(refused.contains("UnknownIssuer"), "{refused}");
 
-        *trusted.0.lock().unwrap() = roots(&second);
+        *trusted.0.lock() = roots(&second);
         assert_eq!(judge(&verifier, &server_of(&second), NAME), Ok(()));
         assert!(judge(&verifier, &server_of(&first), NAME).is_err());
     }

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use super::*;
 use kops_agent_net::LocationClient;
@@ -28,7 +29,7 @@ async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
     let log = Arc::clone(&asked);
     let server = TestServer::start(move |request| {
         let uri = request.uri().clone();
-        log.lock().unwrap().push(uri.path().to_owned());
+        log.lock().push(uri.path().to_owned());
         let lets_in = request.headers().get("authorization").is_some_and(|value| value == "Bearer hidden");
         async move {
             Ok(match (uri.path(), uri.query()) {
@@ -121,7 +122,7 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
         assert_eq!(kops_agent_net::http::said(answer, 1000).await, "hello");
         assert!(!format!("{location:?}").contains("hidden"));
     }
-    assert_eq!(asked.lock().unwrap().iter().filter(|path| *path == TOKEN).count(), 1);
+    assert_eq!(asked.lock().iter().filter(|path| *path == TOKEN).count(), 1);
 }
 
 #[tokio::test]

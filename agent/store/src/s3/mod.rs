@@ -15,7 +15,6 @@ pub(crate) mod settings;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -27,6 +26,7 @@ use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::types::Object;
 use kops_agent_net::Location;
+use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::time::timeout;
 
@@ -268,7 +268,7 @@ impl S3 {
 
     fn client_for(&self, bucket: &str) -> Client {
         let region = self.region_of(bucket);
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         let client = clients.of_region.entry(region.clone()).or_insert_with(|| {
             Client::from_conf(self.config.to_builder().region(Region::new(region)).build())
         });
@@ -277,13 +277,13 @@ impl S3 {
 
     /// The region in which a bucket is asked for: its own where that is known.
     fn region_of(&self, bucket: &str) -> String {
-        let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = self.clients.lock();
         let region = clients.region_of_bucket.get(bucket).or(self.config.region());
         region.map(ToString::to_string).unwrap_or_default()
     }
 
     fn remember_region(&self, bucket: &str, region: Region) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         clients.region_of_bucket.insert(bucket.to_owned(), region);
     }
 }

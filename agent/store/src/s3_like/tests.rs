@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use kops_agent_tests::test_server::TestServer;
+use parking_lot::Mutex;
 
 use crate::StoreError;
 use crate::s3::tests::{Buckets, s3_error, settings, store};
@@ -78,7 +79,7 @@ async fn linodes_server_is_not_asked_for_checksums() {
     let log = Arc::clone(&asked);
     let server = buckets
         .serve_behind(move |request| {
-            log.lock().unwrap().push(request.headers().contains_key("x-amz-checksum-mode"));
+            log.lock().push(request.headers().contains_key("x-amz-checksum-mode"));
             None
         })
         .await;
@@ -87,7 +88,7 @@ async fn linodes_server_is_not_asked_for_checksums() {
         store.read(&format!("{scheme}://state/c/config")).await.unwrap();
     }
     let expected = SCHEMES.map(|scheme| scheme != "linode");
-    assert_eq!(*asked.lock().unwrap(), expected);
+    assert_eq!(*asked.lock(), expected);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,6 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, Version};
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::loopback::{Identity, LoopbackServer};
+use parking_lot::Mutex;
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -118,7 +119,7 @@ impl KopsController {
                 let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
                 let version = request.version();
                 let body = request.into_body().collect().await.unwrap().to_bytes().to_vec();
-                keep.lock().unwrap().push(Asked { method, path, version, content_type, token, body });
+                keep.lock().push(Asked { method, path, version, content_type, token, body });
                 let mut response = Response::new(Full::new(Bytes::from_static(b"failed to verify token\n")));
                 *response.status_mut() = hyper::StatusCode::FORBIDDEN;
                 Ok::<_, Infallible>(response)
@@ -132,7 +133,7 @@ impl KopsController {
 
     /// That our node has asked it for its configuration and then for its certificates, in a form that upstream's server reads.
     pub fn has_understood<G: Ground>(&self, ground: &G) {
-        let asked = self.asked.lock().unwrap();
+        let asked = self.asked.lock();
         assert_eq!(asked.len(), 2, "{asked:?}");
         let mut tokens = Vec::new();
         for (asked, is_for_configuration) in asked.iter().zip([true, false]) {

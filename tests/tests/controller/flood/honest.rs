@@ -1,10 +1,10 @@
 //! Machines that bootstrap as a node does: first their configuration, then certificates for keys that they keep.
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use serde_json::{Value, json};
 
@@ -26,12 +26,12 @@ pub struct Granted(Mutex<Vec<(String, String)>>);
 impl Granted {
     /// Some of them; which one differs by number.
     pub fn any(&self, number: usize) -> (String, String) {
-        let granted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = self.0.lock();
         granted[number % granted.len()].clone()
     }
 
     fn add(&self, token: String, body: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((token, body));
+        self.0.lock().push((token, body));
     }
 }
 

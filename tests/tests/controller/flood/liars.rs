@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -86,7 +87,7 @@ impl Liars {
                 .collect();
             told.into_iter().for_each(|told| self.runtime.block_on(told).unwrap());
         }
-        let mut tally = self.all.tally();
+        let mut tally = self.all.tally.lock();
         tally.assert_refused(&[]);
         tally.answered.clear();
     }
@@ -124,7 +125,7 @@ impl Liars {
     /// Ends all of it at once, and tells what came of it.
     pub fn stop(self) -> Tally {
         self.runtime.shutdown_timeout(Duration::from_secs(30));
-        self.all.tally().clone()
+        self.all.tally.lock().clone()
     }
 }
 
@@ -157,11 +158,7 @@ impl All {
         let Counted(stream, _held) = stream;
         let manner = (lie.manner)(self.told.fetch_add(1, Ordering::Relaxed));
         let answer = self.dialects.lie(stream, manner).await;
-        *self.tally().answered.entry(lie.what).or_default().entry(answer).or_default() += 1;
-    }
-
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.tally.lock().answered.entry(lie.what).or_default().entry(answer).or_default() += 1;
     }
 }
 

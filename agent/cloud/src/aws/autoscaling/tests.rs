@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use aws_sdk_s3::config::Credentials;
 use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
 
 use super::*;
 use kops_agent_net::retry::FAST;
@@ -36,8 +37,8 @@ async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
             let signature = request.headers()["authorization"].to_str().unwrap().to_owned();
             assert!(signature.contains("/us-test-1/autoscaling/aws4_request"), "{signature}");
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            noted.lock().unwrap().push(form_urlencoded::parse(&body).into_owned().collect());
-            let (status, answer) = answers.lock().unwrap().pop_front().expect("asked once too often");
+            noted.lock().push(form_urlencoded::parse(&body).into_owned().collect());
+            let (status, answer) = answers.lock().pop_front().expect("asked once too often");
             Ok(text(status, &answer))
         }
     })
@@ -69,14 +70,14 @@ async fn complete_after(
 }
 
 fn actions(asked: &Asked) -> Vec<String> {
-    asked.lock().unwrap().iter().map(|form| form["Action"].clone()).collect()
+    asked.lock().iter().map(|form| form["Action"].clone()).collect()
 }
 
 #[tokio::test]
 async fn an_instance_that_is_held_goes_on() {
     let (server, asked) = autoscaling(vec![(200, HOOK.into()), (200, DONE.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
-    let asked = asked.lock().unwrap();
+    let asked = asked.lock();
     assert_eq!(asked[0]["LifecycleHookNames.member.1"], "kops-warmpool");
     let completed = &asked[1];
     assert_eq!(completed["Action"], "CompleteLifecycleAction");
@@ -109,7 +110,7 @@ async fn an_instance_that_has_just_started_may_be_held_yet() {
         let not_active = refusal("ValidationError", "No active Lifecycle Action found with instance ID i-1");
         let (server, asked) = autoscaling(vec![(200, HOOK.into()), (400, not_active), state]).await;
         let told = complete_after(Duration::from_secs(60), &server, FAST).await.unwrap();
-        assert_eq!(asked.lock().unwrap()[2]["InstanceIds.member.1"], "i-1");
+        assert_eq!(asked.lock()[2]["InstanceIds.member.1"], "i-1");
         told
     };
     let state = |state: &str| (200, format!("<R><LifecycleState>{state}</LifecycleState></R>"));

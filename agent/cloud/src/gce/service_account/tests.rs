@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use http_body_util::BodyExt as _;
 use kops_agent_net::retry::FAST;
 use kops_agent_tests::google_account::{EMAIL, ServiceAccount};
 use kops_agent_tests::test_server::{TestServer, text};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::*;
@@ -51,7 +52,7 @@ impl Google {
                         return Ok(text(400, &refusal.to_string()));
                     }
                 };
-                seen.lock().unwrap().push(scope);
+                seen.lock().push(scope);
                 Ok(match mood {
                     Mood::BusyOnce if number == 0 => text(503, ""),
                     Mood::Good | Mood::BusyOnce => {
@@ -93,7 +94,7 @@ async fn a_token_is_given_for_what_the_key_has_signed_and_asked_for_once() {
         assert_eq!(header.to_str().unwrap(), "Bearer hidden");
         assert!(!format!("{header:?} {tokens:?}").contains("hidden"));
     }
-    assert_eq!(*google.scopes.lock().unwrap(), [READ_STORAGE]);
+    assert_eq!(*google.scopes.lock(), [READ_STORAGE]);
     assert_eq!(tokens.whose(), format!("the service account {EMAIL}"));
 }
 

@@ -1,8 +1,9 @@
 //! What `addons run` counts, for Prometheus.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -72,7 +73,7 @@ impl AddonMetrics {
         }
         let is_read = |channel: &str| round.channels.get(channel).is_some_and(Result::is_ok);
         self.forget(|known| is_read(&known.channel) && !seen.contains(known));
-        self.known().extend(seen);
+        self.known.lock().extend(seen);
     }
 
     /// Tells of no add-on and no channel any more: another process looks at them.
@@ -82,7 +83,7 @@ impl AddonMetrics {
     }
 
     fn forget(&self, is_gone: impl Fn(&OfAddon) -> bool) {
-        self.known().retain(|known| {
+        self.known.lock().retain(|known| {
             let is_gone = is_gone(known);
             if is_gone {
                 self.due.remove(known);
@@ -91,10 +92,6 @@ impl AddonMetrics {
             }
             !is_gone
         });
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<OfAddon>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of it with what it means, for a process that labels a Node or none.

@@ -2,10 +2,10 @@
 //! again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use kops_agent_plan::addons::Addon;
+use parking_lot::Mutex;
 
 use super::round::{Round, State};
 use crate::addons::updating::Report;
@@ -183,12 +183,12 @@ impl Readiness {
 
     /// Notes what is wrong with applying add-ons.
     pub fn applies(&self, problem: Option<String>) {
-        *lock(&self.applying) = problem;
+        *self.applying.lock() = problem;
     }
 
     /// Notes what is wrong with the labels of this machine's Node.
     pub fn labels(&self, problem: Option<String>) {
-        *lock(&self.labelling) = problem;
+        *self.labelling.lock() = problem;
     }
 
     /// What is wrong.
@@ -197,13 +197,9 @@ impl Readiness {
     /// All of it.
     pub fn ready(&self) -> Result<(), String> {
         let problems: Vec<String> =
-            [&self.labelling, &self.applying].into_iter().filter_map(|one| lock(one).clone()).collect();
+            [&self.labelling, &self.applying].into_iter().filter_map(|one| one.lock().clone()).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

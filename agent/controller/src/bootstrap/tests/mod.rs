@@ -25,7 +25,6 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use kops_agent_plan::bootstrap::message::BootstrapRequest;
@@ -44,6 +43,7 @@ use kops_agent_tests::openstack::{self as stack, Openstack};
 use kops_agent_tests::scaleway::{self as scw, Scaleway};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
+use parking_lot::Mutex;
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use reqwest::Client;
 use rustls::pki_types::CertificateDer;
@@ -420,10 +420,10 @@ async fn api_server(
     let server = TestServer::start(move |request| {
         let name = request.uri().path().strip_prefix("/api/v1/nodes/").map(str::to_owned);
         let is_ready = name.as_ref().is_some_and(|name| {
-            known.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+            known.lock().contains(name)
         });
         let provider_id = name.as_ref().and_then(|name| {
-            provider_ids.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+            provider_ids.lock().get(name).cloned()
         });
         let is_down = is_down.load(Ordering::Relaxed);
         async move {

@@ -20,7 +20,7 @@ use kops_agent_cloud::hosts::testing::KnownHosts;
 /// Labels no Nodes, and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let known = Arc::<std::sync::Mutex<crate::known::KnownNodes>>::default();
+    let known = Arc::<parking_lot::Mutex<crate::known::KnownNodes>>::default();
     NodeLabels {
         nodes: Nodes::of(nowhere.clone()),
         known: known.clone(),
@@ -197,7 +197,7 @@ async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
         let (held, busy) = (held.clone(), busy.clone());
         serving.threads.handle().unwrap().spawn(async move {
             busy.send(std::thread::current().name().map(str::to_owned)).unwrap();
-            let _released = held.lock().unwrap().recv();
+            let _released = held.lock().recv();
         });
     }
     for _ in 0..threads {

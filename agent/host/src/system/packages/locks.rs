@@ -126,7 +126,8 @@ fn describe(number: i32) -> String {
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Child, Command, Stdio};
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -135,7 +136,7 @@ mod tests {
 
     impl Progress for Ending {
         fn waiting_for(&self, what: &str) {
-            let mut state = self.0.lock().unwrap();
+            let mut state = self.0.lock();
             state.1.push(what.to_owned());
             if let Some(mut child) = state.0.take() {
                 child.kill().unwrap();
@@ -170,7 +171,7 @@ mod tests {
         let progress = Ending(Mutex::new((Some(child), vec![])));
         let shown = path.to_str().unwrap();
         waiting(&progress, Duration::MAX).for_locks(&[LockFile::Locked(shown)]).unwrap();
-        let told = &progress.0.lock().unwrap().1;
+        let told = &progress.0.lock().1;
         assert_eq!(*told, [format!("waiting for python3 (process {number}), which holds the lock {shown}")]);
     }
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::bus::{Bus, Failure};
 use super::manager::Systemd;
@@ -135,7 +137,7 @@ impl Systemd for Machine {
 
 /// The connection that there is, or a new one.
 fn connection() -> Result<Arc<Bus>, String> {
-    let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut connection = CONNECTION.lock();
     if let Some(bus) = &*connection {
         return Ok(Arc::clone(bus));
     }
@@ -146,7 +148,7 @@ fn connection() -> Result<Arc<Bus>, String> {
 
 fn note_loss(is_lost: &AtomicBool, lost: &Arc<Bus>, why: &str) {
     // There may be a newer one by now.
-    CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take_if(|bus| Arc::ptr_eq(bus, lost));
+    CONNECTION.lock().take_if(|bus| Arc::ptr_eq(bus, lost));
     if !is_lost.swap(true, Ordering::Relaxed) {
         log::debug!("systemd is asked by systemctl from here on: {why}");
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, HealthTimings};
@@ -15,6 +15,7 @@ use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
+use parking_lot::Mutex;
 
 use crate::support::{Machine, noon};
 
@@ -74,27 +75,27 @@ impl Node {
     ) -> Result<(), Error> {
         let asked = format!("{verb} {unit}");
         self.use_power(&asked)?;
-        self.asked.lock().unwrap().push(asked.clone());
+        self.asked.lock().push(asked.clone());
         let is_spoilt =
             verb == "restart" && self.read(&format!("/etc/systemd/system/{unit}")).contains("refused");
-        if is_spoilt || self.refused.lock().unwrap().contains(&asked) {
+        if is_spoilt || self.refused.lock().contains(&asked) {
             return Err(Error::Unit { doing: verb, unit: unit.into(), reason: "its job has failed".into() });
         }
-        change(self.units.lock().unwrap().entry(unit.into()).or_default());
+        change(self.units.lock().entry(unit.into()).or_default());
         if matches!(verb, "start" | "restart") {
             let read = self.read(KUBELET_CONFIG) + &self.read(&format!("/etc/systemd/system/{unit}"));
-            self.started_with.lock().unwrap().insert(unit.into(), read);
+            self.started_with.lock().insert(unit.into(), read);
         }
         Ok(())
     }
 
     fn is_well(&self, unit: &str) -> bool {
-        self.started_with.lock().unwrap().get(unit).is_some_and(|text| !text.contains("bad"))
+        self.started_with.lock().get(unit).is_some_and(|text| !text.contains("bad"))
     }
 
     /// The key with which a pod was started, of which `uid` is the UID now.
     fn key_of(&self, pod: &str, uid: &str) -> String {
-        let mut started = self.started_with.lock().unwrap();
+        let mut started = self.started_with.lock();
         let started = started.entry(format!("pod {pod}")).or_default();
         if !started.starts_with(uid) {
             *started = format!("{uid} {}", self.read(&key_path(pod)));
@@ -104,13 +105,13 @@ impl Node {
 
     /// What was asked since this was called last.
     pub(crate) fn news(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.asked.lock())
     }
 }
 
 impl Systemd for Node {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
-        let known = self.units.lock().unwrap();
+        let known = self.units.lock();
         let state = |unit: &&str| match known.get(*unit) {
             Some((true, running)) => UnitState::known(Enablement::Enabled, *running),
             Some((false, running)) => UnitState::known(Enablement::Disabled, *running),
@@ -154,14 +155,14 @@ impl Health for Node {
 
     fn other_listener(&self, url: &str, unit: &str) -> Option<String> {
         assert_eq!(unit, "kubelet.service");
-        self.other_listener.lock().unwrap().as_ref().map(|name| format!("{name} listens at {url}"))
+        self.other_listener.lock().as_ref().map(|name| format!("{name} listens at {url}"))
     }
 
     fn pod_uid(&self, pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
         let manifest = self.read(&format!("/etc/kubernetes/manifests/{}.manifest", pod.name));
         let uid = sha256_hex(manifest.as_bytes());
         let news = format!("pod {} {}", pod.name, manifest.lines().last().unwrap_or_default());
-        let mut asked = self.asked.lock().unwrap();
+        let mut asked = self.asked.lock();
         if asked.last() != Some(&news) {
             asked.push(news);
         }
@@ -180,8 +181,8 @@ impl Health for Node {
 
 impl Pods for Node {
     fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<(), Error> {
-        self.asked.lock().unwrap().push(format!("end {}", pod.name));
-        self.started_with.lock().unwrap().remove(&format!("pod {}", pod.name));
+        self.asked.lock().push(format!("end {}", pod.name));
+        self.started_with.lock().remove(&format!("pod {}", pod.name));
         Ok(())
     }
 }
@@ -273,7 +274,7 @@ impl Scene {
         let lenient =
             self.host().with_health_timings(HealthTimings { timeout: Duration::from_secs(60), ..TIMINGS });
         let has_asked = async {
-            while !self.node.asked.lock().unwrap().iter().any(|asked| asked == once_asked) {
+            while !self.node.asked.lock().iter().any(|asked| asked == once_asked) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };

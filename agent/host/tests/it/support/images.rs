@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::sync::Mutex;
 
 use kops_agent_host::Error;
 use kops_agent_host::system::images::{Images, Tether};
+use parking_lot::Mutex;
 
 /// Images that are there, and those that do not come: by what is in their names.
 #[derive(Default)]
@@ -29,33 +29,32 @@ impl Runtime {
 
     /// From now on every image comes.
     pub(crate) fn mend(&self) {
-        *self.failing.lock().unwrap() = None;
-        *self.hanging.lock().unwrap() = None;
+        *self.failing.lock() = None;
+        *self.hanging.lock() = None;
     }
 
     /// Another program has brought an image.
     pub(crate) fn insert(&self, name: &str) {
-        self.images.lock().unwrap().insert(name.to_owned());
+        self.images.lock().insert(name.to_owned());
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.images.lock().unwrap().contains(name)
+        self.images.lock().contains(name)
     }
 
     /// Whether it was asked to `pull NAME` or to `import NAME`.
     pub(crate) fn has_been_asked(&self, request: &str) -> bool {
-        self.asked.lock().unwrap().iter().any(|asked| asked == request)
+        self.asked.lock().iter().any(|asked| asked == request)
     }
 
     /// What it was asked since the last call of this.
     pub(crate) fn take_asked(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.asked.lock())
     }
 
     fn take(&self, verb: &str, name: &str, tether: &Tether) -> Result<(), Error> {
-        self.asked.lock().unwrap().push(format!("{verb} {name}"));
-        let is_in_name =
-            |part: &Mutex<Option<_>>| part.lock().unwrap().is_some_and(|part: &str| name.contains(part));
+        self.asked.lock().push(format!("{verb} {name}"));
+        let is_in_name = |part: &Mutex<Option<_>>| part.lock().is_some_and(|part: &str| name.contains(part));
         if is_in_name(&self.hanging) {
             tether.run(&["sleep", "600"])?;
         }
@@ -70,7 +69,7 @@ impl Runtime {
 
 impl Images for Runtime {
     fn references(&self) -> Result<BTreeSet<String>, Error> {
-        Ok(self.images.lock().unwrap().clone())
+        Ok(self.images.lock().clone())
     }
     fn wait_until_ready(&self) -> Result<(), Error> {
         Ok(())

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
 use hyper::Response;
@@ -10,6 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use kops_agent_tests::authority::{Authority, Pair, common_name};
+use parking_lot::Mutex;
 use rcgen::CertificateParams;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -65,7 +66,7 @@ async fn service(server: &Authority, clients: &Authority, status: u16) -> (Strin
                     let (head, body) = request.into_parts();
                     let body = body.collect().await.unwrap().to_bytes();
                     let content_type = head.headers["content-type"].to_str().unwrap().to_owned();
-                    noted.lock().unwrap().push((
+                    noted.lock().push((
                         head.method.to_string(),
                         head.uri.to_string(),
                         content_type,
@@ -112,7 +113,7 @@ async fn a_node_applies_its_endpoint_as_the_user_of_its_certificate() {
     let (url, asked) = service(&server, &clients, 201).await;
     let node = issued(&clients, "node-1");
     register(&client(&server, &node), &registration(&url)).await.unwrap();
-    let (method, path, content_type, body, shown) = asked.lock().unwrap().remove(0);
+    let (method, path, content_type, body, shown) = asked.lock().remove(0);
     assert_eq!((method.as_str(), content_type.as_str(), shown), ("PATCH", "application/apply-patch+yaml", 2));
     assert_eq!(
         path,

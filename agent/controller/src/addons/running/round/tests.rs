@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
 use hyper::Request;
@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 use kops_agent_net::retry::Retries;
 use kops_agent_tests::test_server::{TestServer, text};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -146,17 +147,17 @@ impl Played {
                     }
                     None => false,
                 };
-                while waits(&scene.lock().unwrap()) {
+                while waits(&scene.lock()) {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                let (status, answer) = scene.lock().unwrap().answer(&method, &path, &body);
+                let (status, answer) = scene.lock().answer(&method, &path, &body);
                 Ok(text(status, &answer.to_string()))
             }
         })
         .await;
         let of_web = scene.clone();
         let web = TestServer::start(move |request: Request<Incoming>| {
-            let scene = of_web.lock().unwrap();
+            let scene = of_web.lock();
             let found = scene.files.get(request.uri().path()).cloned();
             let status = scene.web_status.unwrap_or(if found.is_some() { 200 } else { 404 });
             async move { Ok(text(status, &found.unwrap_or_default())) }
@@ -171,7 +172,7 @@ impl Played {
     }
 
     fn change(&self, change: impl FnOnce(&mut Scene)) {
-        change(&mut self.scene.lock().unwrap());
+        change(&mut self.scene.lock());
     }
 
     /// How add-ons stand after another look: by name, in a word.
@@ -191,11 +192,11 @@ impl Played {
 
     /// What was asked since the last call.
     fn asked(&self) -> Vec<String> {
-        std::mem::take(&mut self.scene.lock().unwrap().asked)
+        std::mem::take(&mut self.scene.lock().asked)
     }
 
     fn applied(&self) -> Vec<String> {
-        std::mem::take(&mut self.scene.lock().unwrap().applied)
+        std::mem::take(&mut self.scene.lock().applied)
     }
 }
 
@@ -209,7 +210,7 @@ async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its
     played.change(|scene| scene.channel(&[("a", "1", ""), ("b", "1", "")]));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "applied")]));
     assert_eq!(played.applied(), ["a", "b"]);
-    let recorded = played.scene.lock().unwrap().annotations["addons.k8s.io/a"].clone();
+    let recorded = played.scene.lock().annotations["addons.k8s.io/a"].clone();
     let version = format!(r#"{{"channel":"{}","manifestHash":"1","systemGeneration":1}}"#, played.channel);
     assert_eq!(recorded, version);
     played.asked();
@@ -315,7 +316,7 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
     assert_eq!(others, [("a", played.channel.as_str())]);
     assert_eq!(played.look().await, stands(&[("b", "current"), ("a", "current")]));
     assert_eq!(played.applied(), ["b", "a"]);
-    assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
+    assert!(played.scene.lock().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
     // Unknown is not absent.
     played.change(|scene| drop(scene.files.remove("/other.yaml")));
     let round = played.rounds.round().await;
@@ -323,7 +324,7 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
     assert_eq!(played.look().await, stands(&[("a", "unknown"), ("b", "current")]));
     played.change(|scene| drop(scene.files.insert("/other.yaml".into(), with(""))));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
-    assert!(played.scene.lock().unwrap().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"1""#));
+    assert!(played.scene.lock().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"1""#));
 }
 
 #[tokio::test]
@@ -381,7 +382,7 @@ async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_chann
     let round = played.rounds.round().await;
     let problem = round.addons[0].1.problem().unwrap();
     assert!(problem.contains("Service default/a is not healthy: Paused is False"), "{problem}");
-    assert_eq!(played.scene.lock().unwrap().annotations.len(), 0);
+    assert_eq!(played.scene.lock().annotations.len(), 0);
 
     for (version, hash) in [("1.36.2", "2"), ("1.37.0-alpha.1", "3")] {
         played.change(|scene| scene.kops(version, hash));
