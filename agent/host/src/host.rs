@@ -61,15 +61,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// This machine: files below `/`, systemd over the system bus or by systemctl, and whichever package manager
-    /// there is.
+    /// This machine: files below `/`, systemd, and whichever package manager there is.
     ///
     /// # Errors
     /// `/` cannot be opened.
     pub fn machine() -> Result<Host> {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
-            systemd: Arc::<systemd::Machine>::default(),
+            systemd: Arc::new(systemd::Systemctl),
             packages: Arc::new(packages::Machine(root.clone())),
             users: Arc::new(users::Machine(root.clone())),
             mounts: Arc::new(mounts::Machine),

@@ -1,4 +1,4 @@
-//! What systemd's properties of a unit say of it: one reading, whichever way systemd was asked.
+//! What systemd's properties of a unit say of it.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use time::PrimitiveDateTime;
 use time::macros::format_description;
 
 use super::unit::{Rest, UnitState};
-use crate::system::clock::{Clock, of_micros};
+use crate::system::clock::Clock;
 
 /// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.
 pub(super) const PROPERTIES: [&str; 10] = [
@@ -63,11 +63,8 @@ fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTim
     told.max(noted(get("ExecMainStartTimestamp")))
 }
 
-/// A time of day: a number of microseconds over the bus, and `Sun 2026-11-22 21:44:25 UTC` by `systemctl`.
+/// A time of day as `systemctl` writes it: `Sun 2026-11-22 21:44:25 UTC`.
 fn noted(timestamp: &str) -> Option<SystemTime> {
-    if let Ok(micros) = timestamp.parse() {
-        return Some(of_micros(micros));
-    }
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
     let (_weekday, rest) = timestamp.strip_suffix(" UTC")?.split_once(' ')?;
     PrimitiveDateTime::parse(rest, format).ok().map(|time| time.assume_utc().into())
