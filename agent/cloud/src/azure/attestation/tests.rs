@@ -47,9 +47,9 @@ impl Microsoft {
         };
         let server = TestServer::start(move |request| {
             let path = request.uri().path().to_owned();
-            log.lock().unwrap().push(path.clone());
-            let file = told.lock().unwrap().get(&path).cloned();
-            let mood = *felt.lock().unwrap();
+            log.lock().push(path.clone());
+            let file = told.lock().get(&path).cloned();
+            let mood = *felt.lock();
             async move {
                 Ok(match (mood, file) {
                     (Mood::Down, _) => text(503, ""),
@@ -74,7 +74,7 @@ impl Microsoft {
     fn signer(&self, file: &str) -> MetadataService {
         let service =
             MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
-        self.files.lock().unwrap().insert(format!("/pkiops/certs/{file}"), service.issuer.clone());
+        self.files.lock().insert(format!("/pkiops/certs/{file}"), service.issuer.clone());
         service
     }
 
@@ -86,7 +86,7 @@ impl Microsoft {
     }
 
     fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.asked.lock().len()
     }
 }
 
@@ -124,14 +124,14 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
     for address in 1..4 {
         attestation.verify(signer(&service, false), origin(address)).await.unwrap();
     }
-    assert_eq!(*microsoft.asked.lock().unwrap(), ["/pkiops/certs/issuer%20(1).crt"]);
+    assert_eq!(*microsoft.asked.lock(), ["/pkiops/certs/issuer%20(1).crt"]);
     // It stays, whatever is made up besides.
     for number in 0..2 * MOST_REMEMBERED {
         let made_up = Issuer { name: number.to_be_bytes().to_vec(), key: Vec::new(), places: Vec::new() };
         attestation.remembered(&made_up);
     }
     assert!(attestation.locked().len() <= MOST_REMEMBERED + 1);
-    *microsoft.mood.lock().unwrap() = Mood::Down;
+    *microsoft.mood.lock() = Mood::Down;
     attestation.verify(signer(&service, false), origin(1)).await.unwrap();
 }
 
@@ -233,10 +233,10 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
         (Mood::Astray, "IssuerUnavailable"),
         (Mood::Huge, "WrongSignature"),
     ] {
-        *microsoft.mood.lock().unwrap() = mood;
+        *microsoft.mood.lock() = mood;
         assert_eq!(reason(&attestation, &signer(&service, false)).await, expected);
     }
-    *microsoft.mood.lock().unwrap() = Mood::Good;
+    *microsoft.mood.lock() = Mood::Good;
     attestation.verify(signer(&service, false), origin(2)).await.unwrap();
 
     let service = microsoft.signer("elsewhere.crt");
@@ -245,9 +245,9 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
         .lock()
         .unwrap()
         .insert("/moved/pkiops/certs/elsewhere.crt".into(), service.issuer.clone());
-    *microsoft.mood.lock().unwrap() = Mood::Moved;
+    *microsoft.mood.lock() = Mood::Moved;
     microsoft.attestation(&service).verify(signer(&service, false), origin(3)).await.unwrap();
-    *microsoft.mood.lock().unwrap() = Mood::Good;
+    *microsoft.mood.lock() = Mood::Good;
 
     // What is there is garbage, nothing, or another's.
     let other = microsoft.signer("other.crt");
@@ -255,7 +255,7 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
         [("garbage.crt", b"garbage".to_vec()), ("empty.crt", Vec::new()), ("root.crt", other.root.clone())]
     {
         let service = microsoft.signer(file);
-        microsoft.files.lock().unwrap().insert(format!("/pkiops/certs/{file}"), der);
+        microsoft.files.lock().insert(format!("/pkiops/certs/{file}"), der);
         let attestation = microsoft.attestation(&service);
         assert_eq!(reason(&attestation, &signer(&service, false)).await, "WrongSignature", "{file}");
     }
@@ -277,5 +277,5 @@ async fn a_flood_of_made_up_issuers_asks_a_few_times_a_second_and_lets_the_hones
     let honest = signer(&service, false);
     let (_, honest) = tokio::join!(lies, attestation.verify(honest, origin(1)));
     honest.unwrap();
-    assert!(microsoft.asked() < 10, "{:?}", microsoft.asked.lock().unwrap());
+    assert!(microsoft.asked() < 10, "{:?}", microsoft.asked.lock());
 }

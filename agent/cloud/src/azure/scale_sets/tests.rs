@@ -77,7 +77,7 @@ async fn what_is_made_up_asks_nothing_of_its_own() {
         assert!(sets.find_claimed(&path(NODES, number)).await.unwrap().is_none());
     }
     assert_eq!(azure.calls().len(), 2, "{:?}", azure.calls());
-    assert_eq!(locked(&sets.0.sets).len(), 1);
+    assert_eq!(sets.0.sets.lock().len(), 1);
 }
 
 #[tokio::test]

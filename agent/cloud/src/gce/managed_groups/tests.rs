@@ -204,7 +204,7 @@ async fn made_up_zones_cost_one_list_of_zones() {
         let made_up = InstancePath { zone: format!("us-test1-x{number}"), name: "nodes-1".into() };
         assert_eq!(groups.find(&made_up, Instant::now()).await.unwrap(), None);
     }
-    assert_eq!((gce.calls(), locked(&groups.0.zones).len()), (vec![LIST_ZONES.to_owned()], 0));
+    assert_eq!((gce.calls(), groups.0.zones.lock().len()), (vec![LIST_ZONES.to_owned()], 0));
     assert!(find(&groups, "nodes-1").await.is_some());
     assert_eq!(gce.calls_of(LIST_ZONES), 1);
 }

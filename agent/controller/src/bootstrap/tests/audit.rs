@@ -45,7 +45,7 @@ async fn a_refusal_is_written_down_with_its_reason() {
     assert!(line.text.contains(": RefusedBySts: ") && !line.text.contains(&token), "{line:?}");
     assert!(line.fields.contains(&"reason=RefusedBySts".to_owned()), "{line:?}");
 
-    world.ready.lock().unwrap().insert(ID.into());
+    world.ready.lock().insert(ID.into());
     let token = world.v1(&known, &body);
     let (status, line) = asked_from(&world, Ipv4Addr::new(127, 0, 9, 3), &token, body).await;
     assert_eq!(status, 409);

@@ -44,7 +44,7 @@ async fn a_droplet_that_answers_its_call_back_becomes_a_node() {
     assert_is_for(&given["kubelet"], &kubelet, &[]);
     assert_is_for(&given["kubelet-server"], &format!("CN={address}"), &[address]);
     assert_eq!(world.digital_ocean.calls(), 1);
-    world.ready.lock().unwrap().insert(address.to_string());
+    world.ready.lock().insert(address.to_string());
     let error = machine.node_config().await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
 }

@@ -46,7 +46,7 @@ async fn a_machine_whose_tpm_signs_becomes_a_node() {
             let (_, pem) = x509_parser::pem::parse_x509_pem(issued[name].as_bytes()).unwrap();
             assert_eq!(pem.parse_x509().unwrap().subject().to_string(), subject);
         }
-        world.ready.lock().unwrap().insert(NODE.into());
+        world.ready.lock().insert(NODE.into());
         let error = certificates(&machine).await.unwrap_err();
         assert!(error.to_string().contains("it answers with 409"), "{error}");
         assert_eq!(swtpm.loaded_keys().unwrap(), 0);

@@ -74,7 +74,7 @@ async fn a_machine_that_answers_its_call_back_becomes_a_node() {
         assert_is_for(&certificates[name], subject, &addresses);
     }
     assert_eq!(world.hetzner.calls(), 1);
-    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    world.ready.lock().insert("nodes-1a2b".into());
     let error = machine.node_config().await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
 }
@@ -86,8 +86,8 @@ async fn a_node_that_is_ready_shows_its_present_certificate_and_gets_others() {
     let world = World::new().await;
     let address = address();
     world.hetzner.put(4711, known("nodes-1a2b", address));
-    world.ready.lock().unwrap().insert("nodes-1a2b".into());
-    world.provider_ids.lock().unwrap().insert("nodes-1a2b".into(), "hcloud://4711".into());
+    world.ready.lock().insert("nodes-1a2b".into());
+    world.provider_ids.lock().insert("nodes-1a2b".into(), "hcloud://4711".into());
     let root = tempfile::tempdir().unwrap();
     let machine = machine(&world, 4711, address).for_node_at(root.path());
     let is_left_alone = |asked: Result<BTreeMap<String, String>, BootstrapError>| {
@@ -132,7 +132,7 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     let _challenge = at_work.challenge().unwrap();
     assert_not_proven(&world, certificates(&liar).await);
     // Not even whether that machine is a node already.
-    world.ready.lock().unwrap().insert("honest".into());
+    world.ready.lock().insert("honest".into());
     assert_not_proven(&world, certificates(&liar).await);
 }
 

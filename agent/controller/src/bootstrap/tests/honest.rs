@@ -97,7 +97,7 @@ async fn a_machine_of_a_group_without_configuration_hears_so() {
 async fn a_node_that_is_ready_is_not_registered_again() {
     let world = World::new().await;
     let machine = world.machine(ID);
-    world.ready.lock().unwrap().insert(ID.into());
+    world.ready.lock().insert(ID.into());
     let body = request(json!({}), json!({}), false);
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await, (409, String::new()));
     assert!(world.counted("AlreadyRegistered"));
@@ -108,7 +108,7 @@ async fn a_node_that_is_ready_and_was_last_heard_of_before_the_instance_was_star
  {
     let world = World::new().await;
     let machine = world.machine(ID);
-    world.ready.lock().unwrap().insert(ID.into());
+    world.ready.lock().insert(ID.into());
     for (launch_time, status) in [("2026-02-01T09:59:59.000Z", 409), ("2026-02-01T10:00:01.000Z", 200)] {
         let instance = Instance { launch_time: launch_time.into(), ..Instance::of_group(CLUSTER, "nodes") };
         world.ec2.put(ID, instance);

@@ -42,7 +42,7 @@ async fn an_instance_that_answers_its_call_back_becomes_a_node() {
     assert_is_for(&given["kubelet"], "O=system:nodes, CN=system:node:nodes-1a2b", &[]);
     assert_is_for(&given["kubelet-server"], "CN=nodes-1a2b", &[[192, 0, 2, 7].into(), address]);
     assert_eq!(world.linode.calls(), 1);
-    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    world.ready.lock().insert("nodes-1a2b".into());
     let error = machine.node_config().await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
 }

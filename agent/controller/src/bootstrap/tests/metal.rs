@@ -64,7 +64,7 @@ async fn an_enrolled_machine_becomes_a_node() {
         let (_, pem) = x509_parser::pem::parse_x509_pem(issued[name].as_bytes()).unwrap();
         assert_eq!(pem.parse_x509().unwrap().subject().to_string(), subject);
     }
-    world.ready.lock().unwrap().insert(NODE.into());
+    world.ready.lock().insert(NODE.into());
     let error = certificates(&machine).await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
 }
@@ -106,10 +106,10 @@ async fn while_hosts_are_not_listed_no_machine_is_let_in_and_none_is_unknown() {
 async fn the_node_of_an_enrolled_machine_renews_and_no_clouds_node_of_its_name_does() {
     let (world, metal) = (World::new().await, Metal::new(NODE));
     world.hosts.set(Ok(vec![metal.host.clone()]));
-    world.ready.lock().unwrap().insert(NODE.into());
+    world.ready.lock().insert(NODE.into());
     let shown = kubelet(&world, NODE);
     for (provider_id, expected) in [("", 200), ("gce://my-project/us-test1-a/vm1", 403)] {
-        world.provider_ids.lock().unwrap().insert(NODE.into(), provider_id.into());
+        world.provider_ids.lock().insert(NODE.into(), provider_id.into());
         let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
         let token = metal.token(&body).await;
         let (status, answer) = renew(&world, Some(&shown), &token, body).await;

@@ -88,10 +88,10 @@ async fn a_node_that_is_there_gets_nothing_ready_or_not() {
     world.openstack.put(1, known(NAME_OF_NODE, ADDRESS));
     let machine = machine(&world, 1).await;
     machine.node_config().await.unwrap();
-    world.provider_ids.lock().unwrap().insert(NAME_OF_NODE.into(), format!("openstack:///{}", uuid(1)));
+    world.provider_ids.lock().insert(NAME_OF_NODE.into(), format!("openstack:///{}", uuid(1)));
     let error = machine.node_config().await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
-    world.provider_ids.lock().unwrap().clear();
+    world.provider_ids.lock().clear();
     machine.node_config().await.unwrap();
     world.api_is_down.store(true, Ordering::Relaxed);
     let error = machine.node_config().await.unwrap_err().to_string();

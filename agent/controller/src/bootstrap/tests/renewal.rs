@@ -58,9 +58,9 @@ pub(super) fn kubelet(world: &World, id: &str) -> Pair {
 /// A machine whose Node is at work.
 pub(super) fn node(world: &World, id: &str) -> Principal {
     let machine = world.machine(id);
-    world.ready.lock().unwrap().insert(id.into());
+    world.ready.lock().insert(id.into());
     let provider_id = format!("aws:///us-test-1a/{id}");
-    world.provider_ids.lock().unwrap().insert(id.into(), provider_id);
+    world.provider_ids.lock().insert(id.into(), provider_id);
     machine
 }
 
@@ -167,7 +167,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     assert!(tls::client_config_trusting_as(pem, certificate, key).is_err(), "our own TLS already says no");
     assert_eq!(world.sts.calls(), 0);
     // A machine that shows none bootstraps as before.
-    world.ready.lock().unwrap().clear();
+    world.ready.lock().clear();
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
@@ -263,14 +263,14 @@ async fn the_node_must_be_the_machines_own_still() {
     let machine = node(&world, ID);
     let present = kubelet(&world, ID);
     let says = |provider_id: &str| {
-        world.provider_ids.lock().unwrap().insert(ID.into(), provider_id.into());
+        world.provider_ids.lock().insert(ID.into(), provider_id.into());
     };
     for provider_id in ["", "aws:///us-test-1a/i-0123456789abcdef1", "gce://p/us-test1-a/n"] {
         says(provider_id);
         assert_refused(&world, &present, &machine, "NodeOfOtherInstance").await;
     }
-    world.provider_ids.lock().unwrap().clear();
-    world.ready.lock().unwrap().clear();
+    world.provider_ids.lock().clear();
+    world.ready.lock().clear();
     assert_refused(&world, &present, &machine, "NodeNotFound").await;
 
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());

@@ -43,7 +43,7 @@ async fn a_server_that_answers_its_call_back_becomes_a_node() {
     assert_is_for(&given["kubelet"], "O=system:nodes, CN=system:node:nodes-0", &[]);
     assert_is_for(&given["kubelet-server"], "CN=nodes-0", &[address]);
     assert_eq!(world.scaleway.calls(), 1);
-    world.ready.lock().unwrap().insert("nodes-0".into());
+    world.ready.lock().insert("nodes-0".into());
     let error = machine.node_config().await.unwrap_err();
     assert!(error.to_string().contains("it answers with 409"), "{error}");
 }

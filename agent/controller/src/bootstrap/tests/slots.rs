@@ -13,7 +13,7 @@ const REQUEST: SlotRequest = SlotRequest { action: SlotAction::Acquire, max_unav
 
 /// The node `ID`, with its kubelet's kubeconfig below a root.
 fn root(world: &World) -> tempfile::TempDir {
-    world.ready.lock().unwrap().insert(ID.into());
+    world.ready.lock().insert(ID.into());
     let pair = kubelet(world, ID);
     let [certificate, key] = [pair.certificate, pair.key].map(|pem| STANDARD.encode(pem));
     let kubeconfig = format!("client-certificate-data: {certificate}\nclient-key-data: {key}\n");
@@ -51,7 +51,7 @@ async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
         let NoAnswer::Unknown(why) = asked(&servers).await else { panic!("there is one that has slots") };
         assert!(why.contains("answers with 500") && why.contains("has no label"), "{why}");
     }
-    world.ready.lock().unwrap().clear();
+    world.ready.lock().clear();
     let NoAnswer::Unknown(why) = asked(&[&ours]).await else { panic!("its Node is gone") };
     assert!(why.contains("403 (NodeNotFound)"), "{why}");
     fs::remove_file(root.path().join("var/lib/kubelet/kubeconfig")).unwrap();

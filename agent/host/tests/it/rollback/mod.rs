@@ -24,7 +24,7 @@ use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 #[tokio::test]
 async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
     let scene = Scene::converged(&node("1")).await;
-    *scene.node.other_listener.lock().unwrap() = Some("evil (process 8)".into());
+    *scene.node.other_listener.lock() = Some("evil (process 8)".into());
     // It answers that kubelet is not well, and then that it is.
     for version in ["bad", "22"] {
         let error = scene.converge(&node(version)).await.unwrap_err();
@@ -40,7 +40,7 @@ async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass()
         assert!(!scene.host().status().unwrap().converged);
     }
     // Once it has ended, the change goes on to its end.
-    *scene.node.other_listener.lock().unwrap() = None;
+    *scene.node.other_listener.lock() = None;
     scene.converge(&node("22")).await.unwrap();
     assert!(scene.host().status().unwrap().converged);
     scene.is_clean();
@@ -151,8 +151,7 @@ async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it(
     let scene = Scene::converged(&with_command("1")).await;
     scene.node.enable("chrony.service").unwrap();
     let before = scene.files();
-    *scene.node.refused.lock().unwrap() =
-        vec!["stop only-bad.service".into(), "disable only-bad.service".into()];
+    *scene.node.refused.lock() = vec!["stop only-bad.service".into(), "disable only-bad.service".into()];
     let host = scene.host().with_commands(Arc::new(Spoilt(scene.machine.path("/etc/rules"))));
     let error = scene.machine.converge_with(&host, &with_command("bad")).await.unwrap_err();
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
@@ -283,7 +282,7 @@ async fn what_repairs_is_not_rolled_back() {
     std::fs::write(scene.machine.path("/etc/systemd/system/kubelet.service"), "broken by hand").unwrap();
     let good = scene.machine.read(KUBELET_CONFIG);
     std::fs::write(scene.machine.path(KUBELET_CONFIG), "broken by hand").unwrap();
-    scene.node.started_with.lock().unwrap().clear();
+    scene.node.started_with.lock().clear();
     let stubborn = Stubborn(scene.node.clone());
     let host = scene.host().with_health(Arc::new(stubborn));
     let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
