@@ -130,7 +130,7 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
         let made_up = Issuer { name: number.to_be_bytes().to_vec(), key: Vec::new(), places: Vec::new() };
         attestation.remembered(&made_up);
     }
-    assert!(attestation.locked().len() <= MOST_REMEMBERED + 1);
+    assert!(attestation.issuers.lock().len() <= MOST_REMEMBERED + 1);
     *microsoft.mood.lock() = Mood::Down;
     attestation.verify(signer(&service, false), origin(1)).await.unwrap();
 }
