@@ -172,9 +172,11 @@ fn is_this_machines(url: &Url) -> bool {
 struct Unanswered(anyhow::Error);
 
 impl Unanswered {
-    /// For how long it is retried: names may resolve later in a boot. The store has tried again already.
+    /// For how long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures
+    /// end the run at once: an operator may plan without a network.
     fn retried_for(&self) -> Duration {
-        if self.name().is_some() { Duration::MAX } else { Duration::ZERO }
+        let is_busy = self.0.chain().any(|cause| cause.is::<ServerBusy>());
+        if self.name().is_some() || is_busy { Duration::MAX } else { Duration::ZERO }
     }
 
     fn name(&self) -> Option<&NameError> {
@@ -187,6 +189,14 @@ impl Unanswered {
             shown_url(&asset.download_url)
         ))
     }
+}
+
+/// A server may have a list of hashes, and does not serve it now.
+#[derive(Debug, thiserror::Error)]
+#[error("the server answered {status} for {url}")]
+struct ServerBusy {
+    status: StatusCode,
+    url: String,
 }
 
 impl fmt::Display for Unanswered {
@@ -259,11 +269,12 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         bail!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
     }
     let status = answer.status();
-    // It may have the list, and does not give it now: another proxy, more pace or more time would.
-    if status.is_server_error()
-        || matches!(status, StatusCode::PROXY_AUTHENTICATION_REQUIRED | StatusCode::TOO_MANY_REQUESTS)
-    {
-        bail!("the server answered {status} for {}", shown_url(url));
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        return Err(ServerBusy { status, url: shown_url(url) }.into());
+    }
+    // The server may have the list: another proxy would get it.
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        bail!("the proxy answered {status} for {}", shown_url(url));
     }
     if !status.is_success() {
         return Ok(None);
@@ -317,6 +328,14 @@ mod tests {
         {
             assert!(!vouches(url), "{url}");
         }
+    }
+
+    #[test]
+    fn a_busy_server_is_asked_again() {
+        let busy =
+            ServerBusy { status: StatusCode::SERVICE_UNAVAILABLE, url: "https://mirror/SHA256SUMS".into() };
+        assert_eq!(Unanswered(anyhow::Error::from(busy).context("a list")).retried_for(), Duration::MAX);
+        assert_eq!(Unanswered(anyhow::anyhow!("the connection was refused")).retried_for(), Duration::ZERO);
     }
 
     #[test]

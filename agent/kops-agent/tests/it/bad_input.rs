@@ -160,7 +160,7 @@ fn a_mirror_that_is_too_busy_to_tell_a_hash() {
     let node = Machine::of(NODES);
     for status in [407, 429, 503] {
         node.downloads().break_path(&format!("{KUBELET}.sha256"), Fault::Status(status));
-        refused(&node, &[], FAILED, &[KUBELET, &status.to_string()]);
+        refused(&node, &["--store-timeout", "1"], FAILED, &[KUBELET, &status.to_string()]);
     }
 }
 
