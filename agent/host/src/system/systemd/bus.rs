@@ -1,7 +1,7 @@
-//! systemd, asked over the system bus: one connection for a whole run, and no process for each question.
+//! Talks to systemd over the system bus: one connection for a whole run, and no child process per request.
 //!
-//! Source of all names: org.freedesktop.systemd1(5). Callers wait in threads that may belong to a runtime of their
-//! own, so the connection has a runtime, and thereby a thread, to itself.
+//! Source of all names: org.freedesktop.systemd1(5). Callers block threads that may belong to a tokio runtime. So the
+//! connection has its own runtime with its own thread.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,40 +25,40 @@ use super::unit::{Act, Job, UnitState};
 use crate::error::{Error, Result};
 use crate::system::clock::Clock;
 
-/// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known
+/// The default address of the system bus. `DBUS_SYSTEM_BUS_ADDRESS` overrides it (D-Bus specification, "Well-known
 /// Message Bus Instances"; systemd keeps it below /run).
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
-/// The error of a unit that is there already.
+/// systemd's error if the unit already exists.
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const PROPERTIES_OF: &str = "org.freedesktop.DBus.Properties";
 
-/// For a bus that listens and does not answer; one that is only starting takes less.
+/// Timeout for a bus that listens and does not answer. A bus that is just starting takes less time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For an answer, of which the slowest is that all unit files were read again. What a job takes is between
-/// systemd and the unit, which has timeouts of its own.
+/// Timeout of one answer. The slowest answer is a reload of all unit files. It does not limit a job: the unit has its
+/// own timeouts.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
-/// So many ends of jobs may come, of all units, before ours is looked for among them.
+/// Capacity of the queue of ended jobs. Jobs of all units end up there until the agent reads its own.
 const JOBS_IN_BETWEEN: usize = 4096;
 
 /// This machine's systemd, asked over the system bus.
 pub struct Bus {
     connection: Connection,
-    /// There until it is dropped.
+    /// `None` only while the value is dropped.
     runtime: Option<Runtime>,
 }
 
-/// Why something did not come about.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// systemd has answered, and this is why it does not do it.
+    /// systemd answered with this error.
     Refused(Error),
-    /// The bus has gone, or systemd from it, before there was an answer.
+    /// The connection to the bus or to systemd was lost before an answer came.
     Lost {
         has_begun: bool,
-        /// What is wrong with the bus.
+        /// The error of the connection.
         why: String,
     },
 }
@@ -83,10 +83,10 @@ impl From<Failure> for Error {
 }
 
 impl Bus {
-    /// Connects to the system bus, if there is one and systemd is on it.
+    /// Connects to systemd over the system bus.
     ///
     /// # Errors
-    /// There is none, or it cannot be used, and why, for people.
+    /// The bus is missing, or cannot be used. The error says why, in words.
     pub fn connect() -> Result<Bus, String> {
         let address = match std::env::var("DBUS_SYSTEM_BUS_ADDRESS") {
             Ok(address) if !address.is_empty() => address,
@@ -132,7 +132,7 @@ impl Bus {
         let unit = unit.to_owned();
         self.wait(|connection| async move {
             let arguments = (vec![&unit], false, false);
-            // What systemctl does besides with an init script of the same name has no effect where there is a unit.
+            // systemctl also handles an init script of the same name. That has no effect if a unit exists.
             let enabled = ask(&connection, "EnableUnitFiles", &arguments).await;
             enabled.map(drop).map_err(|why| why.while_doing("enable", &unit))
         })
@@ -175,7 +175,7 @@ impl Bus {
         self.job(Act::Restart, unit)
     }
 
-    /// Asks for a job, whose end the connection's own thread listens for.
+    /// Requests a job. The connection's own thread waits for its end.
     pub(super) fn begin(
         &self,
         act: Act,
@@ -185,7 +185,7 @@ impl Bus {
         let (connection, unit) = (self.connection.clone(), unit.to_owned());
         if let Some(runtime) = &self.runtime {
             runtime.spawn(async move {
-                // The future that waits for it may have been dropped.
+                // The waiting future may have been dropped.
                 let _ = tell.send(job(&connection, act, &unit).await);
             });
         }
@@ -204,7 +204,7 @@ impl Bus {
         let unit = unit.to_owned();
         self.wait(|connection| async move {
             match ask(&connection, "KillUnit", &(&unit, "all", nix::libc::SIGKILL)).await {
-                // It is refused where nothing is left to end, which is as good.
+                // systemd refuses if no process is left. That counts as success.
                 Ok(_) | Err(Unanswered::Refused(_)) => Ok(()),
                 Err(lost) => Err(lost.while_doing("kill", &unit)),
             }
@@ -216,7 +216,7 @@ impl Bus {
         self.wait(move |connection| async move { job(&connection, act, &unit).await })
     }
 
-    /// Has the connection's own thread do something, and waits for it.
+    /// Runs a future on the connection's own thread and waits for it.
     fn wait<T, F>(&self, act: impl FnOnce(Connection) -> F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -231,7 +231,7 @@ impl Bus {
 impl Drop for Bus {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // It may be dropped in a runtime that must not wait.
+            // This may run inside a runtime, which must not block.
             runtime.shutdown_background();
         }
     }
@@ -288,11 +288,12 @@ impl Systemd for Bus {
     }
 }
 
-/// Runs a future on a runtime's own thread, from a thread that may belong to another; `None` if it panicked.
+/// Runs a future on the thread of `runtime` and blocks the caller, which may be in another runtime. `None` if the
+/// future panicked.
 fn wait<T: Send + 'static>(runtime: &Runtime, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
     let (done, waiting) = sync_channel(1);
     runtime.spawn(async move {
-        // The thread that waits is there until this comes.
+        // The waiting thread stays until this message comes.
         let _ = done.send(future.await);
     });
     waiting.recv().ok()
@@ -301,7 +302,7 @@ fn wait<T: Send + 'static>(runtime: &Runtime, future: impl Future<Output = T> + 
 async fn connect(address: String) -> zbus::Result<Connection> {
     let builder = zbus::connection::Builder::address(address.as_str());
     let connection = builder.method_timeout(ANSWER_TIMEOUT).build().await?;
-    // Without it systemd sends no signals of jobs; and it shows that systemd is on this bus.
+    // systemd sends job signals only after this call. The call also proves that systemd is on this bus.
     call(&connection, MANAGER_PATH, MANAGER, "Subscribe", &()).await?;
     Ok(connection)
 }
@@ -316,11 +317,11 @@ async fn call<B: serde::Serialize + DynamicType>(
     connection.call_method(Some(SYSTEMD), path, Some(interface), method, arguments).await
 }
 
-/// Why a question has no answer.
+/// Why a request has no answer.
 enum Unanswered {
-    /// systemd refuses, and says why.
+    /// systemd refused, with this message.
     Refused(String),
-    /// The bus or systemd has gone.
+    /// The connection was lost, for this reason.
     Lost(String),
 }
 
@@ -358,7 +359,7 @@ impl From<zbus::Error> for Unanswered {
     }
 }
 
-/// Asks the manager of units.
+/// Calls a method of systemd's manager.
 async fn ask<B: serde::Serialize + DynamicType>(
     connection: &Connection,
     method: &str,
@@ -367,11 +368,11 @@ async fn ask<B: serde::Serialize + DynamicType>(
     Ok(call(connection, MANAGER_PATH, MANAGER, method, arguments).await?)
 }
 
-/// The properties of a unit that are read, as `systemctl show` writes them.
+/// The relevant properties of a unit, in the format of `systemctl show`.
 async fn properties(connection: &Connection, unit: &str) -> Result<BTreeMap<String, String>, Failure> {
     let all = async {
         let path: OwnedObjectPath = ask(connection, "LoadUnit", &(unit,)).await?.body().deserialize()?;
-        // Of all interfaces of the unit, as systemctl asks for them.
+        // The empty interface name returns the properties of all interfaces, as systemctl does it.
         let shown = call(connection, path.as_str(), PROPERTIES_OF, "GetAll", &("",)).await?;
         let shown: BTreeMap<String, OwnedVariant> = shown.body().deserialize()?;
         Ok(shown)
@@ -394,17 +395,17 @@ fn as_text(value: OwnedVariant) -> String {
     if let Ok(is_so) = bool::try_from(&value) {
         return if is_so { "yes" } else { "no" }.to_owned();
     }
-    // The fourth type that there is among those that are read.
+    // The only other type among these properties is a list of strings.
     Vec::<String>::try_from(value).unwrap_or_default().join(" ")
 }
 
-/// Has a program run as a unit of its own, unless that runs already.
+/// Runs a program as a transient unit, unless that unit already runs.
 async fn run_apart(connection: &Connection, unit: &str, command: &[String]) -> Result<(), Failure> {
     let Some(program) = command.first() else { return Ok(()) };
     let properties = [
         ("ExecStart", Variant::from(vec![(program, command, false)])),
         ("CollectMode", Variant::from("inactive-or-failed")),
-        // What it has in memory may be a key.
+        // The program's memory may hold a key, so it must not dump core.
         ("LimitCORE", Variant::from(0_u64)),
     ];
     let others: [(&str, Vec<(&str, Variant<'_>)>); 0] = [];
@@ -416,7 +417,7 @@ async fn run_apart(connection: &Connection, unit: &str, command: &[String]) -> R
     }
 }
 
-/// Asks for a job, and waits for its end.
+/// Requests a job and waits for its end.
 async fn job(connection: &Connection, act: Act, unit: &str) -> Result<(), Failure> {
     let doing = act.name();
     let method = match act {
@@ -425,7 +426,7 @@ async fn job(connection: &Connection, act: Act, unit: &str) -> Result<(), Failur
         Act::Restart => "RestartUnit",
     };
     let lost = |has_begun| move |error: zbus::Error| Failure::Lost { has_begun, why: error.to_string() };
-    // Before it is asked for: it may end at once.
+    // Listens before the request, because the job may end immediately.
     let mut ends = ends_of_jobs(connection).await.map_err(lost(false))?;
     let job =
         ask(connection, method, &(unit, "replace")).await.map_err(|why| why.while_doing(doing, unit))?;
@@ -439,7 +440,7 @@ async fn job(connection: &Connection, act: Act, unit: &str) -> Result<(), Failur
             continue;
         }
         return match result.as_str() {
-            // Whatever was not needed is as well done.
+            // A skipped job was not needed, which counts as success.
             "done" | "skipped" => Ok(()),
             _ => Err(Failure::Refused(Error::Unit {
                 doing,
@@ -462,11 +463,11 @@ async fn ends_of_jobs(connection: &Connection) -> zbus::Result<MessageStream> {
     MessageStream::for_match_rule(rule, connection, NonZeroUsize::new(JOBS_IN_BETWEEN)).await
 }
 
-/// What the end of a job means (org.freedesktop.systemd1(5), "JobRemoved").
+/// Explains the result of a job (org.freedesktop.systemd1(5), "JobRemoved").
 async fn why_it_ended(connection: &Connection, unit: &str, result: &str) -> String {
     let meaning = match result {
         "failed" => {
-            // If it cannot be asked any more, its log still has it.
+            // If systemd does not answer any more, the unit's log still has the result.
             let properties = properties(connection, unit).await.unwrap_or_default();
             match properties.get("Result").map(String::as_str) {
                 None | Some("" | "success") => "its job has failed".to_owned(),

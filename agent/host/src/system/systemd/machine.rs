@@ -1,5 +1,5 @@
-//! This machine's systemd: over the system bus where there is one, else by `systemctl`, which also knows ways of
-//! its own. A bus may not be there yet, and may go: a package manager that is run on the way may restart it.
+//! This machine's systemd: over the system bus if there is one, otherwise by `systemctl`, which has other ways to
+//! reach it. The bus may not run yet. It may also go away, for example if a package manager restarts it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use super::this_run;
 use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
-/// The connection of this process, while it is good: a run asks by more than one [`Machine`].
+/// The open connection of this process. Several [`Machine`]s of one run share it.
 static CONNECTION: Mutex<Option<Arc<Bus>>> = Mutex::new(None);
 
-/// This machine's systemd. How it is asked is decided when it first is.
+/// This machine's systemd. The first request decides between bus and `systemctl`.
 #[derive(Default)]
 pub struct Machine {
     bus: OnceLock<Option<Arc<Bus>>>,
@@ -42,8 +42,8 @@ impl Machine {
         self.bus.get_or_init(decide).as_ref()
     }
 
-    /// Asks over the bus as long as there is one. `by_systemctl` is told whether systemd has begun already to do what
-    /// it is asked for.
+    /// Sends a request over the bus, or by `systemctl` if there is no bus. The argument of `by_systemctl` says whether
+    /// systemd has already begun the job.
     fn ask<T>(
         &self,
         over_the_bus: impl FnOnce(&Bus) -> Result<T, Failure>,
@@ -96,7 +96,7 @@ impl Systemd for Machine {
 
     fn restart(&self, unit: &str) -> Result<()> {
         let by_systemctl = |has_begun| match has_begun {
-            // A start joins the restart that is under way, and waits for it.
+            // A start joins the running restart and waits for it.
             true => Systemctl.start(unit),
             false => Systemctl.restart(unit),
         };
@@ -110,7 +110,7 @@ impl Systemd for Machine {
     fn begin(&self, act: Act, unit: &str) -> Job {
         let Some(bus) = self.bus() else { return Systemctl.begin(act, unit) };
         let (job, unit, is_lost) = (bus.begin(act, unit), unit.to_owned(), Arc::clone(&self.is_lost));
-        // The connection lives for as long as its job.
+        // Keeps the connection alive as long as the job.
         let bus = Arc::clone(bus);
         Box::pin(async move {
             match job.await {
@@ -118,7 +118,7 @@ impl Systemd for Machine {
                 Err(Failure::Refused(error)) => Err(error),
                 Err(Failure::Lost { has_begun, why }) => {
                     note_loss(&is_lost, &bus, &why);
-                    // A start joins the restart that is under way, and waits for it.
+                    // A start joins the running restart and waits for it.
                     let is_restarted = act == Act::Restart && has_begun;
                     Systemctl.begin(if is_restarted { Act::Start } else { act }, &unit).await
                 }
@@ -135,7 +135,7 @@ impl Systemd for Machine {
     }
 }
 
-/// The connection that there is, or a new one.
+/// Returns the open connection, or a new one.
 fn connection() -> Result<Arc<Bus>, String> {
     let mut connection = CONNECTION.lock();
     if let Some(bus) = &*connection {
@@ -147,7 +147,7 @@ fn connection() -> Result<Arc<Bus>, String> {
 }
 
 fn note_loss(is_lost: &AtomicBool, lost: &Arc<Bus>, why: &str) {
-    // There may be a newer one by now.
+    // A newer connection may already be in place. It stays.
     CONNECTION.lock().take_if(|bus| Arc::ptr_eq(bus, lost));
     if !is_lost.swap(true, Ordering::Relaxed) {
         log::debug!("systemd is asked by systemctl from here on: {why}");

@@ -1,4 +1,4 @@
-//! systemd, asked over the system bus or by `systemctl`.
+//! systemd, over the system bus or by `systemctl`.
 
 mod bus;
 mod machine;
