@@ -1,4 +1,5 @@
-//! Notes the commit for `--version`, in what ships: a build for tests would be made anew for each commit.
+//! Puts the commit into `--version` of a release build. In a test build, the commit would cause a rebuild after each
+//! commit.
 
 use std::env;
 use std::process::Command;
@@ -12,7 +13,8 @@ fn main() {
     println!("cargo::rustc-env=KOPS_AGENT_COMMIT={commit}");
 }
 
-/// The commit that is checked out, and what changes when another one is. In a worktree that is elsewhere than in `.git`.
+/// The commit that is checked out. Cargo runs this script again when HEAD or its log changes. git tells their paths,
+/// because in a worktree they are not in `.git`.
 fn commit() -> Option<String> {
     for changed in ["HEAD", "logs/HEAD"] {
         println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", changed])?);

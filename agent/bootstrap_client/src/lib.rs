@@ -1,8 +1,8 @@
-//! A machine without access to the state store asks kops-controller for what it needs: its configuration, and
-//! certificates for keys that it has made itself.
+//! Asks kops-controller for the configuration of a machine without access to the state store, and for certificates. The
+//! machine makes the keys of the certificates itself.
 //!
 //! Source: upstream's `pkg/kopscontrollerclient/client.go` and `getNodeConfigFromServers` in
-//! `upup/pkg/fi/nodeup/command.go`. Unlike there, servers that refuse are asked again after a growing pause only.
+//! `upup/pkg/fi/nodeup/command.go`. Unlike upstream, the pause between requests grows while servers refuse.
 
 #[cfg(test)]
 mod release_tests;
@@ -34,58 +34,57 @@ use kops_agent_net::tls;
 use server::{Failure, Failures, NoServer, Server, ask_each};
 pub use slot::NoAnswer;
 
-/// Between two rounds of asking, servers that cannot serve yet are given this time at first, and later this.
+/// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The same for those that nothing answers for: a question costs them nothing and this machine a proof. A machine that boots with its
-/// control plane would otherwise wait for longer than that takes to start.
+/// The longest pause between two rounds if nothing listens at any address. Such a round costs the servers nothing, and
+/// this machine only a proof. With a longer pause, a machine that boots together with its control plane would wait
+/// longer than the control plane takes to start.
 const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why kops-controller did not give what it was asked for.
+/// Why kops-controller did not give the requested data.
 #[derive(Debug, Error)]
 pub enum BootstrapError {
-    /// It gives nothing to a node that has joined the cluster already.
+    /// kops-controller gives nothing to a node that has already joined the cluster.
     #[error(
         "{server} answers that this machine's Node is registered and ready; kops-controller then gives out neither \
          configuration nor certificates, so nothing of them was changed{missing}"
     )]
     AlreadyRegistered {
-        /// The server that says so.
+        /// The server that gave this answer.
         server: String,
-        /// What this machine needed all the same; begins with punctuation.
+        /// What this machine needed; begins with punctuation.
         missing: String,
     },
-    /// No server gave it.
     #[error(
         "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
     )]
     NotGiven {
         what: String,
-        /// How often each was asked.
+        /// Number of requests to each server.
         attempts: u32,
         seconds: u64,
-        /// What each said in the end; begins with a space or a line break.
+        /// The last failure of each server; begins with a space or a line break.
         failures: String,
     },
-    /// There is no server to ask.
     #[error(transparent)]
     NoServer(#[from] NoServer),
     /// This machine cannot prove its identity.
     #[error("cannot show kops-controller which machine this is: {0}")]
     Authentication(#[from] AuthenticationError),
-    /// kops-controller would call back in vain.
+    /// kops-controller cannot call back.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
-    /// No server can be asked.
+    /// No HTTP client can be made.
     #[error("cannot ask kops-controller: {0}")]
     Http(#[from] HttpError),
-    /// A key or a certificate could not be dealt with.
+    /// An operation on a key or certificate failed.
     #[error(transparent)]
     Certificate(#[from] kops_agent_pki::CertificateError),
 }
 
 impl BootstrapError {
-    /// Whether the configuration has to be changed before another attempt can help.
+    /// Whether retries cannot help until the configuration changes.
     pub fn is_configuration(&self) -> bool {
         match self {
             BootstrapError::NoServer(_) => true,
@@ -95,7 +94,7 @@ impl BootstrapError {
     }
 }
 
-/// Whether a run ended because this machine is a node already, which is nothing to worry about.
+/// Whether a run ended only because this machine is already a node.
 pub fn is_already_registered(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BootstrapError::AlreadyRegistered { .. })))
 }
@@ -103,32 +102,32 @@ pub fn is_already_registered(error: &anyhow::Error) -> bool {
 /// The kops-controllers of a cluster, for one of its machines.
 #[derive(Clone, Debug)]
 pub struct KopsController {
-    /// URLs, each as good as the others.
+    /// Equivalent URLs.
     servers: Vec<String>,
-    /// The name that their certificates bear; empty where it is the one in the URL.
+    /// The name in the servers' certificates; empty if it is the host of the URL.
     tls_server_name: String,
-    /// PEM of the authorities that sign their certificates.
+    /// PEM of the authorities that sign the servers' certificates.
     authorities: String,
     cluster: String,
     provider: CloudProvider,
-    /// What the cloud says of this machine.
+    /// The cloud's data of this machine.
     cloud: CloudFacts,
-    /// Where to listen for the call-back; and where, if that is not to be had.
+    /// The address that listens for the call-back, and the fallback address.
     called_back_at: [SocketAddr; 2],
-    /// What this machine is called.
+    /// The host name of this machine.
     hostname: String,
-    /// What signs for this machine, where that is the proof.
+    /// Signs for this machine, if the cloud's proof needs a TPM.
     tpm: Arc<dyn OpenTpm>,
-    /// Where the files of the node are, its present certificates among them.
+    /// The root of the node's files, with its current certificates.
     root: PathBuf,
-    /// Whether these files are another machine's: an image may be made of a node's disk.
+    /// Whether these files come from another machine, because an image may be made of a node's disk.
     is_of_another: bool,
     retries: Retries,
 }
 
 impl KopsController {
-    /// Where the boot config says, or else at its usual name or, in a cluster without DNS, at the addresses of the
-    /// API server; `authorities` is what is known of `kubernetes-ca` beside the boot config.
+    /// The servers of the boot config. Without them, the usual name, or the addresses of the API server in a cluster
+    /// without DNS. `authorities` are the known certificates of `kubernetes-ca`, if the boot config has none.
     pub fn of(
         boot: &BootConfig,
         authorities: Option<&str>,
@@ -154,7 +153,7 @@ impl KopsController {
             provider: boot.cloud_provider,
             cloud: facts.cloud.clone(),
             hostname: facts.hostname.clone(),
-            // Where the kernel has no IPv6 there is IPv4 only.
+            // The fallback is for a kernel without IPv6.
             called_back_at: [
                 (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
                 (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
@@ -171,30 +170,30 @@ impl KopsController {
         }
     }
 
-    /// The same for the node whose files are below this root, which can show its present certificate.
+    /// Sets the root of the node's files, which have its current certificate.
     pub fn for_node_at(self, root: &Path) -> KopsController {
         KopsController { root: root.to_owned(), ..self }
     }
 
-    /// The same, whose files another machine has left if `is_of_another`: this machine was never a node then.
+    /// Sets whether another machine left these files. Then this machine was never a node.
     pub fn with_files_of_another(self, is_of_another: bool) -> KopsController {
         KopsController { is_of_another, ..self }
     }
 
-    /// The same, called back at this address, since a test shares its machine with others.
+    /// Sets the address of the call-back, because tests share a machine.
     pub fn called_back_at(self, address: SocketAddr) -> KopsController {
         KopsController { called_back_at: [address; 2], ..self }
     }
 
-    /// The same with another TPM, since tests share a machine that need not have one.
+    /// Replaces the TPM, because tests share a machine that may have none.
     pub fn with_tpm(self, tpm: Arc<dyn OpenTpm>) -> KopsController {
         KopsController { tpm, ..self }
     }
 
-    /// The configuration of this machine, and the server that has given it.
+    /// The configuration of this machine, and the server that gave it.
     ///
     /// # Errors
-    /// If no server gives it in time, or there is none to ask.
+    /// No server gives it in time, or there is no server to ask.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         let accept = |answer: BootstrapResponse| match answer.node_config {
             Some(config) if !config.nodeup_config.is_empty() => Ok(config),
@@ -203,10 +202,10 @@ impl KopsController {
         self.ask("its configuration", &BootstrapRequest::for_node_config(), accept).await
     }
 
-    /// Certificates for these public keys, by name, and what `accept` makes of them.
+    /// Certificates for these public keys, by name, converted by `accept`.
     ///
     /// # Errors
-    /// If no server gives them in time, or there is none to ask.
+    /// No server gives them in time, or there is no server to ask.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,
@@ -220,8 +219,8 @@ impl KopsController {
         Ok(given)
     }
 
-    /// Asks one server after the other, each at each of its addresses, and all of them again after a pause, for an answer that is
-    /// accepted.
+    /// Asks every address of every server in turn, until one gives an answer that is accepted. After a pause, it asks
+    /// all of them again.
     async fn ask<T>(
         &self,
         what: &str,
@@ -276,7 +275,7 @@ impl KopsController {
         })
     }
 
-    /// The pauses between rounds that no server answers in.
+    /// The pauses between rounds in which no server answers.
     fn unanswered(&self) -> Retries {
         let longest_pause = self.retries.longest_pause.min(LONGEST_UNANSWERED_PAUSE);
         Retries { longest_pause, ..self.retries }
@@ -292,19 +291,20 @@ impl KopsController {
     }
 }
 
-/// A request, and all that it takes to make it.
+/// A request, with everything that it needs.
 struct Asking {
     authenticator: Box<dyn Authenticator>,
     trust: rustls::ClientConfig,
-    /// The server that answers kops-controller's call-back, where it calls back.
+    /// Answers kops-controller's call-back, if the cloud's kops-controller calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
-    /// Whether this machine has been a node. Of one that never was, a Node of its name that is Ready is another machine's.
+    /// Whether this machine has been a node. If it has not, a Ready Node with its name belongs to another machine.
     is_node: bool,
 }
 
 impl Asking {
-    /// Asks each server at each of its addresses until one gives what is accepted, or says that this machine is registered.
+    /// Asks every address of every server until one gives an accepted answer, or reports that this machine is
+    /// registered.
     async fn round<T>(
         &self,
         servers: &[Server],
@@ -313,14 +313,15 @@ impl Asking {
     ) -> Result<(String, T), Failures> {
         let ask = async |server: &Server, address| self.try_at(server, address, trust, &accept).await;
         let asked = ask_each(servers, ask).await;
-        // The servers behind one name may run several kOps releases, so the form changes only after all of them were asked.
+        // The servers behind one name may run several kOps releases. So the form of the token changes only after a
+        // whole round.
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
         asked
     }
 
-    /// Asks with a proof of its own: the one of an earlier try may be too old, or have been used.
+    /// Sends a request with a new proof, because an earlier one may be too old or already used.
     async fn try_at<T>(
         &self,
         server: &Server,
@@ -340,7 +341,7 @@ impl Asking {
         accept(answer).map_err(Failure::Unusable)
     }
 
-    /// The request as JSON. A challenge is good for one try.
+    /// The request as JSON. A challenge is valid for one try.
     fn body(&self) -> Result<String, Failure> {
         let challenge = self.callback.as_ref().map(CallbackServer::challenge).transpose()?;
         let request = BootstrapRequest { challenge, ..self.request.clone() };

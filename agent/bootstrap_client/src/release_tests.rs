@@ -1,5 +1,5 @@
-//! Our node before kops-controller of each kOps release: the boot configs that these releases write, and the bytes that their servers
-//! send.
+//! The agent's node against kops-controller of each kOps release, with the boot configs that the releases write and the
+//! bytes that their servers send.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ async fn kops_controller_of_each_release_serves_our_node() {
     }
 }
 
-/// A server is known by what its release has in the certificate, and by nothing else.
+/// A boot config of one kOps release trusts no certificate of another release's server.
 #[tokio::test]
 async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
     kops_agent_net::tls::install_provider();
@@ -79,7 +79,7 @@ async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
     }
 }
 
-/// Its tokens tell how many before them were refused.
+/// An authenticator whose tokens contain the number of refused tokens before them.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -109,7 +109,7 @@ async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none
         request: BootstrapRequest::for_node_config(),
         is_node: false,
     };
-    // Bound, so that no other takes it, and nothing listens there.
+    // The bound port belongs to no other process, and nothing listens on it.
     let bound = tokio::net::TcpSocket::new_v4().unwrap();
     bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let silent = format!("https://{}/", bound.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! A node that is at work, and so is answered 409, shows the certificate that its kubelet has and is given what it asks for
-//! all the same. Upstream's kops-controller knows nothing of that; then all stays as it was (`docs/certificate-renewal.md`).
+//! A node that has joined the cluster gets the answer 409. It then shows its kubelet's certificate to get the requested
+//! data. Upstream's kops-controller does not support that, and then nothing changes (`docs/certificate-renewal.md`).
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::server::Server;
 use crate::{Asking, KopsController};
 use kops_agent_net::tls;
 
-/// Where nodeup, and ours, write the certificate of the kubelet (upstream: `nodeup/pkg/model/kubelet.go`).
+/// Path of kubelet's certificate, where nodeup and the agent write it (upstream: `nodeup/pkg/model/kubelet.go`).
 pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
 impl KopsController {
-    /// What each server in turn gives this node for its present certificate, and its URL. There are no retries: the
-    /// certificate is good for months, and the next verification asks again.
+    /// Asks each server in turn with kubelet's current certificate. Returns the server's URL and its answer. There are
+    /// no retries: the certificate is valid for months, and the next verification asks again.
     pub(super) async fn renewed<T>(
         &self,
         asking: &Asking,
@@ -47,7 +47,7 @@ impl KopsController {
                 return None;
             }
         };
-        // One name may lead to several servers: some may still be kOps' own kops-controller, others ours.
+        // The servers behind one name may be upstream's kops-controller or the agent's.
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {
@@ -67,7 +67,7 @@ impl KopsController {
     }
 }
 
-/// The certificate with which the kubelet is a node now, and its key; `None` where it has none.
+/// kubelet's current certificate and its key; `None` if kubelet has none.
 pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Option<PemPair>, String> {
     let text = match std::fs::read_to_string(root.join(KUBECONFIG)) {
         Ok(text) => text,

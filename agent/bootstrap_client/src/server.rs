@@ -1,4 +1,4 @@
-//! One kops-controller: where it is, and what one request to it comes to.
+//! A kops-controller server: its addresses, and a single request to it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -18,23 +18,23 @@ use kops_agent_net::dns::{NameError, SystemResolver};
 use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
 use kops_agent_net::random;
 
-/// A request with its answer may take this long (upstream: `pkg/kopscontrollerclient/client.go`).
+/// Timeout of a request with its answer (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// The connection and its TLS handshake may take this long of it. A server that accepts connections and says nothing then holds up no
-/// request to the next address.
+/// The part of `REQUEST_TIMEOUT` for the connection and its TLS handshake. A server that accepts connections and
+/// stays silent then does not hold up the next address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many addresses of one name are asked: more control planes than a cluster has, and few enough that a name that leads
-/// nowhere costs two minutes.
+/// How many addresses of one name are asked. A cluster has fewer control planes, and a name that leads nowhere costs at
+/// most two minutes.
 const MOST_ADDRESSES: usize = 8;
-/// Finding the addresses of a name may take this long.
+/// Timeout of finding the addresses of a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest answer that is read, in bytes. A configuration has some ten thousand.
 const LONGEST_ANSWER: usize = 4 << 20;
-/// As much of a refusal is read, and shown.
+/// How much of a refusal is read, in bytes.
 const LONGEST_REFUSAL: usize = 1024;
 const LONGEST_LINE: usize = 200;
 
-/// What kOps writes into DNS until there is a control plane (upstream: `pkg/dns/placeholder.go`).
+/// The addresses that kOps writes into DNS until there is a control plane (upstream: `pkg/dns/placeholder.go`).
 const PLACEHOLDERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 123)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
@@ -43,17 +43,13 @@ const PLACEHOLDERS: [IpAddr; 2] = [
 /// There is no server to ask.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoServer {
-    /// A URL is none.
+    /// A URL of a server is invalid.
     #[error(
         "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; it \
          should be like https://kops-controller.internal.CLUSTER:3988/"
     )]
-    Url {
-        url: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// No server could be told from an impostor.
+    Url { url: String, problem: String },
+    /// There is no certificate of an authority, so the agent could not detect an impostor.
     #[error(
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so no kops-controller can be \
          told from an impostor; give this instance the user-data that `kops update cluster --yes` writes"
@@ -61,7 +57,7 @@ pub enum NoServer {
     NoAuthority,
 }
 
-/// Why one request was in vain.
+/// Why one request failed.
 #[derive(Debug, Error)]
 pub(super) enum Failure {
     #[error("it is not in DNS yet: {0}")]
@@ -84,10 +80,10 @@ pub(super) enum Failure {
     Unreachable(String),
     #[error("it cannot be asked: {0}")]
     NotListening(String),
-    /// The Node of this machine is there and ready.
+    /// This machine's Node exists and is Ready.
     #[error("this machine is registered")]
     AlreadyRegistered,
-    /// The Node of that name is there and ready, and this machine has never been one.
+    /// A Node of this machine's name exists and is Ready, and this machine has never been a node.
     #[error(
         "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node (it has no \
          /{KUBECONFIG} of its own), so the Node is of the machine before it. Its name is free once the cluster finds that Node not \
@@ -99,7 +95,7 @@ pub(super) enum Failure {
         status: u16,
         /// The first line of the answer; begins with punctuation.
         line: String,
-        /// What to do; begins with punctuation.
+        /// The remedy; begins with punctuation.
         advice: &'static str,
     },
     #[error("its answer {0}")]
@@ -108,21 +104,22 @@ pub(super) enum Failure {
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// As it is configured, for people.
+    /// The configured URL, for messages.
     shown: String,
-    /// Where to post to.
+    /// The URL for the POST request.
     url: Url,
-    /// The name that its certificate must bear, where the host of the URL is another.
+    /// The name that the server's certificate must have, if it is not the host of the URL.
     tls_server_name: String,
 }
 
 impl Failure {
-    /// Whether there is nothing of that name, as at upstream's kops-controller where it is asked to renew.
+    /// Whether the server does not know the requested path, as upstream's kops-controller does not know the renewal.
     pub(super) fn is_unknown_path(&self) -> bool {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
 
-    /// Whether there is no server to ask, so that asking again soon costs none anything. Name servers are others' too.
+    /// Whether nothing listens at the address, so that an early retry costs no server anything. A failed name lookup
+    /// does not count, because others use the name servers too.
     pub(super) fn is_of_no_server(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
@@ -156,12 +153,12 @@ impl Server {
         Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
     }
 
-    /// The same, asked to renew.
+    /// The server's URL for renewals.
     pub(super) fn renewing(&self) -> Server {
         self.asked_at(renewal::PATH)
     }
 
-    /// The same, asked for slots.
+    /// The server's URL for slots.
     pub(super) fn pacing(&self) -> Server {
         self.asked_at(message::PATH)
     }
@@ -173,7 +170,7 @@ impl Server {
         Server { url, ..self.clone() }
     }
 
-    /// Its URL, and where a name has several addresses, the one that was asked.
+    /// The server's URL, with the requested address if the host is a name.
     fn shown_at(&self, address: SocketAddr) -> String {
         match self.literal_address() {
             Some(_) => self.shown.clone(),
@@ -186,8 +183,8 @@ impl Server {
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// Where it is now: its first [`MOST_ADDRESSES`] addresses, in random order, so that the machines of a group do not all ask
-    /// the same one. Early in the life of a cluster it is nowhere.
+    /// The first [`MOST_ADDRESSES`] addresses of the server, in random order, so that the machines of a group do not
+    /// all ask one server. Early in the life of a cluster, there is no address.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);
@@ -205,7 +202,7 @@ impl Server {
         Ok(found.into_iter().take(MOST_ADDRESSES).map(|address| SocketAddr::new(address, port)).collect())
     }
 
-    /// Posts a request to it at this address, and gives the body of the answer.
+    /// Posts a request to this address, and returns the body of the answer.
     pub(super) async fn post(
         &self,
         trust: &ClientConfig,
@@ -214,7 +211,7 @@ impl Server {
         body: String,
     ) -> Result<Vec<u8>, Failure> {
         let mut url = self.url.clone();
-        // The name in the URL is the one that is verified; where to connect to is known by now.
+        // TLS verifies the name in the URL. The address to connect to is already known.
         if !self.tls_server_name.is_empty() && url.set_host(Some(&self.tls_server_name)).is_err() {
             return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
         }
@@ -238,10 +235,11 @@ impl Server {
     }
 }
 
-/// Asks each server at each of its addresses until one answers well, or says that this machine is registered; with its URL.
+/// Asks every address of every server until one succeeds, or reports that this machine is registered. Returns the
+/// server's URL, too.
 ///
 /// # Errors
-/// What came of each address that was asked.
+/// The failure of each address.
 pub(super) async fn ask_each<T>(
     servers: &[Server],
     ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,
@@ -271,17 +269,17 @@ pub(super) async fn ask_each<T>(
     Err(Failures(failures))
 }
 
-/// Why each server that was asked gave nothing, with the address that was asked, in the order of asking.
+/// Why each server failed, with the requested address, in the order of the requests.
 #[derive(Debug)]
 pub(super) struct Failures(Vec<(String, Failure)>);
 
 impl Failures {
-    /// Each server, with the address that was asked, and what came of it.
+    /// Each server, with the requested address and its failure.
     pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
         self.0.iter().map(|(server, failure)| (server.as_str(), failure))
     }
 
-    /// The server that says that this machine is registered: no other was asked after it.
+    /// The server that reports that this machine is registered. It is always the last one asked.
     pub(super) fn registered(&self) -> Option<&str> {
         match self.0.last() {
             Some((server, Failure::AlreadyRegistered)) => Some(server),
@@ -294,7 +292,7 @@ impl Failures {
         self.0.iter().any(|(_, failure)| matches!(failure, Failure::Refused { status: 403, .. }))
     }
 
-    /// Whether there was no server, rather than one that could not serve.
+    /// Whether nothing listens at any of the addresses. A server that cannot serve yet does listen.
     pub(super) fn is_unanswered(&self) -> bool {
         self.0.iter().all(|(_, failure)| failure.is_of_no_server())
     }
@@ -312,11 +310,11 @@ impl fmt::Display for Failures {
 }
 
 fn in_random_order(addresses: &mut [IpAddr]) {
-    // Without random numbers the order of the name server does.
+    // Without random numbers, the order of the name server stays.
     addresses.sort_by_cached_key(|_| random::bytes::<8>().unwrap_or_default());
 }
 
-/// The addresses at which a server may be.
+/// The addresses without placeholders.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {
@@ -326,7 +324,7 @@ fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
 }
 
 async fn refused(status: u16, answer: Response) -> Failure {
-    // Why it was refused is worth knowing, and no reason to fail otherwise.
+    // The reason is only informative, so a failure to read it does not count.
     let bytes = http::beginning(answer, LONGEST_REFUSAL, |bytes| bytes.contains(&b'\n')).await;
     let line = first_line(&bytes);
     let line = if line.is_empty() { line } else { format!(" ({line})") };
@@ -352,7 +350,7 @@ fn first_line(bytes: &[u8]) -> String {
         .to_owned()
 }
 
-/// Whether the connection was refused, or there is no way to the host.
+/// Whether the connection was refused, or there is no route to the host.
 fn is_refused(error: &reqwest::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     let first: &dyn std::error::Error = error;
@@ -432,7 +430,7 @@ mod tests {
         assert_eq!(in_use(&parse(&["10.0.0.1"])).unwrap(), parse(&["10.0.0.1"]));
     }
 
-    /// Why a server at this address does not answer.
+    /// The failure of a server at this address.
     async fn asked(at: SocketAddr) -> Failure {
         let authority = Authority::new("kubernetes-ca").unwrap().pem;
         let trust = kops_agent_net::tls::client_config_trusting(&authority).unwrap();
@@ -442,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_nothing_listens_on_is_no_server() {
-        // Bound, so that no other takes it.
+        // The bound port belongs to no other process.
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let failure = asked(bound.local_addr().unwrap()).await;

@@ -1,5 +1,5 @@
-//! A node asks for a slot before a change that restarts what it is made of, by its kubelet's certificate (`docs/pacing.md`).
-//! Upstream's kops-controller knows nothing of that, and its nodes are changed without.
+//! Asks for a slot before a change that restarts components of the node. The node shows its kubelet's certificate
+//! (`docs/pacing.md`). Upstream's kops-controller has no slots, so its nodes change without one.
 
 use kops_agent_net::tls;
 use kops_agent_plan::bootstrap::{server_name, server_url};
@@ -15,17 +15,17 @@ use crate::KopsController;
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// What answers is kOps' own kops-controller, which has no slots.
+    /// The server is upstream's kops-controller, which has no slots.
     NotServed,
-    /// Whether there is a slot is not known, because of this.
+    /// It is unknown whether there is a slot, for this reason.
     Unknown(String),
 }
 
 impl KopsController {
-    /// What the servers say of a slot of this node. Each is asked once, at each of its addresses, until one knows.
+    /// Asks the servers for a slot of this node. Each address of each server is asked once, until one gives a decision.
     ///
     /// # Errors
-    /// None knows.
+    /// No server gives a decision.
     pub async fn slot(&self, request: SlotRequest) -> Result<SlotAnswer, NoAnswer> {
         let trust = self.showing_its_certificate().map_err(NoAnswer::Unknown)?;
         let servers = self.servers_of_slots().map_err(|error| NoAnswer::Unknown(error.to_string()))?;
@@ -45,7 +45,7 @@ impl KopsController {
         }
     }
 
-    /// TLS with the present certificate of this node's kubelet, which is another one after it was renewed.
+    /// The TLS configuration with kubelet's current certificate, which changes with each renewal.
     fn showing_its_certificate(&self) -> Result<ClientConfig, String> {
         let present = present(&self.root, OffsetDateTime::now_utc())?;
         let present = present.ok_or_else(|| format!("kubelet has no certificate in /{KUBECONFIG}"))?;
@@ -53,8 +53,8 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers, and after them that of this machine itself, where it is a control plane: in a cluster without DNS it need not find
-    /// the others, and where there is one control plane there are none.
+    /// The servers, and then this machine's own server if it is a control plane. Without DNS, a control plane may not
+    /// find the others, and a single one has no others.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::all(&self.servers, &self.tls_server_name)?;
         if self.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
@@ -64,12 +64,12 @@ impl KopsController {
     }
 }
 
-/// What came of each server.
+/// The outcomes of all servers.
 #[derive(Default)]
 struct Heard {
-    /// Those that have slots, and cannot tell of them now.
+    /// Servers that have slots, but cannot decide now.
     troubles: Vec<String>,
-    /// Those that do not answer.
+    /// Servers that do not answer.
     silence: Vec<String>,
     is_upstream: bool,
 }
@@ -84,7 +84,8 @@ impl Heard {
         }
     }
 
-    /// Beside one that has slots another's 404 says nothing, while a control plane that is down makes no other one's 404 doubtful.
+    /// The common answer of all servers. A 404 means that kops-controller has no slots, unless another server has them.
+    /// Servers that are down do not count.
     fn told(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;

@@ -1,8 +1,8 @@
-//! Questions to a cloud's API over HTTP, whatever it speaks: one request, an answer of bounded length, and one error.
+//! HTTP requests to cloud APIs: one request, one response of bounded length, one error type.
 //!
-//! APIs say no in words of their own, which each cloud describes as an [`Api`]. What callers decide by is the same for all: an
-//! error may pass, or names what does not exist, or what this machine has no right to. Only what an API says does not exist is
-//! absent: no right to it, a throttled request, no answer or one that is not understood say nothing of that.
+//! APIs report errors in different formats. Each cloud describes its format as an [`Api`]. Callers see the same classes of
+//! errors for every API: temporary, not found, forbidden. A machine counts as absent only if the API reports that it does not
+//! exist. A missing permission, a throttled request, a missing response or an unreadable one proves nothing about that.
 
 mod client;
 
@@ -22,49 +22,50 @@ use crate::calls::Outcome;
 
 pub(crate) use client::{AccessTokens, ApiClient};
 
-/// The longest `Retry-After` that is honoured. A longer one is cut to this: limits are often lifted sooner, and a refused retry costs little.
+/// The longest `Retry-After` that is honoured. A longer one is cut to this value: limits are often lifted sooner, and a
+/// rejected retry costs little.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The most characters of an error's code that are repeated.
+/// The maximum number of characters of an error code in a message.
 const LONGEST_CODE: usize = 64;
 
-/// An API, and how it says no.
+/// An API, and how it reports errors.
 #[derive(Debug)]
 pub struct Api {
-    /// The API, as messages call it.
+    /// The API's name in messages.
     pub(crate) name: &'static str,
-    /// What its rate limit is counted for.
+    /// The unit that the rate limit applies to, such as `account` or `project`.
     pub(crate) limited: &'static str,
-    /// The error that a body tells of; `None` if the body is none that this API would write.
+    /// Reads the error from a response body; `None` if this API would not write such a body.
     pub(crate) read: fn(&[u8]) -> Option<ErrorBody>,
-    /// What an error means, by its HTTP status and its code. A status of 429 is not asked about.
+    /// Classifies an error by its HTTP status and its code. It is not called for status 429, which always means throttling.
     pub(crate) meaning: fn(u16, &str) -> Meaning,
-    /// What to do about an error, by its action, status and code; begins with punctuation, or is empty.
+    /// The advice for an error, by action, status and code. It begins with punctuation, or is empty.
     pub(crate) advice: fn(&str, u16, &str) -> String,
 }
 
-/// What a body tells of an error.
+/// The error in a response body.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorBody {
-    /// The API's name of it; may be empty.
+    /// The API's error code; may be empty.
     pub(crate) code: String,
-    /// The API's explanation, if it holds no secret; may be empty.
+    /// The API's explanation; empty if it may contain a secret.
     pub(crate) message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// The API asks to be asked less.
+    /// The API asks for fewer requests.
     Throttled,
-    /// The API knows what asks, and gives it no right to do so.
+    /// The API does not permit this caller to make the request.
     Forbidden,
-    /// What was asked about does not exist.
+    /// The requested object does not exist.
     NotFound,
     Refused,
 }
 
 impl Meaning {
-    /// What an error means by its status alone, of an API that only lists: that it has no such list is no word of what would be
-    /// in there.
+    /// Classifies an error by its status alone, for APIs that only list machines. A 404 for the list does not mean that a
+    /// machine is absent, so it is `Refused`.
     pub(crate) fn by_status(status: u16, _code: &str) -> Meaning {
         match status {
             401 | 403 => Meaning::Forbidden,
@@ -73,32 +74,32 @@ impl Meaning {
     }
 }
 
-/// What is asked of an API, and where.
+/// A request to an API: the action, and the endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) api: &'static Api,
-    /// What is asked, as the API's reference names it.
+    /// The action, as the API's reference names it.
     pub(crate) action: &'static str,
-    /// Where, as messages show it.
+    /// The endpoint, as messages show it.
     pub(crate) endpoint: &'a str,
-    /// The longest answer that is read, in bytes.
+    /// The maximum size of the response, in bytes.
     pub(crate) longest: usize,
 }
 
-/// An error that an API answered with.
+/// An error response of an API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorAnswer {
     api: &'static str,
     limited: &'static str,
     action: &'static str,
     pub status: u16,
-    /// The API's name of the error (`InvalidInstanceID.NotFound`); may be empty.
+    /// The API's error code (`InvalidInstanceID.NotFound`); may be empty.
     pub code: String,
     /// The API's explanation; may be empty.
     pub message: String,
-    /// What to do; begins with punctuation, or is empty.
+    /// Advice; begins with punctuation, or is empty.
     advice: String,
-    /// For how long the API asks not to be asked, if it says so.
+    /// The pause that the API asks for, if any.
     retry_after: Option<Duration>,
 }
 
@@ -112,94 +113,73 @@ impl fmt::Display for ErrorAnswer {
 }
 
 impl ErrorAnswer {
-    /// The code, or the status where there is none.
+    /// The error code, or the status if there is no code.
     fn reason(&self) -> String {
         if self.code.is_empty() { self.status.to_string() } else { self.code.clone() }
     }
 }
 
-/// Why a cloud's API did not do what it was asked.
+/// Why a request to a cloud's API failed.
 #[derive(Clone, Debug, Error)]
 pub enum ApiError {
-    /// Nothing answers, or not to the end. Whether the request was carried out is not known.
+    /// There is no response, or it breaks off. The API may have carried out the request.
     #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
-    Unreachable {
-        action: &'static str,
-        /// Where.
-        endpoint: String,
-        cause: String,
-    },
-    /// More is asked than the API lets; the same request will succeed later.
+    Unreachable { action: &'static str, endpoint: String, cause: String },
+    /// The rate limit is exceeded. The same request will succeed later.
     #[error(
         "{} puts off {} ({}): this {} asks it too much at the moment",
         .0.api, .0.action, .0.reason(), .0.limited
     )]
     Throttled(Box<ErrorAnswer>),
-    /// The API gives no right to it.
+    /// The API does not permit the request.
     #[error("{0}")]
     Forbidden(Box<ErrorAnswer>),
-    /// What was asked about does not exist.
+    /// The requested object does not exist.
     #[error("{0}")]
     NotFound(Box<ErrorAnswer>),
-    /// The API says no, or has trouble of its own.
+    /// The API rejects the request, or has an internal error.
     #[error("{0}")]
     Refused(Box<ErrorAnswer>),
-    /// Something else answers, or answers what cannot be read.
+    /// Another server responds, or the response cannot be read.
     #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
-    Garbage {
-        api: &'static str,
-        action: &'static str,
-        /// Where.
-        endpoint: String,
-        status: u16,
-        problem: String,
-    },
-    /// There are no credentials to ask with.
+    Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
+    /// No credentials are available.
     #[error("there are no credentials to ask {api} with: {cause}")]
     NoCredentials {
         api: &'static str,
-        /// Why not, and what to do.
+        /// The reason, with advice.
         cause: String,
-        /// Whether there may be some in a moment.
+        /// Whether credentials may become available soon.
         may_pass: bool,
     },
-    /// There can be no request.
+    /// The request cannot be built.
     #[error("cannot make a request to {endpoint}: {cause}")]
-    NoRequest {
-        /// Where it was to go.
-        endpoint: String,
-        /// Why not.
-        cause: String,
-    },
-    /// The environment has no token.
+    NoRequest { endpoint: String, cause: String },
+    /// The environment variable with the token is unset or invalid.
     #[error(
         "{variable} is not set, or is no token: give this process a token of the project that may read it, as \
          kops-controller has one"
     )]
-    NoToken {
-        /// The variable that should have it.
-        variable: &'static str,
-    },
-    /// It is not known where in the cloud to ask.
+    NoToken { variable: &'static str },
+    /// A setting that locates the API or the cluster (project, zone, region) or that logs in is missing or wrong.
     #[error("{variable} {problem}")]
     NoPlace {
-        /// The variable that should say it.
         variable: &'static str,
-        /// What is wrong with it, and what to do.
+        /// The problem, with advice.
         problem: String,
-        /// Whether it may be known in a moment.
+        /// Whether the setting may become known soon.
         may_pass: bool,
     },
-    /// The environment names an endpoint that is none.
+    /// The endpoint in the environment is not a valid URL.
     #[error("{variable} is {endpoint:?}, which is no URL of an API, as {usual} would be")]
     BadEndpoint { variable: &'static str, endpoint: String, usual: &'static str },
-    /// The API needs TLS, and this host has no certificate authorities.
+    /// The API needs TLS, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
-    /// There can be no HTTP client.
+    /// The HTTP client cannot be created.
     #[error("{0}")]
     Http(Arc<HttpError>),
-    /// No credentials can be asked for.
+    /// The AWS settings in the environment are wrong.
     #[error("the environment's settings of AWS are wrong: {0}")]
     Settings(Arc<SetupError>),
 }
@@ -217,7 +197,7 @@ impl From<SetupError> for ApiError {
 }
 
 impl ApiError {
-    /// A request that was not sent, for too many wait to be.
+    /// The error for a request that was not sent because the queue is full.
     pub(crate) fn queue_full(api: &'static Api, action: &'static str, code: &str) -> ApiError {
         let Api { name, limited, .. } = api;
         ApiError::Throttled(Box::new(ErrorAnswer {
@@ -232,8 +212,8 @@ impl ApiError {
         }))
     }
 
-    /// Whether the same request may succeed later. Where it is one that does more when made twice, look first whether the
-    /// earlier one was carried out.
+    /// Whether the same request may succeed later. Before you repeat a request that is not idempotent, check whether the first
+    /// one was carried out.
     pub fn may_pass(&self) -> bool {
         match self {
             ApiError::Unreachable { .. } | ApiError::Throttled(_) => true,
@@ -251,22 +231,22 @@ impl ApiError {
         }
     }
 
-    /// For how long the same request is made again, as `Retries` ask: not at all where that cannot help.
+    /// How long `Retries` may retry after this error: zero if a retry cannot help.
     pub(crate) fn retried_for(&self) -> Duration {
         if self.may_pass() { Duration::MAX } else { Duration::ZERO }
     }
 
-    /// Whether the API says that what was asked about does not exist.
+    /// Whether the API reports that the requested object does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, ApiError::NotFound(_))
     }
 
-    /// Whether the API gives no right to what was asked.
+    /// Whether the API does not permit the request.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, ApiError::Forbidden(_))
     }
 
-    /// Whether the API has understood the request, and says no to it for good.
+    /// Whether the API understood the request and rejects it permanently (4xx).
     pub fn is_refusal(&self) -> bool {
         match self {
             ApiError::Forbidden(answer) | ApiError::NotFound(answer) | ApiError::Refused(answer) => {
@@ -276,7 +256,7 @@ impl ApiError {
         }
     }
 
-    /// Whether the configuration has to change before trying again can help.
+    /// Whether the configuration must change before a retry can succeed.
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
@@ -286,7 +266,7 @@ impl ApiError {
         )
     }
 
-    /// The HTTP status, if there was an answer.
+    /// The HTTP status, if there was a response.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             ApiError::Garbage { status, .. } => Some(*status),
@@ -294,12 +274,12 @@ impl ApiError {
         }
     }
 
-    /// For how long the API asks not to be asked, at most [`LONGEST_PAUSE`]; `None` if it does not say.
+    /// The pause that the API asks for, at most [`LONGEST_PAUSE`]; `None` if it specifies no pause.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.answer()?.retry_after.map(|pause| pause.min(LONGEST_PAUSE))
     }
 
-    /// What came of a call, for metrics: that something does not exist is an answer.
+    /// The outcome of the call, for metrics. Not found counts as success.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             ApiError::NotFound(_) => Outcome::Success,
@@ -319,10 +299,10 @@ impl ApiError {
     }
 }
 
-/// The URL of an API that a variable may name.
+/// Parses the base URL of an API. `variable` is the environment variable that may set it.
 ///
 /// # Errors
-/// If it is none of HTTP, or has a query.
+/// If it is not an HTTP or HTTPS URL, has no host, or has a query.
 pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static str) -> Result<Url, ApiError> {
     let is_base =
         |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.has_host();
@@ -330,22 +310,22 @@ pub(crate) fn base_url(endpoint: &str, variable: &'static str, usual: &'static s
     Url::parse(endpoint).ok().filter(is_base).ok_or_else(bad)
 }
 
-/// What is at a path below an API's URL.
+/// The URL of a path below an API's base URL.
 pub(crate) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}/{}", base.path().trim_end_matches('/'), path.trim_start_matches('/')));
     url
 }
 
-/// What came of a call, for metrics.
+/// The outcome of a call, for metrics.
 pub(crate) fn outcome<T>(asked: &Result<T, ApiError>) -> Outcome {
     asked.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Success)
 }
 
-/// Sends a request once, and gives the body of an answer whose status is 200, or 201 of what a request makes.
+/// Sends a request once, and returns the body of a response with status 200 or 201.
 ///
 /// # Errors
-/// If there is no answer, a longer one than the question takes, or one with another status.
+/// If there is no response, it is longer than the question permits, or it has another status.
 pub(crate) async fn ask(
     client: &Client,
     request: Request,
@@ -354,10 +334,7 @@ pub(crate) async fn ask(
     ask_whole(client, request, question).await.map(|(_headers, body)| body)
 }
 
-/// The same, and gives the answer's headers as well.
-///
-/// # Errors
-/// As there.
+/// Like `ask`, and also returns the response headers. Same errors as `ask`.
 pub(crate) async fn ask_whole(
     client: &Client,
     request: Request,
@@ -381,19 +358,19 @@ pub(crate) async fn ask_whole(
 }
 
 impl Question<'_> {
-    /// Something that answers in the API's place, or an answer that cannot be read.
+    /// The error for a response of another server, or a response that cannot be read.
     pub(crate) fn garbage(self, status: u16, problem: impl fmt::Display) -> ApiError {
         let Question { api, action, endpoint, .. } = self;
         let (endpoint, problem) = (endpoint.to_owned(), problem.to_string());
         ApiError::Garbage { api: api.name, action, endpoint, status, problem }
     }
 
-    /// No answer.
+    /// The error for a missing response.
     pub(crate) fn unreachable(self, cause: String) -> ApiError {
         ApiError::Unreachable { action: self.action, endpoint: self.endpoint.to_owned(), cause }
     }
 
-    /// An answer of the API as text.
+    /// Decodes a response body as UTF-8 text.
     pub(crate) fn text(self, body: Vec<u8>) -> Result<String, ApiError> {
         String::from_utf8(body).map_err(|_| self.garbage(200, "it is no text"))
     }
@@ -426,14 +403,13 @@ impl Question<'_> {
     }
 }
 
-/// A code without what no API has in one: it becomes part of a line of the log.
+/// Keeps only the characters that occur in API error codes, because the code becomes part of a log line.
 fn plain(code: &str) -> String {
     let is_of_code = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     code.chars().filter(is_of_code).take(LONGEST_CODE).collect()
 }
 
-/// A field that is `null` is as one that is not there: one machine that is written in another way must not take the list of all
-/// others away.
+/// Reads a `null` field as its default. One machine with an unusual field must not make the list of all machines unreadable.
 pub(crate) fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     field: D,
 ) -> Result<T, D::Error> {

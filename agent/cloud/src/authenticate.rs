@@ -1,4 +1,4 @@
-//! The proof with which a machine asks kops-controller, by its cloud.
+//! The proof of identity that a machine sends to kops-controller. Each cloud has its own.
 
 use futures_util::future::BoxFuture;
 use reqwest::header::HeaderValue;
@@ -9,74 +9,74 @@ use crate::tpm::TpmFailure;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 
-/// Why a machine has no proof.
+/// Why a machine cannot prove its identity.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
-    /// AWS has regions, and this machine's is not known.
+    /// AWS requests need a region, and the facts have no region.
     #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
     NoRegion,
-    /// An instance of GCE is known by three names, and not all of this one's are.
+    /// GCE identifies an instance by project, zone and name, and at least one of them is missing in the facts.
     #[error(
         "a name of this instance is not among this machine's facts (cloud.gce has the project {project:?}, the zone {zone:?} \
          and the name {name:?})"
     )]
     NoInstance { project: String, zone: String, name: String },
-    /// Its TPM does not sign for an instance of GCE.
+    /// The TPM of a GCE instance does not sign.
     #[error(transparent)]
     Tpm(#[from] TpmFailure),
-    /// The cloud knows machines by ids, and this one's is not known.
+    /// The cloud identifies machines by id, and the facts have no valid id.
     #[error("the id of this {machine} is not among this machine's facts ({fact} is {value:?})")]
     NoId {
-        /// What the cloud calls a machine.
+        /// The cloud's word for a machine, such as `droplet`.
         machine: &'static str,
-        /// Where the id is among facts.
+        /// The path of the id in the facts.
         fact: &'static str,
         value: String,
     },
-    /// A machine of Azure is known by its resource id, and this one's is not known.
+    /// Azure identifies a machine by its resource id, and the facts have no valid one.
     #[error("the resource id of this machine is not among its facts (cloud.azure.resourceID is {value:?})")]
     NoResourceId { value: String },
-    /// A machine of no cloud has a key, and this one has none that signs.
+    /// A machine outside any cloud signs with its own key, and this machine has no usable key.
     #[error(
         "this machine's key {file} cannot be used: {why}; `kops toolbox enroll` makes it, and the Host that goes with it"
     )]
     MachineKey {
-        /// Where it should be.
+        /// The expected path of the key.
         file: String,
         why: String,
     },
-    /// A server of OpenStack knows its id by its metadata, and neither source of them tells.
+    /// OpenStack identifies a server by the id in its metadata, and neither metadata source provides it.
     #[error(
         "the id of this server is known neither by a config drive ({drive}) nor by the metadata service ({service})"
     )]
     NoServerMetadata {
-        /// Why the config drive does not tell.
+        /// Why the config drive does not provide the id.
         drive: String,
-        /// Why the metadata service does not.
+        /// Why the metadata service does not provide the id.
         service: MetadataError,
     },
-    /// There are no credentials.
+    /// No AWS credentials are available.
     #[error(
         "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
          reach its metadata service"
     )]
     NoCredentials(String),
-    /// The proof cannot be written.
+    /// The token cannot be made.
     #[error("{0}")]
     NotSigned(String),
-    /// The endpoint of STS is none.
+    /// The STS endpoint in the environment is not a valid URL.
     #[error("{variable} is {value:?}, which is no URL")]
     Endpoint { variable: String, value: String },
-    /// Credentials come from a server that needs TLS.
+    /// The credentials come from a TLS server, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
-    /// No credentials can be asked for.
+    /// The AWS settings in the environment are wrong.
     #[error("the environment's settings of AWS are wrong: {0}")]
     Settings(#[from] SetupError),
 }
 
 impl AuthenticationError {
-    /// Whether the configuration has to change before trying again can help.
+    /// Whether the configuration must change before a retry can succeed.
     pub fn is_configuration(&self) -> bool {
         matches!(self, AuthenticationError::Endpoint { .. })
     }
@@ -84,9 +84,10 @@ impl AuthenticationError {
 
 /// Proves to kops-controller which machine this is.
 pub trait Authenticator: Send + Sync {
-    /// The value of the header `Authorization` for a request of this body. Each is good for one request.
+    /// The value of `Authorization` for a request with this body. Each value is valid for one request.
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
 
-    /// Hears that servers have refused a token, and none has taken it. Where releases of kOps take different forms, the next token has another one.
+    /// Called after a round in which a server rejected the token and no server accepted one. If kOps releases accept different
+    /// token formats, the next token has another format.
     fn refused(&self) {}
 }

@@ -1,4 +1,4 @@
-//! How often a cloud was asked, and what came of it: a metric. And for how long a service of it has answered nothing.
+//! Counts the calls to clouds as a metric, and notes how long a service has not answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,12 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-/// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
     Success,
-    /// The cloud asks to be asked less.
+    /// The cloud asks for fewer calls.
     Throttled,
-    /// It was refused, or not answered.
+    /// The call was rejected, or not answered.
     Error,
 }
 
@@ -26,12 +25,12 @@ pub struct Call {
     outcome: Outcome,
 }
 
-/// A service that has answered nothing for so long is told of: shorter outages pass by themselves.
+/// A service that has not answered for this long is reported. Shorter outages pass by themselves.
 const TOLD_AFTER: Duration = Duration::from_secs(3 * 60);
-/// A failure that is older says nothing of now.
+/// A failure older than this says nothing about the present.
 const STANDS: Duration = Duration::from_secs(5 * 60);
 
-/// The calls of this process to clouds. Clones count together.
+/// The calls of this process to clouds. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct CloudCalls {
     counted: Family<Call, Counter>,
@@ -55,7 +54,7 @@ impl CloudCalls {
         }
     }
 
-    /// Notes that a service has answered. That it refuses a machine's own token is an answer too.
+    /// Notes that a service has answered. If the service rejects a machine's own token, that counts as an answer too.
     pub fn answered(&self, service: &'static str) {
         self.failing.lock().remove(service);
     }
@@ -67,10 +66,10 @@ impl CloudCalls {
         failing.insert(service, Failing { first, last: now });
     }
 
-    /// Which services have answered nothing for minutes, and are still asked.
+    /// Checks that each service that is still in use has answered a call recently.
     ///
     /// # Errors
-    /// These services, in a sentence.
+    /// A sentence with the services that have not answered for minutes.
     pub fn answer(&self) -> Result<(), String> {
         self.answer_at(Instant::now())
     }
@@ -105,7 +104,7 @@ impl CloudCalls {
         self.failed(service, now);
     }
 
-    /// The counters, to be shown.
+    /// The counters, for the metrics endpoint.
     pub fn metric(&self) -> Family<Call, Counter> {
         self.counted.clone()
     }
@@ -128,7 +127,7 @@ mod tests {
         let told = "sts has answered no call for 6 minutes".to_owned();
         assert_eq!(calls.answer_at(minutes(6)), Err(told), "ec2 has failed once");
         assert_eq!(calls.answer_at(minutes(10)), Ok(()), "nobody has asked since");
-        // What begins anew is not the outage of before.
+        // Failures after a long gap begin a new outage.
         calls.failed("sts", minutes(20));
         assert_eq!(calls.answer_at(minutes(20)), Ok(()));
         calls.failed("sts", minutes(24));

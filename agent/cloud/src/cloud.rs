@@ -1,4 +1,4 @@
-//! What each cloud does for the rest of the program.
+//! The features of a cloud that the rest of the program uses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::metadata::MetadataError;
 use crate::remembered::RememberedFacts;
 use crate::tpm::OpenTpm;
 
-/// For an answer that a node can do without.
+/// Retries for a response that a node can do without.
 pub(crate) const WITHOUT_WAITING: Retries = Retries {
     deadline: Duration::from_secs(15),
     attempt: Duration::from_secs(5),
@@ -29,21 +29,21 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     longest_pause: Duration::from_secs(4),
 };
 
-/// A cloud. What it does not define is nothing, for there is nothing to ask.
+/// A cloud. A method with a default body does nothing or returns an error, for clouds that do not have the feature.
 pub trait Cloud: Send + Sync {
     fn provider(&self) -> CloudProvider;
 
-    /// The variables of the environment that it takes to ask its API: in groups, each of which counts where its first variable is
-    /// set. By default there is none.
+    /// The environment variables that requests to the cloud's API need, in groups. A group counts if its first variable is set.
+    /// By default there are no variables.
     fn variables(&self) -> &'static [&'static [&'static str]] {
         &[]
     }
 
-    /// Asks the metadata service about this machine, and writes the answers into the cloud's part of the facts. By default
-    /// nothing is asked: nothing that is decided depends on it.
+    /// Asks the metadata service about this machine, and writes the responses into the cloud's facts. The default asks nothing,
+    /// for clouds whose facts the configuration does not use.
     ///
     /// # Errors
-    /// If the service cannot be asked, or is another cloud's.
+    /// If the service cannot be reached, or belongs to another cloud.
     fn observe<'a>(
         &'a self,
         facts: &'a mut CloudFacts,
@@ -53,11 +53,11 @@ pub trait Cloud: Send + Sync {
         async { Ok(()) }.boxed()
     }
 
-    /// Adds to the facts what this node's configuration makes it depend on besides, and what costs more than a question to the
-    /// metadata service. What an earlier run was told is not asked for again.
+    /// Adds facts that this node's configuration depends on, and that cost more than a request to the metadata service. Facts
+    /// from an earlier run are reused.
     ///
     /// # Errors
-    /// If the node cannot be decided without it, and the cloud does not tell.
+    /// If the configuration depends on a fact that the cloud does not provide.
     fn complete<'a>(
         &'a self,
         inputs: &'a mut Inputs,
@@ -67,8 +67,8 @@ pub trait Cloud: Send + Sync {
         async { Ok(()) }.boxed()
     }
 
-    /// Adds to the facts everything that the cloud tells, whatever depends on it. What it does not tell is left out with a
-    /// warning.
+    /// Adds all facts that the cloud provides, even if the configuration does not depend on them. A warning reports each
+    /// missing fact.
     fn complete_for_show<'a>(
         &'a self,
         facts: &'a mut Facts,
@@ -78,26 +78,21 @@ pub trait Cloud: Send + Sync {
         async {}.boxed()
     }
 
-    /// Gets this machine a range of IPv6 addresses for its pods, if it has none, and says which.
-    ///
-    /// # Errors
-    /// If it cannot be asked for, or is not given.
+    /// Assigns a range of IPv6 addresses for pods to this machine, unless it has one already. Returns the range.
     fn assign_ipv6_prefix(&self) -> BoxFuture<'_, Result<String, CloudError>> {
         not_offered(self.provider(), "range of IPv6 addresses")
     }
 
-    /// The id of this machine, by which a group may hold it until it is ready.
-    ///
-    /// # Errors
-    /// If the metadata service cannot be asked.
+    /// The id of this machine, by which its group may hold it until it is ready.
     fn instance_id(&self) -> BoxFuture<'_, Result<String, CloudError>> {
         not_offered(self.provider(), "lifecycle hook")
     }
 
-    /// Tells the group that holds a machine until it is ready that it is. `uptime` is for how long it has run.
+    /// Reports to the group of a machine that the machine is ready, so that the group no longer holds it. `uptime` is the time
+    /// since its start.
     ///
     /// # Errors
-    /// If the group could not be told before the retries ended.
+    /// The last error, after all retries.
     fn complete_lifecycle_action<'a>(
         &'a self,
         action: &'a LifecycleAction,
@@ -107,26 +102,23 @@ pub trait Cloud: Send + Sync {
         not_offered(self.provider(), "lifecycle hook")
     }
 
-    /// What proves to kops-controller which machine this is.
-    ///
-    /// # Errors
-    /// If it cannot be set up.
+    /// Creates the authenticator that proves to kops-controller which machine this is.
     fn authenticator<'a>(
         &'a self,
         machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>>;
 
-    /// Whether kops-controller calls a machine back before it believes it, which has to listen for that (upstream:
+    /// Whether kops-controller calls a machine back before it trusts it. The machine then has to listen for the call (upstream:
     /// `pkg/apis/kops/model/features.go`).
     fn calls_back(&self) -> bool {
         false
     }
 
-    /// The machines of the cluster that a configuration of kops-controller is for. Questions to the API are counted in `calls`.
-    /// `hosts` are those that were enrolled at the API server.
+    /// Access to the machines of the cluster that kops-controller is configured for. Requests to the API are counted in
+    /// `calls`. `hosts` are the machines that are enrolled at the API server.
     ///
     /// # Errors
-    /// If the configuration or the environment is wrong, or a client cannot be set up.
+    /// If the configuration or the environment is wrong, or a client cannot be created.
     fn for_control_plane<'a>(
         &'a self,
         options: &'a KopsControllerOptions,
@@ -135,7 +127,7 @@ pub trait Cloud: Send + Sync {
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>>;
 }
 
-/// The answer of a cloud whose machines have no such thing.
+/// The error of a cloud that does not have a feature.
 fn not_offered<T: Send + 'static>(
     provider: CloudProvider,
     what: &'static str,
@@ -143,14 +135,14 @@ fn not_offered<T: Send + 'static>(
     async move { Err(CloudError::NotOffered { provider, what }) }.boxed()
 }
 
-/// A machine that is to prove itself.
+/// A machine that has to prove its identity.
 #[derive(Clone, Copy)]
 pub struct Machine<'a> {
-    /// What its cloud says of it.
+    /// The facts from its cloud.
     pub facts: &'a CloudFacts,
     pub tpm: &'a Arc<dyn OpenTpm>,
-    /// What it is called (`uname -n`).
+    /// The name of the machine (`uname -n`).
     pub hostname: &'a str,
-    /// Where its files are.
+    /// The root directory of the machine.
     pub root: &'a Path,
 }

@@ -1,5 +1,4 @@
-//! What the control plane of a cluster asks its cloud: which machine a Node is, and whether a machine that asks to become one
-//! may.
+//! The requests of a cluster's control plane to its cloud: which machine a Node is, and whether a machine may become a Node.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -16,19 +15,19 @@ use tokio::time::Instant;
 use crate::api::ApiError;
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
-/// Why it is not known which machine a Node is.
+/// Why the machine of a Node is not known.
 #[derive(Clone, Debug)]
 pub enum NotIdentified {
-    /// Its kubelet has not said yet which instance it is.
+    /// The Node does not name its instance yet.
     NotYet,
-    /// It is not believed.
+    /// The Node is rejected.
     Refused(Refusal),
     /// The cloud could not be asked.
     Unavailable(String),
 }
 
 impl NotIdentified {
-    /// A cloud that answers with this error, or not at all.
+    /// For a cloud that responds with this error, or does not respond.
     pub(crate) fn unavailable(error: impl Display) -> NotIdentified {
         NotIdentified::Unavailable(error.to_string())
     }
@@ -40,14 +39,14 @@ impl From<Refusal> for NotIdentified {
     }
 }
 
-/// Why the pods of a Node get no addresses.
+/// Why the pods of a Node get no address ranges.
 #[derive(Clone, Debug)]
 pub enum NoPodRanges {
     /// It is not known which machine the Node is.
     NotIdentified(NotIdentified),
-    /// Its machine has none for them.
+    /// The machine has no address ranges for pods.
     Lacking(PodRangeProblem),
-    /// Machines of this cloud never have any.
+    /// Machines of this cloud never have address ranges for pods.
     NeverGiven,
 }
 
@@ -63,31 +62,31 @@ impl From<PodRangeProblem> for NoPodRanges {
     }
 }
 
-/// Why a cloud cannot be asked about the machines of a cluster.
+/// Why the control plane has no access to the machines of a cluster.
 #[derive(Debug, Error)]
 pub enum ControlPlaneError {
-    /// The configuration or the environment has to change before trying again can help.
+    /// The configuration or the environment must change before a retry can succeed.
     #[error("{0}")]
     Configuration(String),
-    /// Something that was needed first could not be done.
+    /// A step that is needed first has failed.
     #[error("{doing}")]
     Failed {
         doing: &'static str,
         #[source]
         cause: Box<dyn Error + Send + Sync>,
     },
-    /// The client of its API cannot be set up.
+    /// The client of the cloud's API cannot be created.
     #[error(transparent)]
     Client(Box<dyn Error + Send + Sync>),
 }
 
 impl ControlPlaneError {
-    /// What failed while this was being done.
+    /// For an error of the step `doing`.
     pub(crate) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |cause| ControlPlaneError::Failed { doing, cause: Box::new(cause) }
     }
 
-    /// The same of a list that cannot be asked for, which may be a matter of the configuration.
+    /// For an error of a client that lists machines. The configuration may be the cause.
     pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ApiError) -> Self {
         move |error| match error.is_configuration() {
             true => ControlPlaneError::Configuration(error.to_string()),
@@ -95,31 +94,31 @@ impl ControlPlaneError {
         }
     }
 
-    /// A client that cannot be set up.
+    /// For a client that cannot be created.
     pub(crate) fn client<E: Error + Send + Sync + 'static>(cause: E) -> Self {
         ControlPlaneError::Client(Box::new(cause))
     }
 }
 
-/// The machines of one cluster, as their cloud's API tells of them. One value serves the controller of nodes and the bootstrap
-/// server, so that both ask together.
+/// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server share one
+/// value, so that they share requests.
 pub trait ControlPlane: Send + Sync {
-    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node was there at `since`
-    /// already: an answer that was asked for later decides.
+    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`: a
+    /// response to a later request decides.
     ///
     /// # Errors
-    /// If the Node is not believed, or the cloud cannot be asked.
+    /// If the Node is rejected, or the cloud cannot be asked.
     fn identify<'a>(
         &'a self,
         node: &'a ObservedNode,
         since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>>;
 
-    /// The ranges of addresses that the pods of a Node get: those that its instance has for them by now. The Node is
-    /// identified for that as [`ControlPlane::identify`] does, and what is asked at the same time is asked together.
+    /// The address ranges for the pods of a Node: the ranges that its instance has now. It identifies the Node like
+    /// [`ControlPlane::identify`]. Concurrent calls share requests.
     ///
     /// # Errors
-    /// If the Node is not believed, its instance has no such range, or the cloud cannot be asked.
+    /// If the Node is rejected, its instance has no such range, or the cloud cannot be asked.
     fn pod_ranges<'a>(
         &'a self,
         node: &'a ObservedNode,
@@ -129,31 +128,32 @@ pub trait ControlPlane: Send + Sync {
         async { Err(NoPodRanges::NeverGiven) }.boxed()
     }
 
-    /// What verifies machines that bootstrap; `None` if the server's configuration does not name this cloud.
+    /// The verifier for machines that bootstrap; `None` if the server's configuration does not name this cloud.
     ///
     /// # Errors
-    /// If a client that it takes cannot be set up.
+    /// If a client for it cannot be created.
     fn verifier<'a>(
         &'a self,
         server: &'a KopsControllerServerOptions,
     ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>>;
 
-    /// Whether Nodes say which instance they are (`spec.providerID`). Until one does, nothing is asked about it.
+    /// Whether Nodes name their instance (`spec.providerID`). Before a Node names it, no request is made for the Node.
     fn names_instances(&self) -> bool {
         true
     }
 
-    /// Whether kOps' own kops-controller labels Nodes here, so that beside it labels are to be its own.
+    /// Whether upstream's kops-controller labels Nodes of this cloud. Only then can this controller decide labels like
+    /// upstream's, while both run.
     fn is_labelled_by_upstream(&self) -> bool {
         true
     }
 
-    /// How many leading bits of an IPv6 address are one machine's own in this cloud.
+    /// The number of leading bits of an IPv6 address that identify one machine in this cloud.
     fn machine_prefix(&self) -> MachinePrefix {
         MachinePrefix::NETWORK
     }
 
-    /// What stands before the bootstrap server in this cloud.
+    /// Whether a load balancer stands before the bootstrap server in this cloud.
     fn load_balancing(&self) -> LoadBalancing {
         LoadBalancing::None
     }

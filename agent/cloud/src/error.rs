@@ -1,23 +1,23 @@
-//! Why a cloud has not told or done what one of its machines needs.
+//! The error of a request that a machine makes to its cloud.
 
 use std::error::Error;
 
 use kops_agent_spec::CloudProvider;
 use thiserror::Error;
 
-/// A cloud has not told or done what one of its machines needs.
+/// Why a cloud did not provide a fact to its machine, or did not do something for it.
 #[derive(Debug, Error)]
 pub enum CloudError {
-    /// No machine of the cloud has that.
+    /// No machine of the cloud has the feature.
     #[error("machines of {provider} have no {what} to ask their cloud for")]
     NotOffered { provider: CloudProvider, what: &'static str },
-    /// The cloud cannot be asked, or refuses. Inside: its own error, which says all of it.
+    /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),
 }
 
 impl CloudError {
-    /// For an error of a cloud's own.
+    /// Wraps an error of one cloud.
     pub(crate) fn of(error: impl Error + Send + Sync + 'static) -> CloudError {
         CloudError::Failed(Box::new(error))
     }

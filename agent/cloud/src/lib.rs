@@ -1,10 +1,10 @@
-//! The clouds: what each says of this machine, and what its API says of others.
+//! The clouds: facts about this machine, and requests to their APIs about other machines.
 //!
-//! A cloud is a folder: `facts` asks the metadata service, `authenticate` makes a machine's proof, an API client asks for other
-//! machines, `verify` judges proofs and `identify` Nodes by it. Where one list has all machines by their ids, a cloud is
-//! what it lists ([`inventory::Listed`]), and the rest is [`inventory`]'s. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
-//! names it. Other code chooses by the provider only in `agent/spec` and `agent/plan`, where what kOps writes and decides differs by cloud.
-//! Every API is asked by [`api`].
+//! A cloud is a folder. `facts` asks the metadata service. `authenticate` makes the proof of a machine. An API client requests
+//! other machines. `verify` judges proofs, and `identify` judges Nodes. If one list has all machines by their ids, a cloud only
+//! describes this list ([`inventory::Listed`]), and [`inventory`] has the rest. `mod.rs` combines these parts to a [`Cloud`],
+//! and [`of`] selects it. Other code distinguishes providers only in `agent/spec` and `agent/plan`, where kOps' formats and
+//! decisions differ by cloud. All API requests use [`api`].
 
 pub mod api;
 pub mod authenticate;
@@ -57,23 +57,23 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
     }
 }
 
-/// The variables of the environment that it takes to ask the API of any cloud ([`Cloud::variables`]).
+/// The environment variables that the APIs of all clouds need ([`Cloud::variables`]).
 pub fn variables() -> impl Iterator<Item = &'static [&'static str]> {
     CloudProvider::ALL.into_iter().flat_map(|provider| of(provider).variables().iter().copied())
 }
 
-/// What the cloud says of this machine.
+/// Asks the metadata service of the cloud for facts about this machine.
 ///
 /// # Errors
-/// If its metadata service cannot be asked.
+/// If the metadata service cannot be reached, or belongs to another cloud.
 pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataError> {
     observe_within(provider, Retries::default()).await
 }
 
-/// The same with another deadline. Facts with nothing in them are those of a cloud that is not asked.
+/// Like `observe`, with other retries. The facts are empty if the cloud has no questions for its metadata service.
 ///
 /// # Errors
-/// If its metadata service cannot be asked.
+/// Same errors as `observe`.
 pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
     of(provider).observe(&mut facts, retries).await?;

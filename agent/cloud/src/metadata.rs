@@ -1,4 +1,4 @@
-//! Asking a cloud's metadata service: link-local HTTP, there a little later than the machine.
+//! A client for a cloud's metadata service: link-local HTTP, which may start a little later than the machine.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,76 +10,52 @@ use thiserror::Error;
 use kops_agent_net::http::{self, HttpError, innermost_cause, metadata_client};
 use kops_agent_net::retry::Retries;
 
-/// The longest answer that is read, in bytes. What is asked for is a line or a short list, but on Scaleway all of a server, with
-/// each SSH key of its project.
+/// The maximum size of a response, in bytes. Most responses are a line or a short list. Scaleway's describes the whole server,
+/// with each SSH key of its project.
 const LONGEST_ANSWER: usize = 512 * 1024;
 
-/// Why the cloud does not say what this machine is.
+/// Why the metadata service does not say which machine this is.
 #[derive(Debug, Error)]
 pub enum MetadataError {
-    /// It must not be asked.
+    /// The environment forbids requests to EC2's metadata service.
     #[error("AWS_EC2_METADATA_DISABLED is true, so EC2 may not be asked what this machine is; unset it")]
     Disabled,
-    /// No answer, or none that is one.
+    /// There is no response, or only a temporary error.
     #[error(
         "{url}: the metadata service cannot be reached: {cause} ({attempts} attempts in {} s); is this a machine of \
          that cloud?",
         waited.as_secs_f32().round()
     )]
-    Unreachable {
-        url: String,
-        cause: String,
-        /// How often it was tried.
-        attempts: u32,
-        /// For how long it was tried.
-        waited: Duration,
-    },
-    /// It takes the question, but does not answer it.
+    Unreachable { url: String, cause: String, attempts: u32, waited: Duration },
+    /// The service accepts the request, but does not answer it.
     #[error("{url}: the metadata service does not answer ({attempts} attempts in {} s)", waited.as_secs_f32().round())]
-    Silent {
-        url: String,
-        /// How often it was tried.
-        attempts: u32,
-        /// For how long it was tried.
-        waited: Duration,
-    },
-    /// EC2 sends a token no further than the hop limit, and it was lost on its way.
+    Silent { url: String, attempts: u32, waited: Duration },
+    /// The hop limit of EC2's token response is too low, so the response got lost.
     #[error(
         "{url}: the metadata service takes the request for a token, but its answer does not arrive ({attempts} \
          attempts in {} s): raise the instance's metadata hop limit to 2 (aws ec2 modify-instance-metadata-options \
          --http-put-response-hop-limit 2) or run on the host, not in a container",
         waited.as_secs_f32().round()
     )]
-    HopLimit {
-        url: String,
-        /// How often it was tried.
-        attempts: u32,
-        /// For how long it was tried.
-        waited: Duration,
-    },
+    HopLimit { url: String, attempts: u32, waited: Duration },
     #[error("{url}: the metadata service answers {status}; {advice}")]
-    Refused {
-        url: String,
-        status: u16,
-        /// What to do about it.
-        advice: &'static str,
-    },
-    /// It answers, but not with what a machine of this cloud has.
+    Refused { url: String, status: u16, advice: &'static str },
+    /// The service answers, but not like the metadata service of this cloud.
     #[error("{url}: {problem}; is this the metadata service of that cloud?")]
     Unusable { url: String, problem: String },
     #[error(transparent)]
     Http(#[from] HttpError),
 }
 
-/// What went wrong in one attempt.
+/// Why one attempt failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     Passing(String),
     /// The connection was made, but no answer came in time.
     NoAnswer,
-    /// The service answers with this.
+    /// The service answers with this status.
     Status(u16),
-    /// Something else than a metadata service answers.
+    /// The response is not from a metadata service.
     Unusable(String),
 }
 
@@ -114,13 +90,13 @@ impl MetadataService {
         format!("{}{path}", self.endpoint)
     }
 
-    /// What is at a path, without the space around it; `None` where there is nothing (404).
+    /// The text at a path, without surrounding space; `None` if it does not exist (404).
     pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<Option<String>, MetadataError> {
         let attempt = || async { self.request(Method::GET, path, headers.clone()).await };
         self.trying(path, "the service refuses to say; is it switched off for this machine?", attempt).await
     }
 
-    /// What is at a path where every machine has something.
+    /// The text at a path that every machine has. An empty text is an error.
     pub(super) async fn get_needed(&self, path: &str, headers: &HeaderMap) -> Result<String, MetadataError> {
         let answer = self.get(path, headers).await?.filter(|answer| !answer.is_empty());
         answer.ok_or_else(|| self.unusable(path, "it is empty or does not exist (404)"))
@@ -130,7 +106,7 @@ impl MetadataService {
         MetadataError::Unusable { url: self.url(path), problem: problem.into() }
     }
 
-    /// Attempts for as long as that may help.
+    /// Runs `attempt` with retries, as long as they can help.
     pub(super) async fn trying<T, F>(
         &self,
         path: &str,
@@ -157,7 +133,7 @@ impl MetadataService {
         })
     }
 
-    /// Makes one request; `None` is a 404.
+    /// Makes one request. `None` stands for 404.
     pub(super) async fn request(
         &self,
         method: Method,

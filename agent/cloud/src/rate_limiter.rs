@@ -1,4 +1,4 @@
-//! How many calls may be made of a cloud: a token bucket, with a pause where the cloud asks for one.
+//! The rate limit for calls to a cloud: a token bucket, and a pause if the cloud asks for one.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use crate::api::ApiError;
 pub(super) struct RateLimiter(Mutex<TokenBucket>);
 
 impl RateLimiter {
-    /// So many calls at once, and so many a second after that.
+    /// Permits a burst of calls, and then `per_second` calls a second.
     pub(super) fn of(burst: f64, per_second: f64) -> RateLimiter {
         RateLimiter(Mutex::new(TokenBucket::of(burst, per_second)))
     }
 
-    /// Waits until the next call may be made, which is counted as made.
+    /// Waits until the next call is permitted, and counts it.
     pub(super) async fn turn(&self) {
         let pause = self.0.lock().take(Instant::now());
         sleep(pause).await;
     }
 
-    /// Makes no call for a while.
+    /// Permits no call during this pause.
     pub(super) fn put_off(&self, pause: Duration) {
         self.0.lock().put_off(Instant::now(), pause);
     }
 
-    /// Makes no call for as long as an API asks for that throttled one, or for `usual` where it does not say.
+    /// After a throttled call, permits no call for the pause that the API asks for, or for `usual`.
     pub(super) fn heed<T>(&self, asked: &Result<T, ApiError>, usual: Duration) {
         if let Err(error @ ApiError::Throttled(_)) = asked {
             self.put_off(error.retry_after().unwrap_or(usual));
@@ -46,13 +46,13 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// So many calls at once, and so many a second after that.
+    /// Permits a burst of calls, and then `per_second` calls a second.
     pub(super) fn of(burst: f64, per_second: f64) -> TokenBucket {
         let now = Instant::now();
         TokenBucket { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
 
-    /// How long to wait before the next call, which is counted as made.
+    /// The pause before the next call, which is counted.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.counted_at).as_secs_f64() * self.per_second;
         self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
@@ -61,7 +61,7 @@ impl TokenBucket {
         until_earned.max(self.not_before.saturating_duration_since(now))
     }
 
-    /// Whether a call may be made now; it is counted as made then.
+    /// Whether a call is permitted now. If it is, it is counted.
     pub(super) fn has_one(&mut self, now: Instant) -> bool {
         let pause = self.take(now);
         if !pause.is_zero() {
@@ -70,7 +70,7 @@ impl TokenBucket {
         pause.is_zero()
     }
 
-    /// Makes no call for a while.
+    /// Permits no call during this pause.
     pub(super) fn put_off(&mut self, now: Instant, pause: Duration) {
         self.not_before = self.not_before.max(now + pause);
     }

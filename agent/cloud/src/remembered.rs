@@ -1,5 +1,5 @@
-//! What a cloud has told that it may not be able to tell again, kept beside the record: a machine that reboots while its
-//! cloud does not answer is then decided as before.
+//! Facts that a cloud may not be able to provide again, stored beside the record. So a machine that reboots while its cloud
+//! does not respond gets the same configuration as before.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,23 @@ use serde_with::apply;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RememberedFacts {
-    /// What EC2 tells of instance types, by name: a machine can be stopped and started as one of another type.
+    /// EC2's facts about instance types, by name. A stopped machine can be started with another type.
     instance_types: BTreeMap<String, InstanceType>,
     /// `local-ipv4` of OpenStack's metadata service.
     #[serde(rename = "openstackLocalIPv4")]
     openstack_local_ipv4: Option<String>,
-    /// By what the node was held when it was last decided, so that it is known also where nothing tells what the
-    /// cluster wants.
+    /// The lifecycle action that held the node at the last decision. It is stored for runs that cannot read the cluster's
+    /// configuration.
     lifecycle_action: Option<LifecycleAction>,
-    /// The boot id of the time in which the machine has become that node.
+    /// The id of the boot in which the machine became this node.
     ready_in: Option<String>,
-    /// The boot id of the time in which the cloud was told so.
+    /// The id of the boot in which the cloud was told that the machine is ready.
     told_in: Option<String>,
 }
 
 impl RememberedFacts {
-    /// The same with what these facts tell, and what the cloud holds the node by now.
+    /// Adds the facts that a cloud provided, and the lifecycle action that holds the node now. A new action resets `ready_in`
+    /// and `told_in`.
     pub fn with(mut self, facts: &Facts, lifecycle_action: Option<LifecycleAction>) -> RememberedFacts {
         if self.lifecycle_action != lifecycle_action {
             self = RememberedFacts { lifecycle_action, ready_in: None, told_in: None, ..self };
@@ -44,34 +45,34 @@ impl RememberedFacts {
         self
     }
 
-    /// By what the cloud held the node when it was last decided.
+    /// The lifecycle action that held the node at the last decision.
     pub fn lifecycle_action(&self) -> Option<&LifecycleAction> {
         self.lifecycle_action.as_ref()
     }
 
-    /// The same for a machine that has become the node that it was last decided to be, since this boot.
+    /// Notes that the machine became the node of the last decision in this boot.
     pub fn ready_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { ready_in: Some(boot_id), ..self }
     }
 
-    /// The same for a machine whose cloud knows so.
+    /// Notes that the cloud was told so in this boot.
     pub fn told_in(self, boot_id: String) -> RememberedFacts {
         RememberedFacts { told_in: Some(boot_id), ..self }
     }
 
-    /// What the cloud is to be told of a machine that has become a node since this boot.
+    /// The lifecycle action to complete: the machine became a node in this boot, and the cloud was not told so yet.
     pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
         let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
         self.lifecycle_action.as_ref().filter(|_| is_due)
     }
 
-    /// What is remembered of this instance's type.
+    /// The stored facts about the type of this instance.
     pub fn instance_type(&self, aws: &AwsFacts) -> Option<InstanceType> {
         self.instance_types.get(&aws.instance_type).copied()
     }
 
-    /// What OpenStack said is this machine's address, if this machine still has it: another may have been made from its
-    /// image since.
+    /// The address that OpenStack reported for this machine, if the machine still has it. Another machine may have been created
+    /// from its image.
     pub fn openstack_address(&self, facts: &Facts) -> Option<&str> {
         let address = self.openstack_local_ipv4.as_deref()?;
         let mut own = facts.interfaces.iter().flat_map(|interface| &interface.addresses);

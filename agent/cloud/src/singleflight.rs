@@ -1,4 +1,4 @@
-//! One question that many have at the same time: it is asked once, for all of them.
+//! One question that many callers ask at the same time: one request answers all of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a question waits for others that are the same.
+/// How long a question waits for other callers with the same question.
 const WINDOW: Duration = Duration::from_millis(50);
-/// How long after one answer the same is asked again at the earliest.
+/// The minimum time between two requests for the same question.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The last answer to a question, with its age.
+/// The last answer to a question, and when it was requested.
 #[derive(Debug)]
 pub(super) struct Singleflight<T, E> {
     last: Arc<Mutex<Option<Answered<T, E>>>>,
@@ -19,12 +19,12 @@ pub(super) struct Singleflight<T, E> {
 
 #[derive(Debug)]
 struct Answered<T, E> {
-    /// When it was asked for.
+    /// When the answer was requested.
     at: Instant,
     answer: Result<Arc<T>, Arc<E>>,
 }
 
-// Not derived: that would want T and E to have a default.
+// Not derived: the derived implementation would require `T: Default` and `E: Default`.
 impl<T, E> Default for Singleflight<T, E> {
     fn default() -> Singleflight<T, E> {
         Singleflight { last: Arc::default() }
@@ -32,19 +32,19 @@ impl<T, E> Default for Singleflight<T, E> {
 }
 
 impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
-    /// The answer, from `ask` where the last one was asked for longer ago than `longest`. With no time at all, it is one
-    /// that was asked for after this was called. A failure is told to all callers that wait for it, and not cached.
+    /// The last answer if it was requested at most `longest` ago, else a new answer from `ask`. If `longest` is zero, the
+    /// request begins after this call. All callers that wait get a failure, but it is not cached.
     ///
-    /// What was begun to be asked is asked to its end, whether or not a caller still waits for it: where each caller has
-    /// less time than the answer takes, none would ever have it otherwise. Only the caller that asks has a future of the question:
-    /// thousands that wait for one list would have kilobytes each.
+    /// A request that has begun runs to its end, even if no caller waits any more. Otherwise, callers with less time than the
+    /// request takes would never get an answer. Only the caller that asks holds the future of the request: thousands of waiting
+    /// callers would need kilobytes each.
     pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,
         longest: Duration,
         ask: impl FnOnce() -> A + Send + 'static,
     ) -> Result<Arc<T>, Arc<E>> {
         let called = Instant::now();
-        // The caller with this lock asks; all others wait here, and find the answer.
+        // The caller with this lock asks. All others wait here, and then find the answer.
         let mut last = self.last.clone().lock_owned().await;
         if let Some(answered) = last.as_ref() {
             let good_for = if answered.answer.is_ok() { longest } else { Duration::ZERO };
@@ -63,8 +63,7 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
         asking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    /// The last answer, if it was asked for no longer ago than `longest`; the one that is being asked for,
-    /// if one is. No question is asked for this.
+    /// The last answer, if it was requested at most `longest` ago. It waits for a request that has begun, but begins none.
     pub(super) async fn known(&self, longest: Duration) -> Option<Arc<T>> {
         let called = Instant::now();
         let last = self.last.lock().await;

@@ -1,25 +1,25 @@
-//! Tokens that end: asked for once, for all requests to a service, and cached until shortly before their end.
+//! A cache for tokens that expire: one request serves all callers until shortly before the token expires.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+/// A token is not used this close to its end: a download may begin a while after the request for its size.
 const SPARE: Duration = Duration::from_secs(120);
-/// Tokens are good for a day at most; an answer that says more would overflow a clock.
+/// The maximum lifetime of a token: a day. A longer one in a response would overflow the clock.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A token of one service.
+/// The cached token of one service.
 pub(crate) struct TokenCache<T>(Mutex<Option<Issued<T>>>);
 
-/// A token, and until when it is used.
+/// A token, and when its use ends.
 pub(crate) struct Issued<T> {
     token: T,
     good_until: Instant,
 }
 
 impl<T> Issued<T> {
-    /// A token that was asked for at that time, and says how long it lives.
+    /// A token that was requested at `asked`, and says how long it lives.
     pub(crate) fn new(token: T, asked: Instant, life: Duration) -> Issued<T> {
         Issued { token, good_until: asked + life.min(LONGEST_LIFE).saturating_sub(SPARE) }
     }
@@ -32,7 +32,7 @@ impl<T> Default for TokenCache<T> {
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// The token, from `ask` where there is none that is good for a while. Callers at the same time wait for one answer.
+    /// The cached token if it stays valid for a while, else a new one from `ask`. Concurrent callers share one request.
     pub(crate) async fn get<E>(&self, ask: impl Future<Output = Result<Issued<T>, E>>) -> Result<T, E> {
         let mut cached = self.0.lock().await;
         if let Some(issued) = cached.as_ref().filter(|issued| issued.good_until > Instant::now()) {
@@ -42,7 +42,7 @@ impl<T: Clone> TokenCache<T> {
         Ok(cached.insert(issued).token.clone())
     }
 
-    /// Forgets the token if it is the one that was refused: another caller may have got a new one meanwhile.
+    /// Drops the cached token if `is_refused` says that it was rejected. Another caller may have cached a new token meanwhile.
     pub(crate) async fn forget(&self, is_refused: impl FnOnce(&T) -> bool) {
         let mut cached = self.0.lock().await;
         if cached.as_ref().is_some_and(|issued| is_refused(&issued.token)) {

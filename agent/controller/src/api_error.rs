@@ -1,4 +1,4 @@
-//! What the API server says where it does not do what it is asked to.
+//! Errors of requests to the API server.
 
 use std::fmt;
 use std::future::Future;
@@ -10,38 +10,39 @@ use tokio::time::timeout;
 
 /// The timeout of one request. Webhooks may take half a minute.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The reason of a cause of a conflict: a field is another manager's.
+/// The reason of a conflict's cause: another manager owns the field.
 const FIELD_CONFLICT: &str = "FieldManagerConflict";
 
-/// Why a request was not answered as hoped.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum ApiError {
-    /// The API server refused it.
+    /// The API server rejected the request.
     Refused(Box<Status>),
-    /// There was no answer, or none that can be read.
+    /// There was no answer, or no readable answer.
     Unanswered(String),
 }
 
 impl ApiError {
-    /// Whether what was asked for is not there, or its kind is not served.
+    /// Whether the object does not exist, or its kind is not served.
     pub fn is_not_found(&self) -> bool {
         matches!(self, ApiError::Refused(status) if status.is_not_found() || status.code == 404)
     }
 
-    /// Whether what was to be created is there.
+    /// Whether the object to create already exists.
     pub fn is_already_there(&self) -> bool {
         matches!(self, ApiError::Refused(status) if status.is_already_exists())
     }
 
-    /// Whether an object cannot be changed as it was to be: it would have to be another object.
+    /// Whether the request would change an immutable field.
     pub fn is_of_immutable_field(&self) -> bool {
-        // Each kind says it in its own words: Deployments and Jobs; StatefulSets and PersistentVolumeClaims; Services.
+        // The words depend on the kind. In this order: Deployments and Jobs; StatefulSets and PersistentVolumeClaims;
+        // Services.
         const WORDS: [&str; 3] = ["immutable", "updates to", "may not change"];
         matches!(self, ApiError::Refused(status) if status.code == 422
             && WORDS.iter().any(|words| status.message.contains(words)))
     }
 
-    /// The fields that other managers have, and which: empty where that is not the trouble.
+    /// The fields that other managers own, each with its manager. Empty if there is no field conflict.
     pub fn field_conflicts(&self) -> Vec<String> {
         let ApiError::Refused(status) = self else { return Vec::new() };
         let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -66,10 +67,7 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-/// The answer to a request, or why there is none in time.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Waits for the answer to a request, until the timeout.
 pub async fn answer<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, ApiError> {
     match timeout(TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),

@@ -1,15 +1,14 @@
-//! Files that change while they are in use: certificates that are renewed, a configuration that kOps has
-//! rendered anew.
+//! Detects changes of files in use: renewed certificates, or a configuration that kOps has rendered again.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often files are looked at.
+/// The interval between checks of files.
 pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 
-/// What tells the contents of some files from others, without reading them: inode, size and time of the last write, of
-/// each; `None` where there is no file.
+/// Detects changed contents without reading them: inode, size and modification time of each file; `None` for a missing
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamps(Vec<Option<(u64, u64, i64, i64)>>);
 
@@ -23,14 +22,14 @@ impl Stamps {
     }
 }
 
-/// Files, and what they were when they were last looked at.
+/// Files, with their stamps at the last check.
 #[derive(Debug)]
 pub struct Watched {
     files: Vec<(PathBuf, Stamps)>,
 }
 
 impl Watched {
-    /// These files, as they are now. A file that is read afterwards has no change that is missed.
+    /// Takes the stamps of the files now. Call this before reading the files, so that no later change is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
             let stamps = Stamps::of(&[&file]);
@@ -39,7 +38,7 @@ impl Watched {
         Watched { files: files.into_iter().map(now).collect() }
     }
 
-    /// Waits until one of them is another than it was, and is there.
+    /// Waits until an existing file differs from the last check. Returns its path.
     pub async fn changed(&mut self, every: Duration) -> PathBuf {
         loop {
             tokio::time::sleep(every).await;
@@ -71,7 +70,7 @@ mod tests {
         std::fs::rename(&new, &files[1]).unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[1]);
 
-        // What was told is not told again; what comes back is.
+        // A change is returned once. A deleted file that comes back is a change.
         std::fs::write(&files[0], "new").unwrap();
         assert_eq!(watched.changed(Duration::from_millis(1)).await, files[0]);
     }

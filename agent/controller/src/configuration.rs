@@ -1,4 +1,4 @@
-//! What an operator gives: kops-controller's configuration, a kubeconfig, flags and the environment.
+//! Reads an operator's input: kops-controller's configuration, a kubeconfig, flags and the environment.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,15 +15,12 @@ use super::args::{ControllerArgs, LabelsFrom};
 use super::changed_files::Watched;
 use super::kubernetes;
 
-/// Says what decides the labels, where `--labels-from` does not.
+/// The environment variable that replaces a missing `--labels-from`.
 const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
-/// How long the store is asked before the controller goes on without.
+/// How long requests to the store are retried before the controller goes on without it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The configuration of kops-controller, as kOps writes it.
-///
-/// # Errors
-/// If it cannot be read, or is none.
+/// Reads kops-controller's configuration, as kOps writes it.
 pub fn options(conf: &Path) -> Result<KopsControllerOptions> {
     let name = conf.display().to_string();
     let text =
@@ -31,19 +28,19 @@ pub fn options(conf: &Path) -> Result<KopsControllerOptions> {
     Ok(KopsControllerOptions::parse(&text, &name)?)
 }
 
-/// The state store, with these mirrors of it.
+/// Opens the state store with these mirrors (`URL=DIR`).
 ///
 /// # Errors
-/// If a mirror is none.
+/// A mirror cannot be parsed.
 pub fn store(mirrors: &[String]) -> Result<Store> {
     let retries = Retries { deadline: STORE_TIMEOUT, attempt: STORE_TIMEOUT / 2, ..Retries::default() };
     Ok(Store::new(mirrors)?.with_retries(retries))
 }
 
-/// What decides the labels, of the flag or the environment.
+/// Returns the source of labels: from the flag, else from the environment, else the default.
 ///
 /// # Errors
-/// If the environment says something that there is not.
+/// The environment variable has an unknown value.
 pub fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfiguration> {
     let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
     match (args.labels_from, said) {
@@ -57,13 +54,13 @@ pub fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfigurati
     }
 }
 
-/// Waits until a file that was read at the start is another, and nothing is wrong with it. A process that ended for a
-/// file that cannot be used would not start again, though the file is mended.
+/// Waits until a file that was read at the start has changed and is valid. A process that ended because of an invalid
+/// file would not start again, even after the file is fixed.
 pub async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Duration) -> PathBuf {
     changed_to_usable(files, every, || can_be_used(args)).await
 }
 
-/// The same of other files, of which this says whether they can be used.
+/// Waits until one of these files has changed and `can_be_used` accepts it.
 pub async fn changed_to_usable(
     files: &mut Watched,
     every: Duration,
@@ -82,13 +79,13 @@ pub async fn changed_to_usable(
     }
 }
 
-/// Whether the files can be used as they are now.
+/// Checks the files as they are now.
 ///
 /// # Errors
-/// What is wrong with the files, as far as they tell.
+/// The first problem in the files.
 pub fn can_be_used(args: &ControllerArgs) -> Result<()> {
     options(&args.conf)?;
-    // What only making a client of it shows, too; no request is made.
+    // Creating a client finds more errors. It sends no request.
     args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::client(Some(path)).map(drop))
 }
 

@@ -1,4 +1,4 @@
-//! Events: what people find with `kubectl get events -n kube-system`.
+//! Events, as `kubectl get events -n kube-system` shows them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,17 +16,18 @@ use tokio::time::{Instant, timeout};
 
 use super::lease::{self, NAMESPACE};
 
-/// The API server forgets an Event after an hour, so it is said again.
+/// The API server forgets an Event after an hour, so it is created again after this time.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
-/// The timeout of one, its turn included. It is said by the next look at its Node otherwise.
+/// Timeout of creating an Event, including the wait for its turn. The next reconcile of its Node retries a failed
+/// Event.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Events that are created at the same time: each takes a connection, and a wrong cluster name refuses every Node.
+/// How many Events are created at a time. Each needs a connection, and a wrong cluster name rejects every Node.
 const AT_ONCE: usize = 8;
 
-/// The most characters of a message that an Event has.
+/// The longest message of an Event, in characters.
 const LONGEST_MESSAGE: usize = 1000;
 
-/// How an Event is meant.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -36,19 +37,18 @@ enum Kind {
 pub struct Events {
     /// kOps lets its controller create Events in its own namespace only.
     events: Api<Event>,
-    /// The component that says them.
+    /// The component that Events name as their source.
     component: &'static str,
     said: Mutex<BTreeMap<String, Instant>>,
     slots: Semaphore,
 }
 
 impl Events {
-    /// Says them by this client, as the controller of nodes.
+    /// Creates Events as the component kops-controller.
     pub fn of(client: Client) -> Events {
         Events::of_component(client, "kops-controller")
     }
 
-    /// Says them by this client, as this component.
     pub fn of_component(client: Client, component: &'static str) -> Events {
         Events {
             events: Api::namespaced(client, NAMESPACE),
@@ -58,23 +58,23 @@ impl Events {
         }
     }
 
-    /// Says why a Node is not dealt with, unless it was said. An Event that does not get through is not worth failing
-    /// for: the log has it too.
+    /// Creates a warning about a Node, unless it was created lately. A failure is only logged, because the log has
+    /// the message too.
     pub async fn warn(&self, node: &str, reason: &str, message: &str) {
         self.say(Kind::Warning, about_node(node), reason, message).await;
     }
 
-    /// Says of the controller itself why it cannot do its work, as [`Events::warn`] does of a Node: about its Lease.
+    /// Creates a warning about the controller itself, with its Lease as the object.
     pub async fn warn_of_controller(&self, reason: &str, message: &str) {
         self.say(Kind::Warning, about_lease(), reason, message).await;
     }
 
-    /// Says why add-ons are not dealt with, about the namespace that is theirs.
+    /// Creates a warning about add-ons, with the namespace kube-system as the object.
     pub async fn warn_of_addons(&self, reason: &str, message: &str) {
         self.say(Kind::Warning, about_namespace(), reason, message).await;
     }
 
-    /// Says what was done about add-ons.
+    /// Creates a normal Event about add-ons, with the namespace kube-system as the object.
     pub async fn tell_of_addons(&self, reason: &str, message: &str) {
         self.say(Kind::Normal, about_namespace(), reason, message).await;
     }
@@ -82,7 +82,7 @@ impl Events {
     async fn say(&self, kind: Kind, about: ObjectReference, reason: &str, message: &str) {
         let object = about.name.clone().unwrap_or_default();
         let message = &output::one_line(message, LONGEST_MESSAGE);
-        // The same Event has the same name, so that several controllers and restarts do not pile them up.
+        // Equal Events get equal names, so several controllers and restarts create no copies.
         let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
         let name = format!("{object}.{}", &digest[..16]);
         if self.was_said(&name) {
@@ -146,9 +146,9 @@ fn about_node(node: &str) -> ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),
         name: Some(node.into()),
-        // A Node is in no namespace, but an Event of this one must be about something in it.
+        // A Node has no namespace, but an Event's object must be in the Event's own namespace.
         namespace: Some(NAMESPACE.into()),
-        // kubelet's own Events, and so those that `kubectl describe node` looks for, have the name for it.
+        // kubelet's Events have the Node's name as the UID, and `kubectl describe node` looks for that.
         uid: Some(node.into()),
         ..ObjectReference::default()
     }
@@ -159,7 +159,7 @@ fn about_namespace() -> ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Namespace".into()),
         name: Some(NAMESPACE.into()),
-        // As of a Node: an Event of this namespace must be about something in it.
+        // An Event's object must be in the Event's own namespace.
         namespace: Some(NAMESPACE.into()),
         ..ObjectReference::default()
     }
@@ -198,7 +198,7 @@ mod tests {
     async fn what_did_not_get_through_is_said_again_and_what_did_is_not() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        // One fails, the next is created, and one of another name is there already.
+        // The first request fails, the second creates the Event, and the third finds an existing Event.
         let server = TestServer::start(move |_| {
             let code = [500, 201, 409][count.fetch_add(1, Ordering::SeqCst).min(2)];
             let kind = if code == 201 { "Event" } else { "Status" };
@@ -218,7 +218,7 @@ mod tests {
     async fn few_are_said_at_once() {
         let under_way = Arc::new(Semaphore::new(0));
         let most = Arc::new(AtomicUsize::new(0));
-        // The first ones are answered when as many are there as may be.
+        // The server answers the first requests only once the maximum number is in flight.
         let (now, full, come) = (under_way.clone(), Arc::new(Barrier::new(AT_ONCE)), AtomicUsize::new(0));
         let max = most.clone();
         let server = TestServer::start(move |_| {
@@ -230,7 +230,7 @@ mod tests {
                 if is_first {
                     full.wait().await;
                 }
-                // Time for more to come, if they may.
+                // Give further requests time to arrive, in case the limit fails.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 now.forget_permits(1);
                 Ok(text(409, r#"{"apiVersion":"v1","kind":"Status","status":"Failure","code":409}"#))

@@ -1,9 +1,10 @@
-//! The instance groups of the cluster, as `kops update cluster --yes` has applied them, and the labels of their nodes: those of
-//! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and no
-//! `kops update` has applied yet is not there. Where kOps writes none, they are those of the groups as they are saved.
+//! The instance groups of the cluster, and the labels of their nodes. The source is each group's
+//! `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store, which `kops update cluster --yes` writes. A change that
+//! `kops edit ig` has saved counts only after the next `kops update`. If kOps writes no configurations, the saved groups are
+//! the source.
 //!
-//! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
-//! be read, or one group cannot, what was last known of it holds.
+//! Once per interval, one request finds the files that have changed. If the store or a group cannot be read, its last known
+//! state stays valid.
 
 mod files;
 mod saved;
@@ -24,14 +25,14 @@ use kops_agent_store::{Store, StoreError};
 
 pub use files::Labels;
 
-/// What is known of a group.
+/// The known state of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Its nodes have these labels.
+    /// The labels of its nodes.
     Known(Arc<Labels>),
     /// The cluster has no such group.
     Unknown,
-    /// It may be a new one: what the store has of it has not been read yet, and cannot be.
+    /// Its labels are unknown now: the store or the group could not be read, or the group's role is ambiguous.
     Unreadable,
 }
 
@@ -39,52 +40,53 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
-    /// Whether groups count that are saved, and of which no configuration is written.
+    /// Whether saved groups count that have no written configuration.
     saved_count: bool,
     known: Mutex<Known>,
 }
 
-/// The labels of the groups of a name: of more than one, where a group was made anew with another role, for kOps leaves what
-/// it had written of the first.
+/// The labels of groups, by name. A group that was recreated with another role has several entries, because kOps leaves the
+/// files of the first role behind.
 type ByName = BTreeMap<String, Vec<Arc<Labels>>>;
 
 #[derive(Default)]
 struct Known {
-    /// By name; `None` while the store has never been read.
+    /// The labels by group name; `None` until the store has been read.
     groups: Option<ByName>,
     read: Read,
-    /// Whether the store cannot be read: said once.
+    /// Whether the store cannot be read. This is logged once.
     failing: bool,
 }
 
-/// What was read of the store.
+/// The result of reading the store.
 #[derive(Clone, Default)]
 struct Read {
-    /// Of which version each file is.
+    /// The version of each file.
     versions: BTreeMap<String, String>,
-    /// The labels as they were when they could last be read, by file.
+    /// The labels of each file, as last readable.
     groups: BTreeMap<String, Arc<Labels>>,
-    /// Why files cannot be read.
+    /// Why files cannot be read, by file.
     problems: BTreeMap<String, String>,
 }
 
-/// What is different since the store was last looked at.
+/// The names of groups that changed since the last refresh.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changed(pub BTreeSet<String>);
 
 impl Groups {
-    /// The groups of the cluster whose folder in the store is `base`, to be looked at so often.
+    /// Prepares reading the groups below the cluster's folder `base`, once per interval.
     pub fn of(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
         let base = base.trim_end_matches('/').to_owned();
         Groups { store, base, interval, saved_count: false, known: Mutex::default() }
     }
 
-    /// The same, of which groups count that are saved and of which no configuration is written: kOps may write none.
+    /// With `kops_writes_none`, saved groups without a written configuration count too.
     pub fn saved_too(self, kops_writes_none: bool) -> Groups {
         Groups { saved_count: kops_writes_none, ..self }
     }
 
-    /// What is known of the group of this name, for a node of which its cloud has noted these labels.
+    /// Returns the state of a group. `noted` has the node's labels in the cloud; they select the role if the group has several
+    /// entries.
     pub fn get(&self, name: &str, noted: &Labels) -> Group {
         let known = self.known.lock();
         let Some(groups) = &known.groups else { return Group::Unreadable };
@@ -98,12 +100,12 @@ impl Groups {
         }
     }
 
-    /// Whether all of the store could be read when it was last looked at.
+    /// Whether the last refresh could read everything.
     pub fn is_current(&self) -> bool {
         self.known.lock().is_current()
     }
 
-    /// Looks at the store, and tells which groups have other labels than before, or came or went.
+    /// Reads the store. Returns the groups whose labels changed, or that appeared or disappeared.
     pub async fn refresh(&self) -> Changed {
         let before = self.known.lock().read.clone();
         match self.read(before).await {
@@ -122,21 +124,21 @@ impl Groups {
         }
     }
 
-    /// When to look at the store the next time.
+    /// Waits until the next refresh is due.
     pub fn pause(&self) -> impl Future<Output = ()> + use<> {
-        // Up to a tenth more, and for each process another: several do not come at once.
+        // Up to a tenth longer, by process id, so that several processes do not read at the same time.
         let jitter = self.interval.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
         tokio::time::sleep(self.interval + jitter)
     }
 
-    /// What the store has, if that is something else than before.
+    /// Reads the store; `None` if nothing has changed.
     async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
         let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
         versions.retain(|file, _| group_of(file).is_some());
         if self.saved_count {
             versions.extend(saved::versions(&self.store, &self.base, &versions).await?);
         }
-        // A cluster has groups. Where there are none this is another folder, or one that is still being written.
+        // Every cluster has groups. A folder without groups is the wrong one, or is still being written.
         ensure!(
             !versions.is_empty(),
             "{}/{GROUPS} has no {CONFIGURATION} of any group; is configBase right, and has `kops update cluster --yes` been run?",
@@ -157,8 +159,8 @@ impl Groups {
         Ok(Some((read, by_name)))
     }
 
-    /// What is in these files of these versions. What was read of one holds where it is unchanged, or cannot be read; without
-    /// its version it is read again the next time.
+    /// Reads the files in these versions. An unchanged or unreadable file keeps its last labels. An unreadable file gets no
+    /// version here, so the next refresh reads it again.
     async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
         let mut read = Read::default();
         for (file, version) in versions {
@@ -168,7 +170,8 @@ impl Groups {
                 Some(last) if is_unchanged => last,
                 last => match self.read_group(&file).await? {
                     Ok(Some(labels)) => Arc::new(labels),
-                    // It is deleted; where it comes back it may be of the same version.
+                    // The file was deleted after the listing. A file that comes back may have the same version, so note no
+                    // version.
                     Ok(None) => continue,
                     Err(problem) => {
                         read.groups.extend(last.map(|labels| (file.clone(), labels)));
@@ -183,8 +186,8 @@ impl Groups {
         Ok(read)
     }
 
-    /// Takes no offence at files of groups that are no longer there: `kops delete ig` leaves them behind. What was last read
-    /// of them holds for nodes that are still to go. Where groups cannot be listed, none is taken for deleted.
+    /// Ignores unreadable files of deleted groups: `kops delete ig` leaves them behind. Their last labels stay valid for nodes
+    /// that still exist. If groups cannot be listed, no group counts as deleted.
     async fn forget_deleted(&self, read: &mut Read, versions: &BTreeMap<String, String>) {
         let listed = self.store.versions(&self.base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
         let groups = match listed {
@@ -207,7 +210,7 @@ impl Groups {
         }
     }
 
-    /// The labels of a file, unless that is gone since it was listed; or what is wrong with this one file.
+    /// Reads the labels of a file; `None` if it was deleted after the listing. The inner error concerns this file alone.
     async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, String>> {
         if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
             return Ok(saved::labels(&self.store, &self.base, name).await?.map(Some));

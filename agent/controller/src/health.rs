@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`, over plain HTTP on this machine.
+//! Serves `/healthz`, `/readyz` and `/metrics` over plain HTTP on this machine.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -19,21 +19,21 @@ use tokio::sync::Semaphore;
 
 use super::metrics;
 
-/// What a probe is answered.
+/// The answers to probes.
 pub trait Health: Send + Sync + 'static {
-    /// Whether this process does its work, or at least waits for its turn.
+    /// Whether this process does its work, or waits for its turn to lead.
     ///
     /// # Errors
-    /// What it does not do; a restart helps.
+    /// The failure. A restart helps.
     fn live(&self) -> Result<(), String>;
 
-    /// Whether it can do its work.
+    /// Whether this process can do its work now.
     ///
     /// # Errors
-    /// What it waits for.
+    /// The condition that it waits for.
     fn ready(&self) -> Result<(), String>;
 
-    /// What it does, where nothing is wrong: what the answer to a probe says.
+    /// The text of a successful probe.
     fn doing(&self) -> &str {
         "ok"
     }
@@ -45,10 +45,11 @@ const CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens. While another program has the port it waits: there is work to do meanwhile.
+/// Listens at an address. While another program has the port, waits and retries, because this process has other
+/// work meanwhile.
 ///
 /// # Errors
-/// If the address cannot be listened on.
+/// The address cannot be used for another reason.
 pub async fn listen(address: &str) -> Result<TcpListener> {
     let mut is_told = false;
     loop {
@@ -73,10 +74,10 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
     }
 }
 
-/// Answers for ever at this address, once it can be listened on.
+/// Listens at this address, and serves probes forever.
 ///
 /// # Errors
-/// As [`listen`]'s and [`serve`]'s.
+/// Same errors as [`listen`] and [`serve`].
 pub async fn listen_and_serve(
     address: &str,
     health: Arc<dyn Health>,
@@ -85,10 +86,11 @@ pub async fn listen_and_serve(
     serve(listen(address).await?, health, registry).await
 }
 
-/// Takes the first step of answering, for which no other program has to end: it listens, where the address is free.
+/// Polls `answering` once, so that it listens if the address is free. Does not wait for another program to release
+/// the port.
 ///
 /// # Errors
-/// Those of that step.
+/// Listening fails.
 pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + Unpin)) -> Result<()> {
     tokio::select! {
         biased;
@@ -97,10 +99,10 @@ pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + U
     }
 }
 
-/// Answers for ever.
+/// Serves probes forever.
 ///
 /// # Errors
-/// It ended all the same.
+/// Only if the semaphore of connections is closed, which never happens.
 pub async fn serve(
     listener: TcpListener,
     health: Arc<dyn Health>,
@@ -109,7 +111,7 @@ pub async fn serve(
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let slot = slots.clone().acquire_owned().await?;
-        // It fails where there are no file descriptors, say; another connection may close one.
+        // `accept` fails if no file descriptors are left, for example. Another connection may free one.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;

@@ -18,15 +18,15 @@ use super::list_pages;
 
 /// The API group of `Host` objects.
 pub const GROUP: &str = "kops.k8s.io";
-/// The resource as rights name it.
+/// The name of the resource in RBAC rules.
 pub const RESOURCE: &str = "hosts";
-/// How long all of the list may take: a machine waits for it.
+/// Timeout of the whole list: a machine waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Objects of one page: what is read of each is small, and few clusters have more.
+/// Objects per page: each is small, and few clusters have more.
 const PAGE: u32 = 5000;
 
-/// What is read of a `Host`. Its `managedFields` would be more than all of that.
+/// The fields of a `Host` that are used. Its `managedFields` would need more memory than all of these.
 #[derive(Clone, Debug, Deserialize)]
 struct HostObject {
     metadata: HostMetadata,
@@ -34,14 +34,12 @@ struct HostObject {
     spec: HostSpec,
 }
 
-/// `metadata` of a `Host`.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct HostMetadata {
     #[serde(default)]
     name: String,
 }
 
-/// `spec` of a `Host`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct HostSpec {
@@ -51,12 +49,11 @@ struct HostSpec {
     pod_cidrs: Vec<String>,
 }
 
-/// Lists them on the API server.
+/// Lists `Host` objects on the API server.
 #[derive(Clone)]
 pub struct ApiHosts(Client);
 
 impl ApiHosts {
-    /// Those that this client can reach.
     pub fn of(client: Client) -> ApiHosts {
         ApiHosts(client)
     }
@@ -88,7 +85,7 @@ impl Hosts for ApiHosts {
 fn in_words(error: &Error) -> String {
     let Error::Api(status) = error else { return error.to_string() };
     let to_do = match status.code {
-        // kOps gives its controller no such right by itself (upstream: `docs/metal.md`).
+        // By default, kOps does not give its controller this right (upstream: `docs/metal.md`).
         403 => "; apply packaging/kubernetes/hosts-rbac.yaml",
         404 => "; apply kOps' k8s/crds/kops.k8s.io_hosts.yaml",
         _ => "",

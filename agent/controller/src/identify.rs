@@ -1,4 +1,4 @@
-//! The identity of a Node, asked of its cloud, and remembered for as long as the answer stands.
+//! Asks the cloud for the identity of a Node, and caches the answer for its TTL.
 
 use std::sync::Arc;
 
@@ -18,15 +18,12 @@ pub struct Identifier {
 }
 
 impl Identifier {
-    /// Asks this cloud, keeps its answers with what else is known of each Node, and counts what it did not have to ask.
+    /// Asks this cloud, caches its answers in `known`, and counts cache hits in `hits`.
     pub fn of(cloud: Arc<dyn ControlPlane>, known: Arc<Mutex<KnownNodes>>, hits: Counter) -> Identifier {
         Identifier { cloud, known, hits }
     }
 
-    /// The identity of a Node. It is remembered if the Node is known.
-    ///
-    /// # Errors
-    /// Why that is not known.
+    /// Returns the identity of a Node. Caches it if the Node is known.
     pub async fn identify(&self, node: &ObservedNode) -> Result<Arc<Identity>, NotIdentified> {
         if node.provider_id.is_empty() && self.cloud.names_instances() {
             return Err(NotIdentified::NotYet);
@@ -50,8 +47,8 @@ impl Identifier {
         asked
     }
 
-    /// An instance has one Node. Where the Node of its name is believed to be it, another that says so is an impostor, not
-    /// the Node of an instance that was renamed.
+    /// Makes a refusal definite if possible. An instance has one Node. If the Node with the instance's name is confirmed,
+    /// another Node that claims the instance is an impostor. Otherwise the instance may have been renamed.
     fn sharpened(&self, node: &ObservedNode, why: NotIdentified) -> NotIdentified {
         match why {
             NotIdentified::Refused(Refusal::OtherName { instance, name })
@@ -96,17 +93,18 @@ mod tests {
             |name: &str, last| Server::of_group(CLUSTER, "nodes", name, IpAddr::from([10, 0, 0, last]));
         hetzner.put(1, server("control-plane-1a2b", 1));
         hetzner.put(2, server("nodes-3c4d", 2));
-        // Renamed since they joined as nodes-5e6f and nodes-7g8h.
+        // These servers were renamed after they joined as nodes-5e6f and nodes-7g8h.
         hetzner.put(3, server("web", 3));
         hetzner.put(4, server("batch", 4));
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
         let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
         let identifier = Identifier::of(cloud, Arc::default(), Counter::default());
 
-        // The server of the Node's own name is another one.
+        // The server with the Node's name is not the server that the Node claims to be.
         assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));
         assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "renamed, and honest");
-        // A renamed server's Node that says to be one whose own Node has not been seen yet: it cannot be known.
+        // The Node of a renamed server claims to be server 1, whose own Node has not been seen yet. So the refusal is not
+        // definite.
         assert_eq!(refused(&identifier, "nodes-7g8h", 1).await, Some(false));
         assert_eq!(refused(&identifier, "control-plane-1a2b", 1).await, None);
         assert_eq!(refused(&identifier, "nodes-7g8h", 1).await, Some(true), "that is another Node's");

@@ -1,9 +1,9 @@
-//! The state of each Node, in one map: the work queue of the controller of nodes.
+//! The state of each Node, in one map: the work queue of the node controller.
 //!
-//! A Node is reconciled by one task at a time; a change meanwhile queues it once more. After a failure it is retried with exponential
-//! backoff and jitter, so that a thousand failures at once do not become a thousand retries at once. A change of the Node does not
-//! shorten the backoff, for a machine that is not believed can change its Node as often as it likes. Repeated writes of a Node's labels
-//! back off too: another controller undoes them. The Nodes whose cloud does not answer wait together ([`Outage`]).
+//! One task at a time reconciles a Node. A change meanwhile queues the Node once more. A failed Node is retried with exponential backoff
+//! and jitter, so a thousand failures do not become a thousand retries at the same time. A change of the Node does not shorten its
+//! backoff: a machine with an unconfirmed identity can change its Node as often as it likes. Repeated writes of a Node's labels back off
+//! too, because another controller undoes them. Nodes whose cloud does not answer wait together ([`Outage`]).
 //!
 //! Nothing here does I/O or reads a clock.
 
@@ -28,36 +28,35 @@ use turn::Turn;
 use super::node_api::{NodeObject, observed};
 use super::pauses::Pauses;
 
-/// How long the watch has to bring a Node's new version, after a patch met with one.
+/// The pause after a conflict, in which the watch should report the Node's new version.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The Nodes, by name.
 #[derive(Debug, Default)]
 pub struct KnownNodes {
     nodes: BTreeMap<Arc<str>, NodeState>,
-    /// The queued Nodes, by the time at which they are due. [`KnownNodes::turn`] keeps it.
+    /// The queued Nodes, by their due time. [`KnownNodes::turn`] maintains it.
     schedule: BTreeSet<(Instant, Arc<str>)>,
     outage: Outage,
     is_complete: bool,
 }
 
-/// What is known of one Node.
 #[derive(Debug, Default)]
 struct NodeState {
-    /// The Node as it was last seen; none before the list of Nodes is complete, and once it is gone.
+    /// The Node as last seen; `None` before the list of Nodes is complete, and after the Node's deletion.
     seen: Option<Arc<ObservedNode>>,
-    /// The Node of a list that is not complete yet.
+    /// The Node in a list that is not complete yet.
     listed: Option<Arc<ObservedNode>>,
-    /// The version that was found to be outdated: the API server has another than what was last seen.
+    /// A version that caused a conflict: the API server has another version than the last seen one.
     outdated: Option<String>,
     turn: Turn,
     waits_for_cloud: bool,
     standing: Standing,
 }
 
-/// The watch, and what it brings.
+/// Input from the watch of Nodes.
 impl KnownNodes {
-    /// Begins anew, with these pauses while the cloud does not answer. Only identities are still known.
+    /// Resets all state except the identities. `pauses` is the backoff while the cloud does not answer.
     pub fn begin(&mut self, pauses: Pauses) {
         for state in self.nodes.values_mut() {
             *state = NodeState { standing: std::mem::take(&mut state.standing), ..NodeState::default() };
@@ -77,7 +76,7 @@ impl KnownNodes {
         self.nodes.get(name)?.seen.as_ref()
     }
 
-    /// Takes in what happened.
+    /// Applies an event of the watch.
     pub fn apply(&mut self, event: Event<NodeObject>, now: Instant) {
         match event {
             Event::Init => self.nodes.values_mut().for_each(|state| state.listed = None),
@@ -103,7 +102,8 @@ impl KnownNodes {
         self.is_complete = true;
     }
 
-    /// A kubelet reports every few seconds; only what decides labels has a Node looked at, or that it is known again.
+    /// Stores a Node. A kubelet reports every few seconds, so only a new providerID, new labels, or a version awaited after a conflict
+    /// queue the Node.
     pub fn see(&mut self, node: Arc<ObservedNode>, now: Instant) {
         let state = self.entry(&node.name);
         let is_awaited = state.outdated.as_ref().is_some_and(|version| *version != node.resource_version);
@@ -116,7 +116,7 @@ impl KnownNodes {
         }
     }
 
-    /// A Node is gone, and nothing of it is kept; but that it is looked at, if it is, until [`KnownNodes::gone`].
+    /// Removes a deleted Node. An in-flight reconcile keeps its place until [`KnownNodes::gone`].
     pub fn forget(&mut self, name: &str) {
         self.release(name);
         self.turn(name, |turn| *turn = if turn.is_looked_at { Turn::of_gone() } else { Turn::default() });
@@ -138,7 +138,7 @@ impl KnownNodes {
 }
 
 impl KnownNodes {
-    /// Changes one Node's turn, and keeps the schedule.
+    /// Changes a Node's turn, and updates the schedule.
     fn turn<T: Default>(&mut self, name: &str, change: impl FnOnce(&mut Turn) -> T) -> T {
         let this = (Bound::Included(name), Bound::Included(name));
         let Some((key, state)) = self.nodes.range_mut::<str, _>(this).next() else { return T::default() };
@@ -156,14 +156,15 @@ impl KnownNodes {
         result
     }
 
-    /// A Node changed: it is reconciled once the task at work on it ends, its backoff is over, and the cloud answers.
+    /// Queues a changed Node. It is reconciled once its current reconcile and its backoff have ended, and the cloud answers.
     pub fn changed(&mut self, name: &str, now: Instant) {
         if !self.nodes.get(name).is_some_and(|state| state.waits_for_cloud) {
             self.turn(name, |turn| turn.changed(now));
         }
     }
 
-    /// Has a Node reconciled then, or once the task at work on it ends, whatever its backoff: the cause of its failure may be gone.
+    /// Queues a Node for `at`, or for the end of its current reconcile. Ignores its backoff, because the cause of its failure may be
+    /// gone.
     pub fn wake(&mut self, name: &str, at: Instant) {
         self.release(name);
         self.turn(name, |turn| turn.wake(at));
@@ -175,8 +176,8 @@ impl KnownNodes {
         names.iter().for_each(|name| self.wake(name, at));
     }
 
-    /// Takes at most so many due Nodes off the queue, the longest due first; returns them by name. Their reconciling begins now. One more
-    /// may be there, which probes whether the cloud answers.
+    /// Takes at most `most` due Nodes off the queue, the longest due first. Returns their names, sorted; their reconciles begin now. One
+    /// more Node may follow, which probes whether the cloud answers.
     pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
         let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
@@ -189,7 +190,7 @@ impl KnownNodes {
         ready
     }
 
-    /// The Node that probes whether the cloud answers: the next one after the last.
+    /// Takes the Node that probes whether the cloud answers: the next name after the last probe.
     fn take_for_all(&mut self, now: Instant) -> Option<String> {
         let after = (Bound::Excluded(self.outage.due(now)?), Bound::Unbounded);
         let waits = |(_, state): &(&Arc<str>, &NodeState)| state.waits_for_cloud;
@@ -208,18 +209,18 @@ impl KnownNodes {
         self.turn(name, Turn::done);
     }
 
-    /// A Node was written to. After repeated writes it is not reconciled for the backoff that this returns.
+    /// Notes a write to a Node. After repeated writes, returns the backoff in which the Node is not reconciled.
     pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.turn(name, |turn| turn.written(name, now))
     }
 
-    /// Reconciling a Node failed. It is retried after the backoff that this returns, or at once if it was woken meanwhile.
+    /// Notes a failed reconcile. Returns the backoff before the retry, which is zero if the Node was woken meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
         self.turn(name, |turn| turn.failed(name, now))
     }
 
-    /// The cloud did not answer for a Node, which is reconciled once the cloud answers for another. The first such Node, and the one that
-    /// probes the cloud, are retried after the backoff that this returns.
+    /// Notes that the cloud did not answer for a Node. The Node waits until the cloud answers for another Node. If the Node was the first
+    /// or the probe, returns the backoff before the next probe.
     pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
         self.turn(name, Turn::suspend);
         let state = self.nodes.get_mut(name)?;
@@ -229,8 +230,8 @@ impl KnownNodes {
         self.outage.failed(name, now)
     }
 
-    /// A Node was reconciled, or failed for another reason than the cloud. If the others waited for the cloud, they are due now. Returns
-    /// their number.
+    /// Notes that a Node was reconciled, or failed for another reason than the cloud. If it was the probe, all waiting Nodes are due now.
+    /// Returns their number.
     pub fn answered(&mut self, name: &str, now: Instant) -> usize {
         self.release(name);
         if !self.outage.answered(name) {
@@ -244,30 +245,29 @@ impl KnownNodes {
         released.len()
     }
 
-    /// The outage of the cloud.
     pub fn outage(&self) -> &Outage {
         &self.outage
     }
 
-    /// A Node is gone that was looked at: nothing of it is kept any more.
+    /// Removes all state of a Node that was deleted during its reconcile.
     pub fn gone(&mut self, name: &str, now: Instant) {
         self.done(name);
         self.forget(name);
         self.outage.gone(name, now);
     }
 
-    /// When the next one is due that is not looked at.
+    /// The earliest due time of a Node that is not being reconciled, or of the next probe.
     pub fn next_due(&self) -> Option<Instant> {
         let idle = self.schedule.iter().find(|(_, name)| !self.is_looked_at(name));
         idle.map(|(at, _)| *at).into_iter().chain(self.outage.next()).min()
     }
 
-    /// How many wait that are due.
+    /// The number of due Nodes.
     pub fn depth(&self, now: Instant) -> usize {
         self.schedule.iter().take_while(|(at, _)| *at <= now).count()
     }
 
-    /// A Node does not wait for the cloud any more.
+    /// Ends a Node's wait for the cloud.
     fn release(&mut self, name: &str) {
         let state = self.nodes.get_mut(name);
         if state.is_some_and(|state| std::mem::take(&mut state.waits_for_cloud)) {
@@ -275,13 +275,13 @@ impl KnownNodes {
         }
     }
 
-    /// Whether this very version of a Node was found to be outdated before.
+    /// Whether this version of the Node has caused a conflict before.
     pub fn is_outdated(&self, node: &ObservedNode) -> bool {
         let outdated = self.nodes.get(node.name.as_str()).and_then(|state| state.outdated.as_ref());
         outdated == Some(&node.resource_version)
     }
 
-    /// A patch met with another version of a Node than the one that was looked at.
+    /// Notes a conflict: the API server has another version of the Node. The first conflict of a version queues the Node.
     pub fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
         if !self.is_outdated(node) {
             self.entry(&node.name).outdated = Some(node.resource_version.clone());
@@ -289,14 +289,14 @@ impl KnownNodes {
         }
     }
 
-    /// A look at a Node met with no other version of it.
+    /// Notes a reconcile without a conflict.
     pub fn is_current(&mut self, name: &str) {
         if let Some(state) = self.nodes.get_mut(name) {
             state.outdated = None;
         }
     }
 
-    /// Whether no Node is looked at or waits, other than after a failure.
+    /// Whether no Node is being reconciled, waits for the cloud or is queued, except for retries.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.outage.len() == 0 && self.nodes.values().all(|state| state.turn.is_idle())
@@ -304,12 +304,12 @@ impl KnownNodes {
 }
 
 impl KnownNodes {
-    /// The identity of a Node, while it stands.
+    /// The confirmed identity of a Node, until its TTL ends.
     pub fn identity(&self, name: &str, provider_id: &str, now: Instant) -> Option<&Arc<Identity>> {
         self.nodes.get(name)?.standing.identity(provider_id, now)
     }
 
-    /// When a Node was asked for under this providerID for the first time, where it has been refused since; now otherwise.
+    /// When the Node was first asked for under this providerID, if it has been rejected since; otherwise `now`.
     pub fn asked_since(&self, name: &str, provider_id: &str, now: Instant) -> Instant {
         self.nodes.get(name).map_or(now, |state| state.standing.asked_since(provider_id, now))
     }
@@ -320,15 +320,15 @@ impl KnownNodes {
         }
     }
 
-    /// A Node is refused, for certain or not, and was asked for first at `since`.
+    /// Notes that a Node is rejected, definitely or not. `since` is when it was first asked for.
     pub fn refused(&mut self, node: &ObservedNode, since: Instant, is_definite: bool) {
         if let Some(state) = self.nodes.get_mut(node.name.as_str()) {
             state.standing = Standing::Refused { provider_id: node.provider_id.clone(), since, is_definite };
         }
     }
 
-    /// Whether no more Nodes are certainly others' than are believed. If most were, the configuration would be another
-    /// cluster's, or its region, and they would be right.
+    /// Whether some Nodes are confirmed, and at least as many as are definitely rejected. Otherwise the configuration may belong to
+    /// another cluster or region, and the rejected Nodes may be right.
     pub fn believes_most(&self) -> bool {
         let (mut believed, mut refused) = (0, 0);
         for state in self.nodes.values() {

@@ -1,7 +1,7 @@
-//! How the API server is reached: by a kubeconfig, or as a pod.
+//! Clients of the API server, by a kubeconfig or a pod's service account.
 //!
-//! The connections are made here, not by kube's own reading of kubeconfigs: that links a second YAML parser and JSON paths, a megabyte of
-//! the binary, and a program that logs a user in by certificates is not asked again there.
+//! This module makes the connections itself. kube's own support of kubeconfigs would link a second YAML parser and JSON paths, a megabyte
+//! of the binary. It would also not rerun a login program that returns certificates.
 
 mod chosen;
 mod exec;
@@ -39,16 +39,16 @@ use way::Way;
 
 /// The deadline of a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection on which nothing comes for so long is given up. A watch on which nothing happens is ended by the API server
-/// sooner, after the 290 s that kube asks for.
+/// A connection that receives nothing for this long is closed. The API server ends a quiet watch sooner, after the 290 s that kube asks
+/// for.
 const READ_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A connection that takes nothing for so long is given up.
+/// A connection that accepts no data for this long is closed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 
-/// A client of the API server of the kubeconfig's current context; without one, of the cluster that this is a pod of.
+/// Creates a client for the kubeconfig's current context. Without a kubeconfig, the client is for the cluster of this pod.
 ///
 /// # Errors
-/// If the kubeconfig cannot be read, asks for what is not supported, or there is none and this is no pod.
+/// The kubeconfig cannot be read or needs something unsupported. Or there is no kubeconfig, and this is no pod.
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     tls::install_provider();
     match kubeconfig {
@@ -60,19 +60,19 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     }
 }
 
-/// The same by the kubeconfig that a user has chosen. A program that logs the user in is run now.
+/// Creates a client for the kubeconfig that a user has chosen. Runs its login program now, if it has one.
 ///
 /// # Errors
-/// As [`client`].
+/// Same errors as [`client`].
 pub fn client_of(chosen: &Chosen) -> Result<Client> {
     tls::install_provider();
     of_kubeconfig(chosen, RetryPolicy::server_retry())
 }
 
-/// The same by this kubeconfig, whose requests are made once: 429 is an answer, not a reason to ask again for minutes.
+/// Creates a client that sends each request once. A 429 is an answer to the caller, not a reason to retry for minutes.
 ///
 /// # Errors
-/// As [`client`].
+/// Same errors as [`client`].
 pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
     tls::install_provider();
     let pause = Duration::from_millis(5);
@@ -114,7 +114,7 @@ fn of_service_account() -> Result<Client> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    // A pod is in the cluster whose API server it asks, and an egress proxy leads out of it.
+    // No proxy: a pod is inside the cluster of its API server, and an egress proxy leads out of it.
     connect(&server, None, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
 }
 
@@ -136,7 +136,7 @@ impl Authorization {
         })
     }
 
-    /// The API server takes this one no longer: the next request asks for another, as in client-go.
+    /// Notes that the API server rejected this value. The next request uses a new one, as in client-go.
     async fn refused(&self, value: Option<HeaderValue>) {
         if let (Authorization::Exec(program), Some(value)) = (self, value) {
             program.refused(&value).await;
@@ -156,7 +156,7 @@ fn connect(
     if !matches!(url.scheme_str(), Some("https" | "http")) {
         return Err(anyhow!("the API server's URL {server:?} does not begin with https://"));
     }
-    // What is not encrypted is not sent by way of others.
+    // Never send unencrypted requests through a proxy.
     let way = Way::by(proxy.filter(|_| url.scheme_str() == Some("https")))?;
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = tls_server_name {
@@ -259,7 +259,7 @@ mod tests {
         .await;
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("login");
-        // Each call gives the next number, from 2 on.
+        // Each call returns the next number, starting at 2.
         let program = "printf x >>\"$COUNT\"; echo '{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": {\"token\": \"'$(wc -c <\"$COUNT\")'\"}}'";
         std::fs::write(&script, program).unwrap();
         let kubeconfig = folder.path().join("kubeconfig");

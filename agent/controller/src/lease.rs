@@ -1,8 +1,8 @@
-//! Which of several processes writes: the one that holds their Lease. For controllers that is `kube-system/kops-controller-leader`,
-//! which upstream's kops-controller takes turns with too.
+//! Leader election: of several processes, the holder of their Lease writes. The controllers' Lease is
+//! `kube-system/kops-controller-leader`; upstream's kops-controller contends for it too.
 //!
-//! Whether another's Lease has ended is judged by how long it has stood still on our own clock, as client-go does:
-//! machines' clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
+//! As in client-go, a Lease has expired once it has not changed for its duration on this process' own clock, because machines'
+//! clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
 //!
 //! Sources: client-go's `tools/leaderelection`; controller-runtime's defaults.
 
@@ -30,29 +30,29 @@ pub const NAME: &str = "kops-controller-leader";
 #[derive(Debug)]
 pub struct Contest {
     pub lease: &'static str,
-    /// What the holder does, in words that end a sentence.
+    /// The holder's work, as the end of a sentence.
     pub doing: &'static str,
 }
 
 pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "nodes are labelled by this process" };
 
-/// For how long a Lease keeps others out after it was renewed.
+/// How long a Lease keeps others out after it was renewed.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// A holder that could not renew for so long writes no more.
+/// A holder that could not renew for this long stops writing.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a holder renews, and others look.
+/// How often a holder renews the Lease, and others check it.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The timeout of reading and writing the Lease: long enough for an API server that is slow, for a timed-out write may still have
-/// succeeded, and its writer holds the Lease without knowing it; short enough for another try before [`RENEW_DEADLINE`].
+/// Timeout of reading and writing the Lease. It is long enough for a slow API server: a timed-out write may still succeed, and its
+/// writer then holds the Lease unknowingly. It is short enough for another try before [`RENEW_DEADLINE`].
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A contender that has not tried for so long is stuck.
+/// A contender that has not tried for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// Whether this process may write. Clones tell the same.
+/// Whether this process may write. Clones share this state.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     start: Instant,
-    /// Milliseconds after `start` until which it may write; zero if it may not.
+    /// Until when this process may write, in milliseconds after `start`; zero if it may not.
     until: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ impl Leadership {
         Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Leadership by a Lease that has just been renewed and never will be again.
+    /// Leadership by a Lease that was renewed just now and never will be again.
     #[cfg(test)]
     pub fn renewed_now() -> Leadership {
         let leadership = Leadership::none();
@@ -80,8 +80,8 @@ impl Leadership {
         Leadership::none()
     }
 
-    /// For how much longer this process may begin to write; `None` if it may not. What is begun then and takes
-    /// no longer than [`Leadership::LONGEST_WRITE`] ends before another process may write.
+    /// For how much longer this process may begin a write; `None` if it may not. A write that begins in that time and takes at most
+    /// [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
     }
@@ -92,7 +92,7 @@ impl Leadership {
         until.checked_sub(since_start).filter(|remaining| !remaining.is_zero())
     }
 
-    /// The longest that a write may take.
+    /// The longest time that a write may take.
     pub const LONGEST_WRITE: Duration = Duration::from_secs(4);
 
     fn renewed(&self, asked: Instant) {
@@ -105,10 +105,10 @@ impl Leadership {
     }
 }
 
-/// A name that no other contender has: this machine's, and a random one.
+/// A unique name for this contender: the machine's name and a random part.
 ///
 /// # Errors
-/// If the machine's name cannot be read, or there are no random numbers.
+/// The machine's name cannot be read, or there are no random numbers.
 pub fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
     let unique = random::name().context("making a unique name")?;
@@ -122,12 +122,12 @@ pub struct Election {
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
-    /// Milliseconds after the start at which this last contended.
+    /// When this process last contended, in milliseconds after the start.
     beat: AtomicU64,
 }
 
 impl Election {
-    /// Contends under a name that is this process' alone.
+    /// Contends under `identity`, which must be unique to this process.
     pub fn new(client: Client, contest: Contest, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {
@@ -145,14 +145,14 @@ impl Election {
         self.leadership.clone()
     }
 
-    /// Tells when this process begins and ceases to lead.
+    /// Reports when this process begins and stops leading.
     pub fn leads(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
     }
 
     pub async fn run(&self) {
         let mut seen: Option<Seen> = None;
-        // An API server that is gone for an hour is told of once.
+        // An API server that is gone for an hour is logged once.
         let mut said = String::new();
         loop {
             let asked = Instant::now();
@@ -182,7 +182,7 @@ impl Election {
         }
     }
 
-    /// Lets the Lease go, for the next one not to have to wait.
+    /// Releases the Lease, so that the next holder need not wait.
     pub async fn release(&self) {
         if self.leadership.remaining().is_none() {
             return;
@@ -205,10 +205,10 @@ impl Election {
         }
     }
 
-    /// Whether this still contends, as probes ask for it: each time takes a few seconds, whatever the API server does.
+    /// Whether this process still contends, for probes. Each attempt takes a few seconds at most, whatever the API server does.
     ///
     /// # Errors
-    /// It does not any more.
+    /// This process has stopped contending.
     pub fn live(&self) -> Result<(), String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
         match self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER {
@@ -241,7 +241,7 @@ impl Election {
         }
     }
 
-    /// Takes or renews the Lease where that may be done; whether this process holds it now.
+    /// Takes or renews the Lease if that is allowed. Returns whether this process holds it.
     async fn contend(&self, seen: &mut Option<Seen>, now: Instant) -> Result<bool> {
         let name = self.contest.lease;
         let Some(mut lease) = self.leases.get_opt(name).await.context("reading it")? else {
@@ -276,21 +276,21 @@ impl Election {
     }
 }
 
-/// A Lease as it was when it last changed, and when that was seen.
+/// The last version of a Lease, and when this process first saw that version.
 pub(super) struct Seen {
     version: Option<String>,
     at: Instant,
 }
 
 impl Seen {
-    /// What is seen of a Lease now, after what was seen of it before.
+    /// The observation of a Lease now, given the observation before.
     pub(super) fn of(lease: &Lease, before: Option<&Seen>, now: Instant) -> Seen {
         let version = lease.metadata.resource_version.clone();
         let at = before.filter(|seen| seen.version == version).map_or(now, |seen| seen.at);
         Seen { version, at }
     }
 
-    /// Whether the Lease has stood still for longer than it says that it keeps others out.
+    /// Whether the Lease has not changed for longer than its duration.
     pub(super) fn has_expired(&self, lease: &Lease, now: Instant) -> bool {
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -303,7 +303,7 @@ enum Next {
     Write,
 }
 
-/// Whether the Lease is ours to write: held by us, or free, or not renewed for as long as it says.
+/// Whether this process may write the Lease: it holds the Lease, or the Lease is free or has expired.
 fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
     let is_now = Seen::of(lease, seen.as_ref(), now);
     let has_expired = is_now.has_expired(lease, now);
@@ -312,12 +312,12 @@ fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) ->
     if holder.is_empty() || holder == identity || has_expired { Next::Write } else { Next::Wait }
 }
 
-/// The holder of a Lease; empty where it has none.
+/// The holder of a Lease; empty if it is free.
 pub(super) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Whether it was written; another contender was faster otherwise.
+/// Whether the Lease was written. After a conflict, another contender was faster.
 fn written(result: Result<Lease, Error>) -> Result<bool> {
     match result {
         Ok(_) => Ok(true),

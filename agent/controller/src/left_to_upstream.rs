@@ -1,8 +1,8 @@
-//! Control-plane mode where kOps' own kops-controller has to stay: it holds no Lease, labels no Nodes, and leaves the port of
-//! the bootstrap server to upstream's process, which ends for good where another has it.
+//! Control-plane mode for clusters where kOps' own kops-controller has to stay. It holds no Lease and labels no Nodes. It
+//! leaves the bootstrap server's port to upstream's process, which ends for good if another process has that port.
 //!
-//! The process stays, so that the service of the machine is not a failed one, says why, and looks at its configuration: once
-//! nothing is left to upstream any more it ends, to be started anew as one that works.
+//! The process keeps running, so that its service does not fail. It logs why, and checks its configuration. Once nothing is
+//! left to upstream any more, it ends, and systemd restarts it as a working controller.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::health::{self, Health};
 use super::metrics::Metrics;
 use super::stopping;
 
-/// Does nothing until the configuration is another, or this is asked to stop, for the reason `why`.
+/// Stands by for the reason `why`, until the configuration changes or a signal comes.
 ///
 /// # Errors
-/// If its probes cannot be answered.
+/// The probes cannot be served.
 pub async fn stand_by(
     args: &ControllerArgs,
     files: &mut Watched,
@@ -55,7 +55,7 @@ async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
         .await
 }
 
-/// There is nothing that it could fail at.
+/// The answers to probes: always healthy, because this process does nothing that could fail.
 struct StandingBy {
     doing: String,
 }

@@ -1,9 +1,9 @@
-//! Control-plane mode: what kops-controller does on upstream's control planes.
+//! Control-plane mode: replaces kops-controller on kOps' control planes.
 //!
-//! `run` reads top to bottom as what there is: the configuration, the API server, leader election, the controller of nodes, the bootstrap server.
-//! Where kOps' own kops-controller has to stay, `left_to_upstream` leaves all of that to it.
+//! `run` sets up, in order: the configuration, the API server, leader election, the node controller, the bootstrap server. If kOps' own
+//! kops-controller has to stay, `left_to_upstream` leaves all of that to it.
 
-// `pub` says here that other modules may use it: the one user of this crate is the binary, which runs it.
+// In this crate, `pub` means that other modules use an item. The only user of the crate is the binary.
 #![allow(unreachable_pub)]
 
 pub mod addons;
@@ -73,10 +73,10 @@ use node_watch::LIST_TIMEOUT;
 use pauses::Pauses;
 use pod_ranges::PodRanges;
 
-/// Does what `kops-agent controller` is asked to, until it is asked to stop.
+/// Runs `kops-agent controller` until a signal comes or a file changes.
 ///
 /// # Errors
-/// If the configuration is wrong, or something that it cannot do without fails for good.
+/// The configuration is wrong, or a necessary part fails for good.
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
@@ -93,12 +93,12 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = Arc::new(store(&args.store_mirror)?);
-    // Machines that bootstrap ask for `Host`s: their client has no connection in common with the Lease.
+    // The bootstrap server looks up `Host`s by a client of its own, which shares no connection with the Lease.
     let hosts = kubernetes::client(args.kubeconfig.as_deref())?;
     let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(hosts))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,
-        // The cloud may take until its deadline.
+        // The cloud may need its whole deadline, so react to a signal meanwhile.
         signal = &mut stopped => {
             log::info!("stopping, because {signal} came");
             return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
@@ -130,7 +130,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     };
     let mut serving = setup.start().await?;
     let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
-    // Whatever waits for this service finds it: its probes answer, and machines are served where that is possible at all.
+    // Listen before this service reports that it serves. Then probes are answered, and machines are served if that is possible.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
@@ -146,7 +146,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
-        // Its supervisor starts it anew; machines would find no server otherwise, though all seems well.
+        // End, so that systemd restarts this process. Otherwise machines would find no server, although this process looks healthy.
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
@@ -154,7 +154,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     }
 }
 
-/// Waits until the bootstrap server has ended that is to serve; for ever where there is none.
+/// Waits until the bootstrap server ends. Without a server, waits forever.
 async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
     match serving {
         Some(serving) => serving.ended().await,
@@ -162,7 +162,7 @@ async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
     }
 }
 
-/// Labels nodes whenever this process leads.
+/// Labels nodes while this process leads.
 async fn while_leading(
     mut leads: watch::Receiver<bool>,
     node_labels: &NodeLabels,
@@ -231,12 +231,12 @@ fn node_labels(
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
         cloud_pauses: Pauses::default(),
-        // Where upstream labels no Node there are no labels of its own to have.
+        // On clouds where upstream labels no Node, `Tags` has no labels to follow.
         labels_from: if cloud.is_labelled_by_upstream() { labels_from } else { LabelsFrom::Store },
     }
 }
 
-/// The machines of the cluster, as its cloud tells of them.
+/// Connects to the cloud that has the cluster's machines.
 async fn cloud(
     options: &KopsControllerOptions,
     metrics: &Metrics,

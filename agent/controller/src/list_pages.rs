@@ -1,13 +1,14 @@
-//! Lists of the API server, which come in pages.
+//! Reads lists of the API server page by page.
 
 use kube::api::{ListParams, ObjectList};
 
 const PAGE: u32 = 500;
 
-/// All that a list has, in pages of as many objects as are selected, or else of some hundred. `ask` gets one page; what `keep` makes of an object is all that is held of it while the next page is read.
+/// Reads all pages of a list. A page has as many objects as `selected` says, or 500. `ask` requests one page. Only the results of `keep`
+/// stay in memory while the next page is read.
 ///
 /// # Errors
-/// The first page that is not answered.
+/// The error of the first page that fails.
 pub async fn all<K, T, E, F>(
     selected: ListParams,
     ask: impl Fn(ListParams) -> F,

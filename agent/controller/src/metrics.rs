@@ -1,5 +1,5 @@
-//! What control-plane mode counts, for Prometheus; under controller-runtime's names where it has one, so that
-//! dashboards and rules written for upstream's kops-controller go on working.
+//! The Prometheus metrics of control-plane mode. They have controller-runtime's names where it has names. So
+//! dashboards and rules for upstream's kops-controller keep working.
 
 use std::time::Duration;
 
@@ -21,16 +21,17 @@ const NODE: &str = "node";
 /// Upper bounds of controller-runtime's buckets, in seconds.
 const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-/// What came of looking at a Node.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reconciled {
-    /// It is as it should be.
+    /// The Node is as it should be.
     Success,
-    /// It could not be dealt with, and will be looked at again.
+    /// The reconcile failed, and is retried.
     Error,
-    /// It changed meanwhile, and is looked at again.
+    /// The Node changed meanwhile, and is reconciled again.
     Requeued,
-    /// It is not the machine that it says it is, or cannot be given labels for another reason.
+    /// The Node is rejected: it is not the machine that it claims to be, or cannot get labels for another
+    /// reason.
     Refused,
 }
 
@@ -65,7 +66,7 @@ struct ByOutcome {
     reason: &'static str,
 }
 
-/// What the bootstrap server counts. Clones count together.
+/// The metrics of the bootstrap server. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct BootstrapMetrics {
     requests: Family<ByOutcome, Counter>,
@@ -75,9 +76,9 @@ pub struct BootstrapMetrics {
     /// Requests that wait to be verified.
     pub waiting: Gauge,
     pub connections: Gauge,
-    /// Connections that were closed at once, or before their request had come, because there were too many.
+    /// Connections that were rejected, or ended before their request arrived, because there were too many.
     pub connections_refused: Counter,
-    /// 1 while machines cannot bootstrap here, although they are to.
+    /// 1 while machines cannot bootstrap here although the configuration has a server for them.
     pub down: Gauge,
 }
 
@@ -95,20 +96,20 @@ impl BootstrapMetrics {
         }
     }
 
-    /// Counts that a machine was answered, and after how long.
+    /// Counts an answer to a machine, and its duration.
     pub fn answered(&self, reason: &'static str, is_granted: bool, took: Duration) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts that a node was answered that has shown its certificate to get others.
+    /// Counts an answer to a node's renewal request.
     pub fn renewed(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
     }
 
-    /// Counts that a node was answered that has asked for a slot, or about the one that it has.
+    /// Counts an answer to a node's request about a slot.
     pub fn paced(&self, reason: &'static str, is_granted: bool) {
         let outcome = if is_granted { "granted" } else { "refused" };
         self.slots.get_or_create(&ByOutcome { outcome, reason }).inc();
@@ -158,7 +159,7 @@ impl BootstrapMetrics {
     }
 }
 
-/// All that is counted. Clones count together.
+/// The metrics of control-plane mode. Clones share their values.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reconciled: Family<ByResult, Counter>,
@@ -167,17 +168,17 @@ pub struct Metrics {
     depth: Gauge,
     waiting_for_cloud: Gauge,
     refusals: Family<Reason, Counter>,
-    /// Patches that the API server took.
+    /// Patches that the API server accepted.
     pub patches: Counter,
-    /// Labels that a Node did not get, because the API server refuses them.
+    /// Labels that Nodes did not get, because the API server rejects them.
     pub labels_left_out: Counter,
-    /// Nodes whose instance was known without asking the cloud.
+    /// Nodes whose identity was in the cache.
     pub cache_hits: Counter,
     /// Whether this process holds the Lease.
     pub leads: Gauge,
     /// Whether this process does nothing, because its configuration needs kOps' own kops-controller.
     pub left_to_upstream: Gauge,
-    /// Whether the state store could be read when it was last looked at.
+    /// Whether the state store could be read at the last refresh.
     pub store_is_readable: Gauge,
     pub cloud_calls: CloudCalls,
     pub bootstrap: BootstrapMetrics,
@@ -203,7 +204,7 @@ impl Metrics {
         }
     }
 
-    /// Counts that a Node was looked at, and for how long.
+    /// Counts a reconcile, and its duration.
     pub fn reconciled(&self, result: Reconciled, took: Duration) {
         self.reconciled.get_or_create(&ByResult { result }).inc();
         if result == Reconciled::Error {
@@ -212,18 +213,18 @@ impl Metrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts that a Node was refused, and why.
+    /// Counts a rejected Node, by reason.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&Reason { reason }).inc();
     }
 
-    /// Notes how many Nodes wait to be looked at, and how many for a cloud that does not answer.
+    /// Sets the numbers of due Nodes, and of Nodes that wait for a cloud that does not answer.
     pub fn queued(&self, depth: usize, waiting_for_cloud: usize) {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
         self.waiting_for_cloud.set(i64::try_from(waiting_for_cloud).unwrap_or(i64::MAX));
     }
 
-    /// All of it with what it means, for a process that labels Nodes, or leaves that to another.
+    /// Registers the metrics with their help texts. `labels_nodes`: whether this process labels Nodes.
     pub fn registry(&self, labels_nodes: bool) -> Registry {
         let mut registry = Registry::default();
         let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
@@ -270,7 +271,7 @@ impl Metrics {
             "Nodes whose instance was known without asking the cloud",
             self.cache_hits.clone(),
         );
-        // A process that never leads is not to be missed as a leader.
+        // A process that never leads has no leader metric, so that no rule expects it to lead.
         if labels_nodes {
             registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
                 "leader_election_master_status",
@@ -295,7 +296,7 @@ impl Metrics {
     }
 }
 
-/// Adds the version of this program.
+/// Adds the version and the commit of this program.
 pub fn register_build(registry: &mut Registry) {
     let Version { version, commit } = of_this_program();
     let build = Info::new(vec![("version", version), ("commit", commit)]);
@@ -306,7 +307,7 @@ pub fn register_build(registry: &mut Registry) {
     );
 }
 
-/// The metrics as text (OpenMetrics).
+/// Encodes the metrics as text (OpenMetrics).
 pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -342,7 +343,7 @@ mod tests {
         }
     }
 
-    /// The names of metrics that a text speaks of.
+    /// The names of metrics in a text.
     fn names(text: &str) -> BTreeSet<&str> {
         const FAMILIES: [&str; 4] = ["controller_runtime_", "workqueue_", "leader_election_", "kops_agent_"];
         let words = text.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_');

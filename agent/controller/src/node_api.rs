@@ -1,4 +1,4 @@
-//! Nodes on the API server: how they are watched, read and patched.
+//! Watches, reads and patches Nodes on the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,9 @@ use serde::{Deserialize, Deserializer};
 /// The type of the condition that kubelet sets.
 pub const READY: &str = "Ready";
 
-/// A Node with the little that is looked at here: a cluster has thousands of them.
+/// A Node with the few fields that are used here: a cluster has thousands of Nodes.
 pub type NodeObject = Object<NodeSpec, NodeStatus>;
 
-/// `spec` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
@@ -31,25 +30,21 @@ pub struct NodeSpec {
     pod_cidrs: Vec<String>,
 }
 
-/// `status` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
     #[serde(deserialize_with = "conditions_that_matter")]
     conditions: Vec<Condition>,
-    /// What its kubelet tells of itself.
     pub node_info: NodeInfo,
 }
 
-/// Its `nodeInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeInfo {
-    /// The version of its kubelet.
     pub kubelet_version: String,
 }
 
-/// One of its conditions. Kubernetes writes a time that is not known as null.
+/// A condition of a Node. Kubernetes writes an unknown time as null.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
@@ -59,27 +54,26 @@ pub struct Condition {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// When it was told last, in RFC 3339.
+    /// The time of the last report, in RFC 3339.
     pub last_heartbeat_time: Option<String>,
-    /// Since when it has its status, in RFC 3339.
+    /// The time of the last change of the status, in RFC 3339.
     pub last_transition_time: Option<String>,
 }
 
 impl NodeStatus {
-    /// Its condition of this type, which is [`READY`] or [`CONDITION`]: others are not kept.
+    /// The condition of this type, which is [`READY`] or [`CONDITION`]. Other conditions are not kept.
     pub fn condition(&self, wanted: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == wanted)
     }
 }
 
-/// What a Node tells of itself to a machine that asks for its name.
+/// The registration of a Node, for a machine that asks to use the Node's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Whether the Node is Ready.
     pub is_ready: bool,
     /// When the Node was registered, in seconds since 1970, by the API server's clock.
     registered: Option<i64>,
-    /// When its kubelet has last told its condition, in seconds since 1970, by that machine's clock.
+    /// When its kubelet last reported its condition, in seconds since 1970, by that machine's clock.
     last_heartbeat: Option<i64>,
 }
 
@@ -96,8 +90,8 @@ impl Registration {
         }
     }
 
-    /// Whether it is of a machine before the one that was started then, under the same name. The kubelet of the machine itself
-    /// registers its Node after the start, or tells its condition anew.
+    /// Whether the Node belongs to an earlier machine, not to the machine of this name that started at `launched`. The kubelet
+    /// of a new machine registers its Node, or reports its condition, after its start.
     pub fn is_of_predecessor(self, launched: Option<i64>) -> bool {
         match (self.registered, self.last_heartbeat, launched) {
             (Some(registered), Some(heartbeat), Some(launched)) => {
@@ -108,7 +102,7 @@ impl Registration {
     }
 }
 
-/// A page of a list has thousands of others, of which each is gone before the next one is read.
+/// Keeps only conditions that are used. A page of a list has thousands of others, and each is freed before the next is read.
 fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     struct Conditions;
     impl<'de> Visitor<'de> for Conditions {
@@ -135,7 +129,6 @@ fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_any(Conditions)
 }
 
-/// The Nodes of a cluster.
 #[derive(Clone)]
 pub struct Nodes {
     client: Client,
@@ -143,61 +136,51 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The Nodes that this client can reach.
     pub fn of(client: Client) -> Nodes {
         Nodes { api: Api::all_with(client.clone(), &resource()), client }
     }
 
-    /// For listing and watching them.
+    /// The API for listing and watching Nodes.
     pub fn api(&self) -> Api<NodeObject> {
         self.api.clone()
     }
 
-    /// Asks for a Node that need not be there: Nodes can be read where that succeeds.
+    /// Checks that Nodes can be read, by requesting a Node that need not exist.
     ///
     /// # Errors
-    /// The API server cannot be asked, or gives this process no right to Nodes.
+    /// The API server does not answer, or gives this process no right to Nodes.
     pub async fn can_be_read(&self) -> Result<(), Error> {
         self.api.get_opt("kops-agent").await.map(drop)
     }
 
-    /// What the Node of this name tells of itself; `None` where there is none.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
+    /// Returns the registration of a Node; `None` if the Node does not exist.
     pub async fn registration(&self, name: &str) -> Result<Option<Registration>, Error> {
         Ok(self.api.get_opt(name).await?.map(|node| Registration::of(&node)))
     }
 
-    /// The `spec.providerID` of the Node of this name; `None` where there is none.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
+    /// Returns the `spec.providerID` of a Node; `None` if the Node does not exist.
     pub async fn provider_id(&self, name: &str) -> Result<Option<String>, Error> {
         Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
     }
 
-    /// The labels of the Node of this name; `None` where there is none.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
+    /// Returns the labels of a Node; `None` if the Node does not exist.
     pub async fn labels(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, Error> {
         Ok(self.api.get_opt(name).await?.map(|node| node.metadata.labels.unwrap_or_default()))
     }
 
-    /// For what else there is on the same API server.
+    /// The client, for other objects of the API server.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Changes a Node, if it is still the one that was observed. Returns it as it is then, unread.
+    /// Patches a Node if it still has the observed version. Returns the patched Node as text.
     ///
     /// # Errors
-    /// It is another one by now (409), is gone (404), or the API server cannot be asked.
+    /// The Node has another version (409), is gone (404), or the API server does not answer.
     pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<String, Error> {
         let parameters = PatchParams {
             field_manager: Some(FIELD_MANAGER.into()),
-            // It has fields that each API server knows, which by default would look for others, and warn of them.
+            // Every API server knows the patched fields. By default it would search for unknown fields and warn about them.
             field_validation: Some(ValidationDirective::Ignore),
             ..PatchParams::default()
         };
@@ -212,11 +195,12 @@ fn resource() -> ApiResource {
     ApiResource::erase::<Node>(&())
 }
 
-/// What is looked at of a Node as the API server has it.
+/// Extracts the fields that a reconcile needs.
 pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
     let entries = || metadata.managed_fields.iter().flatten();
-    // Our patches are updates. Another may apply under our name what is there already, and would have us take it away.
+    // This program's own patches are updates. Another client may apply existing labels under this program's name. Such labels
+    // must not count as this program's, or it would remove them.
     let is_ours = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
     };
@@ -234,7 +218,7 @@ pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     })
 }
 
-/// The keys of the labels that managers own.
+/// The keys of the labels that these entries own.
 fn labels_of<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> BTreeSet<String> {
     let fields = entries.filter_map(|entry| entry.fields_v1.as_ref());
     fields.flat_map(|fields| managed_labels(&fields.0)).map(str::to_owned).collect()
@@ -272,7 +256,7 @@ mod tests {
         for (registered, heartbeat, launched, expected) in [
             (before, Some(before), Some(launched), true),
             (before, Some(after), Some(launched), false),
-            // Its machine's clock is slow.
+            // The clock of the Node's machine is slow.
             (after, Some(before), Some(launched), false),
             (before, None, Some(launched), false),
             (before, Some("yesterday"), Some(launched), false),

@@ -1,8 +1,8 @@
-//! The controller of nodes: every Node gets the labels of its instance group.
+//! The node controller: gives every Node the labels of its instance group.
 //!
-//! Nodes are watched; one whose labels or providerID changed is looked at. The cloud identifies it, the state store
-//! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
-//! is certainly not the machine that it says loses the roles that another controller may have given it.
+//! It watches Nodes, and reconciles a Node whose labels or providerID changed. The cloud confirms the Node's identity, the state
+//! store has the labels of its group, and a patch sets them. The controller never trusts what a machine says about itself. If a
+//! Node is definitely not the machine that it claims to be, it loses roles that another controller may have given it.
 
 mod outcome;
 mod patching;
@@ -39,78 +39,77 @@ use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
 use outcome::{LABELS_LEFT_OUT, Outcome, in_words, left_out};
 
-/// Patches that are under way at the same time.
+/// The number of patches in flight at the same time.
 const PATCHES_AT_ONCE: usize = 32;
-/// Nodes that are looked at at the same time, each of which takes some kB until it has its labels.
+/// The number of Nodes that are reconciled at the same time. Each takes some kB until it has its labels.
 const LOOKS_AT_ONCE: usize = 5000;
-/// Others are looked at once no more than these are: thousands together, for the cloud to be asked for as many in each call as it
-/// tells of.
+/// Further reconciles start only when at most this many are in flight. So thousands start together, and each call to the cloud
+/// asks for as many Nodes as it may.
 const LOOKS_FEW: usize = 2000;
-/// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
+/// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
-/// What is the matter where it does not.
+/// The problem of a Node with repeated conflicts.
 const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
-/// What an Event is called that tells of a cloud that does not answer.
+/// The reason of the Event about a cloud that does not answer.
 const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
-/// What an Event is called that tells of labels that a Node lost, for it is not the machine that it says it is.
+/// The reason of the Event about roles that a Node lost, because it is not the machine that it claims to be.
 const ROLES_REMOVED: &str = "RoleLabelsRemoved";
-/// Consecutive failures of the cloud before an Event: an outage of some seconds is in the log only.
+/// The consecutive failures of the cloud before an Event. An outage of some seconds is only logged.
 const TOLD_AFTER: u32 = 4;
 
-/// What the controller works with.
+/// The input and the state of the node controller.
 pub struct NodeLabels {
     pub nodes: Nodes,
-    /// What is known of each.
+    /// The state of each Node.
     pub known: Arc<Mutex<KnownNodes>>,
     pub identifier: Identifier,
-    /// What gives their pods addresses.
+    /// The source of the Nodes' pod ranges.
     pub pod_ranges: PodRanges,
-    /// What their groups are labelled.
+    /// The source of the groups' labels.
     pub groups: Groups,
-    /// Where a refusal is told.
+    /// Creates Events about rejected Nodes and other problems.
     pub events: Events,
     pub metrics: Metrics,
-    /// What is done with a patch.
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
-    /// The timeout of a part of the list of Nodes: [`super::node_watch::LIST_TIMEOUT`].
+    /// The timeout of a page of the list of Nodes: [`super::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
-    /// The pauses between two questions to a cloud that does not answer.
+    /// The pauses between probes of a cloud that does not answer.
     pub cloud_pauses: Pauses,
-    /// What decides the labels of a Node that is believed.
+    /// The source of the labels of a Node whose identity is confirmed.
     pub labels_from: LabelsFrom,
 }
 
-/// What is done with a patch.
+/// Whether patches are applied or shown.
 #[derive(Clone)]
 pub enum Mode {
-    /// It is applied while this process leads.
+    /// The patch is applied while this process leads.
     Apply(Leadership),
-    /// It is shown, and not applied.
+    /// The patch is shown, not applied.
     Show,
 }
 
-/// What a single run found.
+/// The result of a single run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The patches of Nodes that were not applied, by name.
+    /// Patches that were not applied, by the Node's name.
     pub patches: BTreeMap<String, NodePatch>,
     /// How many Nodes were patched.
     pub patched: usize,
-    /// Why Nodes were not dealt with, by name.
+    /// Why Nodes could not be reconciled, by the Node's name.
     pub problems: BTreeMap<String, String>,
-    /// How many of them may be dealt with by trying again.
+    /// How many of these problems may be solved by a retry.
     pub failed: usize,
 }
 
 type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
 
 impl NodeLabels {
-    /// Goes on until it is dropped, or the watch of Nodes ends, which it does not.
+    /// Reconciles Nodes until it is dropped.
     ///
     /// # Errors
-    /// It ended all the same.
+    /// The watch of Nodes ended, which it never does.
     pub async fn run(&self) -> Result<()> {
         let mut watch = NodeWatch::of(self.nodes.api(), self.list_timeout);
         self.known.lock().begin(self.cloud_pauses);
@@ -133,7 +132,7 @@ impl NodeLabels {
                         None => known.gone(&name, now),
                     }
                 }
-                // While thousands are looked at, thousands more may wait: they are not to be counted at each event.
+                // While thousands of reconciles are in flight, thousands more Nodes may be due. Do not count them at each event.
                 if is_idle {
                     self.metrics.queued(known.depth(now), known.outage().len());
                 }
@@ -183,7 +182,7 @@ impl NodeLabels {
         }
     }
 
-    /// Looks at every Node once.
+    /// Reconciles every Node once.
     ///
     /// # Errors
     /// The Nodes cannot be listed.
@@ -223,7 +222,7 @@ impl NodeLabels {
             };
             found.problems.insert(node.name.clone(), problem);
         }
-        // Whether most are believed is known only now.
+        // `believes_most` needs the results of all Nodes.
         for (node, refusal) in refused {
             let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
             match &self.mode {
@@ -270,7 +269,7 @@ impl NodeLabels {
     }
 
     async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
-        // Together, so that the cloud is asked once for both.
+        // Ask at the same time, so that both questions share a call to the cloud.
         let (identity, ranges) = join(self.identifier.identify(node), self.pod_ranges.missing(node)).await;
         let identity = match identity {
             Ok(identity) => identity,
@@ -278,7 +277,7 @@ impl NodeLabels {
             Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
             Err(NotIdentified::Unavailable(problem)) => return Outcome::Unanswered(problem),
         };
-        // What is wrong with its group keeps its pods from no addresses, nor the other way round.
+        // A problem with the group does not keep pods from their addresses. Missing addresses do not keep a Node from its labels.
         let (ranges, lacking) = ranges.map_or_else(|why| (Vec::new(), Some(why)), |ranges| (ranges, None));
         let (labels, refused) = match self.wanted(node, &identity) {
             Ok(wanted) => (labels::diff(node, &wanted), None),
@@ -313,8 +312,8 @@ impl NodeLabels {
         }
     }
 
-    /// What a Node that is not believed has to lose, if anything. Upstream gives such a Node its labels, so beside upstream
-    /// they stay: they would come and go with the Lease.
+    /// The patch that removes roles from a rejected Node, if it has any. With `Tags`, roles stay: upstream gives them to such a
+    /// Node, so they would come and go with the Lease.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;
@@ -330,7 +329,7 @@ impl NodeLabels {
         NodePatch::of(Some(patch), Vec::new())
     }
 
-    /// Takes them away, and tells. Where that fails it is tried again by the next look at the Node.
+    /// Removes the roles, and creates an Event. Returns whether it did. After a failure, the next reconcile of the Node retries.
     async fn take_roles_away(
         &self,
         node: Arc<ObservedNode>,
@@ -381,16 +380,16 @@ impl NodeLabels {
             "instance groups have changed: {}",
             changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
         );
-        // Which Node is in which group is remembered: asking for all of them costs nothing.
+        // Wake all Nodes. Their identities are cached, so this causes no calls to the cloud.
         self.known.lock().wake_all(Instant::now());
     }
 
-    /// Notes what came of looking at a Node, and gives what is to be told of the cloud.
+    /// Notes the result of a reconcile. Returns the message for an Event about the cloud, if one is due.
     fn settle(&self, node: &ObservedNode, outcome: Outcome, took: Duration) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
         let mut known = self.known.lock();
         if known.get(name).is_none() {
-            // It went while it was looked at. What was noted of it now would stay for ever.
+            // The Node was deleted during its reconcile. Anything noted about it now would stay forever.
             known.gone(name, now);
             return None;
         }
@@ -446,7 +445,8 @@ impl NodeLabels {
     }
 }
 
-/// The cloud did not answer for a Node. That is logged once for all that wait, and told if it goes on.
+/// Notes that the cloud did not answer for a Node. Logs this once for all waiting Nodes. Returns the message for an Event if the
+/// outage lasts.
 fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();

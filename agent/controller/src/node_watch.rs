@@ -1,4 +1,4 @@
-//! The watch of Nodes: a list in pages, and what happens after it, for ever.
+//! A watch of Nodes: a list in pages, and then all changes, forever.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::node_api::NodeObject;
 /// The timeout of a page of the list of Nodes. Without it, a connection whose peer is gone would hang the watch for ever.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A watch that begins anew where it is lost.
+/// A watch that starts again after a failure.
 pub struct NodeWatch {
     api: Api<NodeObject>,
     events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
-    /// When the next page of the list was asked for.
+    /// When the next page of the list was requested; `None` once the list is complete.
     listing: Option<Instant>,
     list_timeout: Duration,
 }
 
 impl NodeWatch {
-    /// Of these Nodes, with the timeout of a page of their list: [`LIST_TIMEOUT`].
+    /// Watches these Nodes. `list_timeout` is the timeout of a page of their list: [`LIST_TIMEOUT`].
     pub fn of(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
         NodeWatch { events: events(&api), api, listing: None, list_timeout }
     }
 
-    /// What happens next, or what keeps this from knowing, which is tried again; `None` where it is over, which it never is. To drop
-    /// the future loses nothing.
+    /// Returns the next event, or a problem that is retried. `None` means that the watch has ended, which never happens. Dropping
+    /// the future loses no event.
     pub async fn next(&mut self) -> Option<Result<Event<NodeObject>, String>> {
         let timeout = self.listing.map(|since| since + self.list_timeout);
         tokio::select! {
@@ -52,7 +52,7 @@ fn events(api: &Api<NodeObject>) -> BoxStream<'static, watcher::Result<Event<Nod
     watcher(api.clone(), watcher::Config::default()).default_backoff().boxed()
 }
 
-/// What is wrong where a page of the list does not come in time.
+/// The problem of a page that does not arrive in time.
 pub fn no_answer(timeout: Duration) -> String {
     format!("the API server does not answer within {timeout:.0?}")
 }

@@ -1,4 +1,4 @@
-//! What `--once` says of the Nodes that it has looked at, and how it ends.
+//! The output and the exit code of `--once`.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use kops_agent_plan::pod_ranges::NodePatch;
 use super::node_labels::Found;
 use kops_agent_process::{exit, output};
 
-/// Prints what would change of each Node, and says what was done and what was not.
+/// Prints the patches that were not applied, and logs a summary and the problems.
 ///
 /// # Errors
-/// The reader of what is printed has gone.
+/// The reader of the output is gone.
 pub fn print(found: &Found) -> Result<u8> {
     for (node, problem) in &found.problems {
         log::warn!("the Node {node}: {problem}");
@@ -41,7 +41,7 @@ fn summary(found: &Found) -> String {
     }
 }
 
-/// A patch as a diff.
+/// Formats a patch as a diff.
 fn shown(node: &str, patch: &NodePatch) -> String {
     let NodePatch { labels, pod_ranges } = patch;
     let patch = labels.clone().unwrap_or_default();

@@ -1,16 +1,16 @@
-//! Pauses between attempts that fail, each twice as long as the one before.
+//! Exponential backoff: each pause is twice as long as the pause before, up to the longest.
 
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Pauses {
-    /// After the first failure. Each later pause is twice as long.
+    /// The pause after the first failure. Each later pause is twice as long.
     pub first: Duration,
     pub longest: Duration,
 }
 
 impl Pauses {
-    /// The pause after so many failures before this one.
+    /// The pause after a failure that follows this many failures.
     pub fn after(self, failures: u32) -> Duration {
         self.first.saturating_mul(2u32.saturating_pow(failures.min(16))).min(self.longest)
     }

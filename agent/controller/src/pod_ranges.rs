@@ -1,8 +1,8 @@
-//! The addresses of Nodes' pods, where kops-controller gives them (`enableCloudIPAM`): asked of the cloud for Nodes that have
-//! none. The controller of nodes writes them beside the labels, with the same patch, while it leads.
+//! The pod ranges of Nodes, if kops-controller assigns them (`enableCloudIPAM`). They come from the cloud, for Nodes without
+//! ranges. The node controller writes them with the labels in one patch, while it leads.
 //!
-//! Upstream's kops-controller may do the same at any time: the API server takes the ranges of a Node once, and both take them
-//! from the same place.
+//! Upstream's kops-controller may assign ranges at any time, too. The API server accepts the ranges of a Node only once, and
+//! both controllers take them from the cloud.
 
 use std::sync::Arc;
 
@@ -11,34 +11,35 @@ use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::labels::ObservedNode;
 use tokio::time::Instant;
 
-/// Asks for ranges, where the configuration wants Nodes to be given any.
+/// The source of pod ranges, if the configuration assigns them to Nodes.
 pub struct PodRanges(Option<Arc<dyn ControlPlane>>);
 
-/// Why a Node that is to have a range is given none.
+/// Why a Node does not get its ranges.
 #[derive(Debug)]
 pub enum Lacking {
-    /// It is not believed any more.
+    /// The Node's identity is not confirmed any more.
     Refused(Refusal),
-    /// Its machine has none, or the cloud does not answer.
+    /// The machine has no ranges, or the cloud does not answer.
     Problem(String),
 }
 
 impl PodRanges {
-    /// Asks this cloud, or gives none.
+    /// Asks this cloud. `None` assigns no ranges.
     pub fn of(cloud: Option<Arc<dyn ControlPlane>>) -> PodRanges {
         PodRanges(cloud)
     }
 
-    /// The ranges that a Node is to be given; none where it has some, says no instance yet, or this gives none.
+    /// Returns the ranges to assign to a Node. Empty if the Node has ranges, names no instance yet, or ranges are not
+    /// assigned at all.
     ///
     /// # Errors
-    /// Why it cannot be given any.
+    /// Why the Node cannot get its ranges.
     pub async fn missing(&self, node: &ObservedNode) -> Result<Vec<String>, Lacking> {
         let Some(cloud) = self.0.as_ref().filter(|_| !node.has_pod_ranges) else { return Ok(Vec::new()) };
         if node.provider_id.is_empty() && cloud.names_instances() {
             return Ok(Vec::new());
         }
-        // Not what is remembered of the instance: it may have got its range since.
+        // Do not use the cached identity: the instance may have got its range since.
         cloud.pod_ranges(node, Instant::now()).await.or_else(|why| match why {
             NoPodRanges::NotIdentified(NotIdentified::NotYet) => Ok(Vec::new()),
             NoPodRanges::NotIdentified(NotIdentified::Refused(refusal)) => Err(Lacking::Refused(refusal)),

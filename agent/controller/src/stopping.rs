@@ -1,8 +1,8 @@
-//! Why a process of the control plane ends that nothing is wrong with.
+//! The reasons for which a healthy control-plane process ends.
 
 use std::path::PathBuf;
 
-/// Waits for a signal, or until a file has changed that was read at the start, and says which it was, as the end of a sentence.
+/// Waits for a signal, or for a change of a file that was read at the start. Returns the reason as the end of a sentence.
 pub async fn reason(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     changed: impl Future<Output = PathBuf>,

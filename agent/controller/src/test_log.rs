@@ -1,4 +1,4 @@
-//! What the log is told, for tests of that. There is one log for all tests of a process, so look for what only yours says.
+//! A log for tests. All tests of a process share it, so search for text that only your test logs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,13 +11,13 @@ use parking_lot::{Mutex, MutexGuard};
 #[derive(Clone, Debug)]
 pub struct Line {
     pub text: String,
-    /// Its fields, each as `name=value`.
+    /// The fields, each as `name=value`.
     pub fields: Vec<String>,
 }
 
 static LINES: Mutex<Vec<Line>> = Mutex::new(Vec::new());
 
-/// Remembers from now on what the bootstrap server says.
+/// Starts to record the log of the bootstrap server.
 pub fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
@@ -26,7 +26,7 @@ pub fn start() {
     });
 }
 
-/// The messages so far that have this in them.
+/// The recorded messages that contain this text.
 pub fn lines_with(part: &str) -> Vec<Line> {
     lines().iter().filter(|line| line.text.contains(part)).cloned().collect()
 }

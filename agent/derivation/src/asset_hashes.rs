@@ -1,10 +1,9 @@
-//! The SHA-256 of downloads that no configuration gives: from a file, or from their publishers.
+//! Finds the SHA-256 of downloads that no configuration gives: from a file, or from their publishers.
 //!
-//! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
-//! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
-//! to the server that tells it: the mirror, where the cluster has one, else the publisher. Over plain HTTP it is as good as
-//! the network, which a warning tells. `NodeupConfigHash`, where the boot config has it, proves all of them at once, and a mirror's
-//! word that it does not prove is not used.
+//! kOps contains a table of hashes. The agent has no such table and requests hashes, so it never installs an unverified file
+//! (`../shared/design/cluster-spec-mode.md`, section 5). TLS protects a requested hash on its way from the server: the cluster's
+//! mirror if it has one, else the publisher. Plain HTTP does not protect it, and a warning says so. `NodeupConfigHash`, if the boot
+//! config has it, proves all hashes together. If it does not prove a hash from a mirror, that hash is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,28 +26,28 @@ use reqwest::{Method, StatusCode, Url};
 /// Where the hashes of downloads may come from.
 #[derive(Clone, Debug, Default)]
 pub struct HashSource {
-    /// What was told at an earlier time, by URL.
+    /// Hashes from earlier runs, by URL.
     remembered: BTreeMap<String, String>,
     asks_publishers: bool,
 }
 
 impl HashSource {
-    /// Only what is known already counts; `render` needs no network.
+    /// Uses only hashes that are already known: `render` needs no network.
     pub fn known() -> HashSource {
         HashSource::default()
     }
 
-    /// What is known already and what was told at an earlier time; no network is asked.
+    /// Uses hashes that are already known, and hashes from earlier runs. Sends no request.
     pub fn known_and(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 
-    /// Publishers are asked for what is neither known nor remembered.
+    /// Requests from publishers the hashes that are neither known nor remembered.
     pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: true }
     }
 
-    /// What was told at an earlier time.
+    /// Hashes from earlier runs.
     pub fn remembered(&self) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
@@ -59,23 +58,23 @@ impl HashSource {
 const AT_ONCE: usize = 8;
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// A list of hashes is small; a server that sends more sends something else.
+/// The most bytes of a list of hashes. A longer response is not such a list.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// What is told goes here as it comes.
+/// Receives each hash as soon as a server sends it.
 #[derive(Debug)]
 pub struct Told<'a> {
     /// All hashes that are known, by URL.
     pub known: &'a mut KnownHashes,
-    /// The downloads of which the mirror that they come from has told the hash: its URLs, as they are shown.
+    /// The downloads whose hash came from their own mirror, or over plain http: their URLs, as they are shown.
     pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// Learns from publishers the hashes of these downloads that are not known yet, of one architecture or of both.
+/// Requests the hashes of these downloads that are not known yet, for one architecture or for both.
 ///
 /// # Errors
-/// If no server that may know one can be reached: after all have been asked. A hash that no server tells is no error here: what
-/// needs it says so.
+/// If no server that may know a hash can be reached. The function returns the error only after all requests. A hash that no server
+/// knows is not an error here: the code that needs the hash reports it.
 pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
@@ -142,22 +141,22 @@ pub async fn learn_missing(
     unanswered.map_or(Ok(()), Err)
 }
 
-/// A hash, and whose word it is.
+/// A hash and its origin.
 struct Answer {
     sha256: String,
-    /// Whether nothing between can have changed it.
+    /// Whether it cannot have been changed on its way from the server.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether nothing between can have changed it.
+    /// Whether it cannot have been changed on its way from the server.
     is_proven: bool,
 }
 
-/// Whether nothing between can change what is answered there, which is where a request went in the end, and no URL of a
-/// bucket: its name is proven by TLS, or it is on this machine.
+/// Whether a response from this URL cannot be changed on its way: TLS proves the server's name, or the server is this machine.
+/// `url` is the URL of an HTTP request, and not the URL of a bucket.
 fn may_vouch(url: &Url) -> bool {
     url.scheme() != "http" || is_this_machines(url)
 }
@@ -167,7 +166,7 @@ fn is_this_machines(url: &Url) -> bool {
     host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// No server could be reached that may know a hash.
+/// No server that may know a hash could be reached.
 #[derive(Debug)]
 struct Unanswered(anyhow::Error);
 
@@ -208,10 +207,10 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Asks beside the download, the mirror first and then the publisher, each for the release's own list as well.
+/// Requests the hash beside the download, and in the lists of the release. Asks the mirror first, and then the publisher.
 ///
-/// That no server could be reached at all is an error, which may pass; that none of those reached knows the
-/// hash is not.
+/// If no server can be reached, that is an error, which may be temporary. If the reached servers do not know the hash, that is not
+/// an error.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
     let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_this_machines(&url));
@@ -237,9 +236,9 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
                     }
                 }
                 Err(error) => {
-                    // Of the mirror, which was asked first, there is most to say.
+                    // The first error counts: the mirror is asked first, and its error helps most.
                     unreachable = unreachable.or(Some(error));
-                    // The rest of this server's lists would fail alike.
+                    // Requests for the other lists of this server would fail, too.
                     break;
                 }
             }
@@ -251,7 +250,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
     }
 }
 
-/// The list at a URL; `None` where the server has none, or sends something else than a list of hashes.
+/// The list at a URL. `None` if the server does not have it, or sends something that cannot be a list of hashes.
 async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>> {
     let location = match store.locate_download(url).await {
         Ok(Some(location)) if location.url.scheme() == "file" => {
@@ -259,7 +258,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
         }
         Ok(Some(location)) => location,
         Ok(None) => Location::of(Url::parse(url).context("it is not a URL")?),
-        // A bucket that may not be listed answers alike for what is not there and what may not be read.
+        // A bucket that this machine may not list gives the same error for a missing and for a forbidden object.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -284,7 +283,7 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
-/// The text of a list in a folder that takes a bucket's place.
+/// The text of a list in a folder that replaces a bucket.
 fn read_list(url: &reqwest::Url) -> Option<String> {
     let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
     let mut text = String::new();
@@ -292,7 +291,7 @@ fn read_list(url: &reqwest::Url) -> Option<String> {
     Some(text)
 }
 
-/// The hash of a file in a list of `hash  name` lines, or the only word of a text.
+/// The hash of the file `name` in a list of `hash  name` lines. A hash on a first line without a name is the hash of the file.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
     let of_line = |mut words: std::str::SplitWhitespace<'_>| {

@@ -1,5 +1,5 @@
-//! The node's configuration derived from `cluster-completed.spec` and `instancegroup/<name>`: the
-//! agent's own way, which needs nothing that kOps prepares per group.
+//! Reads the files from which the node's configuration is derived: `cluster-completed.spec`, `instancegroup/<name>` and
+//! others. This way needs nothing that kOps prepares per group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,47 +14,46 @@ use tokio::join;
 
 use crate::store_files::{StoreFile, StoreFiles, each};
 
-/// The file of the completed cluster, and as older kOps releases called it.
+/// The names of the file of the completed cluster: the current name, and the name in older kOps releases.
 pub const COMPLETED: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
 
-/// The file in which kOps says its version.
+/// The file in which kOps writes its version.
 const KOPS_VERSION: &str = "kops-version.txt";
 
-/// What a derivation reads of the store.
+/// The files of the store that a derivation needs.
 pub struct ClusterFiles {
     pub cluster: Cluster,
-    /// The file that it is in.
     pub cluster_file: StoreFile,
-    /// The cluster as its user wrote it, where it is needed.
+    /// The cluster as its user wrote it, if the derivation needs it.
     pub user_cluster: Option<Cluster>,
     pub group: InstanceGroup,
-    /// The file that it is in.
     pub group_file: StoreFile,
-    /// The version of kOps that wrote the store, as its `kops-version.txt` says; `None` where this machine may not read that.
+    /// The version of kOps that wrote the store, from `kops-version.txt`. `None` if the file is missing, or this machine may
+    /// not read it.
     pub kops_version: Option<String>,
-    /// The roles of all groups.
+    /// The roles of all groups, if this group is a control plane. Else the role of this group only.
     pub roles: BTreeSet<InstanceGroupRole>,
     /// The keysets that derivation needs, by id.
     pub keysets: BTreeMap<String, Keyset>,
     /// The secrets that derivation needs, by id.
     pub secrets: BTreeMap<String, Secret>,
-    /// `clusteraddons/default`, where it is needed.
+    /// `clusteraddons/default`, if the derivation needs it.
     pub cluster_addons: Option<String>,
-    /// The bootstrap channel, where it is needed.
+    /// The bootstrap channel, if the derivation needs it.
     pub bootstrap_channel: Option<String>,
     /// The manifests of add-ons that derivation needs, by path.
     pub addon_manifests: BTreeMap<String, String>,
-    /// Files that this machine may not read, and that may be there. Keysets are none of them: a worker may not read any,
-    /// and has what it needs of them in its boot config.
+    /// Files that may exist, but that this machine may not read. Keysets are not among them: a worker may not read any
+    /// keyset, and its boot config has what it needs of them.
     pub denied: Vec<StoreError>,
-    /// Keysets that this machine may not read, by id, and why.
+    /// Why this machine may not read a keyset, by the id of the keyset.
     pub denied_keysets: BTreeMap<String, String>,
 }
 
-/// Reads the cluster, the group, and what their derivation needs besides.
+/// Reads the cluster, the group, and the other files that their derivation needs.
 ///
 /// # Errors
-/// The store's, and what is wrong with a file.
+/// The errors of the store, and what is wrong with a file.
 pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
     let ((cluster, cluster_file), (group, group_file)) = cluster_and_group(store, base, group_name).await?;
     let needed = derive::needed_files(&cluster, &group);
@@ -115,10 +114,10 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     })
 }
 
-/// The version of kOps that wrote the store, where this machine may read it.
+/// The version of kOps that wrote the store. `None` if its file is missing, or this machine may not read it.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store, except for missing and forbidden files.
 pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     Ok(match store.look(&format!("{base}/{KOPS_VERSION}")).await? {
         Found::There(text) => Some(String::from_utf8_lossy(&text).trim().to_owned()),
@@ -126,10 +125,10 @@ pub async fn kops_version(store: &Store, base: &str) -> Result<Option<String>> {
     })
 }
 
-/// The labels of the nodes of a group, as the cluster and the group have them now.
+/// The labels of the nodes of a group, from the current cluster and group.
 ///
 /// # Errors
-/// The store's, and what is wrong with a file.
+/// The errors of the store, and what is wrong with a file.
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
     let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
@@ -152,10 +151,10 @@ async fn cluster_and_group(
     Ok(((cluster, cluster_file), (group, group_file)))
 }
 
-/// The file of the completed cluster, by one of [`COMPLETED`].
+/// The file of the completed cluster, under the first name of [`COMPLETED`] that exists.
 ///
 /// # Errors
-/// The store's; it is there under neither name.
+/// The errors of the store. If the file exists under neither name.
 pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
@@ -172,7 +171,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
 /// Whether the store has no completed cluster.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store, except for missing and forbidden files.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     for name in COMPLETED {
         match store.look(&format!("{base}/{name}")).await? {
@@ -183,10 +182,10 @@ pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// The file of the cluster as its user wrote it, where this machine may read it.
+/// The file of the cluster as its user wrote it. `None` if it is missing, or this machine may not read it.
 ///
 /// # Errors
-/// The store's.
+/// The errors of the store, except for missing and forbidden files.
 pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
     Ok(match store.look(&url).await? {
@@ -198,7 +197,7 @@ pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
 /// The file of a group.
 ///
 /// # Errors
-/// The store's; the cluster has no such group, which names those that it has.
+/// The errors of the store. If the cluster has no such group, the error names the groups that it has.
 pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {
@@ -207,7 +206,7 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
             let others = match store.list(&format!("{base}/instancegroup")).await {
                 Ok(groups) if groups.is_empty() => "; it has: none".to_owned(),
                 Ok(groups) => format!("; it has: {}", groups.join(", ")),
-                // Where they are not told, there may be some.
+                // If the list cannot be read, the error says nothing about other groups.
                 Err(_) => String::new(),
             };
             Err(WrongConfiguration(format!(
@@ -219,7 +218,8 @@ pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFi
     }
 }
 
-/// The roles of all groups: a group of API servers changes the labels of the control plane's.
+/// The roles of all groups, if the own role is the control plane: a group of API servers changes the labels of control plane
+/// nodes. Every other role needs only itself.
 async fn roles(
     store: &Store,
     base: &str,
@@ -260,7 +260,7 @@ async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons>
     Ok((channel, each(paths, manifest).await?))
 }
 
-/// A file of text, where it is needed; else it is taken to be absent.
+/// A text file of the store. `Absent` if the file is not needed.
 async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<String>> {
     let found = look_if(is_needed, store, &url).await?;
     let text = found.try_map(|bytes| {
@@ -276,7 +276,7 @@ async fn look_if(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<
     }
 }
 
-/// What is known to be there; what is denied is noted.
+/// The value of a file, if this machine may read it. A file that it may not read is added to `denied`.
 fn known<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
     match found {
         Found::There(found) => Some(found),

@@ -1,5 +1,5 @@
-//! Deriving the node's configuration from the cluster spec, and proving it: where the user-data pins
-//! `NodeupConfigHash`, the bytes that kOps would have written must hash to it, asset hashes included.
+//! Derives the node's configuration from the cluster spec, and proves it. If the user-data pins `NodeupConfigHash`, the bytes that
+//! kOps would have written must have this hash, asset hashes included.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ pub struct Derivation {
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
-    /// The downloads of which the mirror that they come from has told the hash.
+    /// The downloads whose hash came from their own mirror, or over plain http.
     pub told_by_mirrors: Vec<String>,
-    /// Whether it gives the configuration that the user-data pins, byte for byte.
+    /// Whether the derived configuration equals the one that the user-data pins, byte for byte.
     pub is_proven: bool,
 }
 
@@ -38,19 +38,19 @@ pub struct Derived {
     pub problems: Problems,
 }
 
-/// How a derived configuration stands to the hash in the user-data.
+/// The result of comparing a derived configuration with the hash in the user-data.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It is the one that kOps wrote.
+    /// The configuration is the one that kOps wrote.
     Proven,
     /// The hashes of these downloads are not known, so nothing can be proven.
     Unhashed(Vec<String>),
-    /// It has this hash instead.
+    /// The configuration has this other hash.
     Differs(String),
 }
 
 impl Derivation {
-    /// For a group of the store, without a machine.
+    /// A derivation for a group of the store, without a machine.
     pub fn of_group(files: ClusterFiles) -> Derivation {
         Derivation {
             written_by: WrittenBy::of_store(files.kops_version.as_deref()),
@@ -64,7 +64,7 @@ impl Derivation {
         }
     }
 
-    /// For a machine of the group: its user-data and its type tell what the store does not.
+    /// A derivation for a machine of the group. The machine's user-data and type add what the store does not have.
     pub fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
         Derivation {
             machine_type: facts.cloud.instance_type().map(str::to_owned),
@@ -74,14 +74,14 @@ impl Derivation {
         }
     }
 
-    /// The same as the kOps release derives it that wrote this configuration of the group, with the addresses that it has.
+    /// Derives like the kOps release that wrote this configuration of the group, with the addresses in that configuration.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
         let written_by = WrittenBy::find(self.files.kops_version.as_deref(), pinned);
         Derivation { written_by, ..self.with_addresses_of(pinned) }
     }
 
-    /// The same with the addresses of the API's load balancer that kOps was told by the cloud when it wrote this configuration of the
-    /// group. No other file of the store has them all: the user-data has those that machines inside the cluster use.
+    /// Uses the addresses of the API's load balancer in this configuration of the group. kOps got them from the cloud when it wrote
+    /// the configuration. No other file of the store has them all: the user-data has only those that machines inside the cluster use.
     pub fn with_addresses_of(self, written: &NodeupConfig) -> Derivation {
         match written.apiserver_additional_ips.as_slice() {
             [] => self,
@@ -89,16 +89,16 @@ impl Derivation {
         }
     }
 
-    /// The same, known to give the configuration that the user-data pins.
+    /// Marks the derivation as one that gives the configuration that the user-data pins.
     pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }
 
-    /// Learns the hashes of downloads: those that are given, and from their source what is still missing of one
-    /// architecture, or of both.
+    /// Adds the hashes of downloads: the given ones, and from `source` the ones that are still missing, for one architecture or for
+    /// both.
     ///
     /// # Errors
-    /// If no publisher can be reached. What was told until then is known all the same, and also where this is cut off.
+    /// If no publisher can be reached. Hashes that arrived earlier stay known, also if the future is dropped.
     pub async fn learn_hashes(
         &mut self,
         given: KnownHashes,
@@ -108,13 +108,13 @@ impl Derivation {
     ) -> Result<()> {
         self.known.extend(source.remembered());
         self.known.extend(given);
-        // What is wrong with the downloads' names, derivation itself says.
+        // The derivation itself reports wrong names of downloads.
         let assets = derive::asset_urls(&self.inputs()).unwrap_or_default();
         let told = asset_hashes::Told { known: &mut self.known, by_mirrors: &mut self.told_by_mirrors };
         asset_hashes::learn_missing(store, source, assets, architecture, told).await
     }
 
-    /// The hashes that were told, by URL.
+    /// All known hashes, by URL.
     pub fn known_hashes(&self) -> BTreeMap<String, String> {
         self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
@@ -127,10 +127,10 @@ impl Derivation {
         Derived { config, problems }
     }
 
-    /// Derives from another cluster and group in place of the store's.
+    /// Derives from another cluster and group instead of those in the store.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the cluster or the group.
     pub fn of_changed(
         &self,
         cluster: &Cluster,
@@ -163,7 +163,7 @@ impl Derivation {
         }
     }
 
-    /// Why the derived configuration may not be the pinned one, in lines for people.
+    /// Why the derived configuration may differ from the pinned one, in lines for people.
     pub fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
         let differences = pinned.map(|pinned| derive::differences(&derived.config, &pinned.config));
         let unknown_fields = pinned.map(Pinned::unknown_fields).unwrap_or_default();
@@ -180,7 +180,6 @@ impl Derivation {
 /// Why a derived configuration is not the one that kOps writes.
 #[derive(Debug, Error)]
 pub enum Incomplete {
-    /// The cluster spec is wrong.
     #[error("the cluster spec is wrong")]
     Wrong(#[source] Problems),
     /// The hashes of these downloads are not known.
@@ -192,10 +191,7 @@ pub enum Incomplete {
 }
 
 impl Derived {
-    /// The bytes that kOps would have written, where nothing is wrong and every download has its hash.
-    ///
-    /// # Errors
-    /// Why they are not known.
+    /// The bytes that kOps would have written, if nothing is wrong and every download has its hash.
     pub fn whole(self) -> Result<String, Incomplete> {
         if !self.problems.is_empty() {
             return Err(Incomplete::Wrong(self.problems));
@@ -216,7 +212,7 @@ impl Derived {
         go_yaml::to_string(&self.config)
     }
 
-    /// Holds the bytes against the hash that the user-data pins.
+    /// Compares the bytes with the hash that the user-data pins.
     pub fn prove(&self, nodeup_config_hash: &str) -> Proof {
         let actual = NodeupConfig::hash(self.text().as_bytes());
         if actual == nodeup_config_hash {

@@ -1,8 +1,8 @@
-//! The configuration of a group's nodes, from what the state store says of the cluster: read as kOps wrote it, or derived
-//! from `cluster-completed.spec` and the instance group. For the node itself, and for control-plane mode, which serves it
-//! to machines that do not read the store.
+//! The configuration of a group's nodes, from the state store: read as kOps wrote it, or derived from
+//! `cluster-completed.spec` and the instance group. The node itself uses it. Control-plane mode serves it to machines
+//! that do not read the store.
 //!
-//! Deriving is `kops_agent_plan::derive`, which is pure; here is what it needs of the store and of publishers.
+//! `kops_agent_plan::derive` derives, and is pure. This crate gets its inputs from the store and from publishers.
 
 pub mod asset_hashes;
 pub mod cluster_files;

@@ -8,20 +8,20 @@ use crate::store_files::StoreFile;
 
 /// The configuration that kOps wrote.
 pub struct Pinned {
-    /// The file that it is in.
     pub file: StoreFile,
     pub config: NodeupConfig,
 }
 
 impl Pinned {
-    /// Fields of the file that we do not know. Reads it once more: only a difference asks for them.
+    /// The fields of the file that the agent does not know. Parses the file again, because only the report of a difference needs
+    /// these fields.
     pub fn unknown_fields(&self) -> Vec<String> {
-        // It was read as a configuration, so it is one.
+        // The file was read as a configuration before, so reading it again does not fail.
         NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()
     }
 }
 
-/// Where kOps writes it.
+/// The URL where kOps writes the configuration.
 fn url(base: &str, boot: &BootConfig) -> String {
     url_of_group(base, boot.instance_group_role, &boot.instance_group_name)
 }
@@ -30,10 +30,10 @@ fn url_of_group(base: &str, role: InstanceGroupRole, group: &str) -> String {
     format!("{base}/igconfig/{}/{group}/nodeupconfig.yaml", role.folder())
 }
 
-/// What kOps last wrote for a group, where that is written and may be read.
+/// The configuration that kOps last wrote for a group. `None` if it is missing, or this machine may not read it.
 ///
 /// # Errors
-/// If the store does not answer, or the file is no configuration.
+/// If the store does not answer, or the file is not a configuration.
 pub async fn last_written(
     store: &Store,
     base: &str,
@@ -47,21 +47,21 @@ pub async fn last_written(
     }
 }
 
-/// Reads it, and refuses one that does not have the hash that the boot config pins.
+/// Reads the configuration. Refuses a file that does not have the hash that the boot config pins.
 ///
 /// # Errors
-/// If it cannot be read, is not the pinned one, or is no configuration.
+/// If the file cannot be read, is not the pinned one, or is not a configuration.
 pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
     let url = url(base, boot);
     let text = store.read(&url).await?;
     parse(text, boot, url)
 }
 
-/// Reads it where the boot config pins one and this machine may read it. Where it may not, the cluster spec gives the same, which
-/// the hash proves.
+/// Reads the configuration if the boot config pins one and this machine may read it. If the machine may not read it, the cluster
+/// spec gives the same configuration, which the hash proves.
 ///
 /// # Errors
-/// If the store does not answer, or the file is not the pinned one, or is no configuration.
+/// If the store does not answer, or the file is not the pinned one, or is not a configuration.
 pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     match boot.nodeup_config_hash.as_str() {
         "" => Ok(None),
@@ -69,10 +69,10 @@ pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Opti
     }
 }
 
-/// Reads it where it is written and this machine may read it.
+/// Reads the configuration if it exists and this machine may read it.
 ///
 /// # Errors
-/// As of [`pinned`].
+/// Same errors as [`pinned`].
 pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     let url = url(base, boot);
     match store.look(&url).await? {
@@ -81,15 +81,15 @@ pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Opt
     }
 }
 
-/// What was read, if it is the one that the boot config pins.
+/// Parses the file, if it is the one that the boot config pins. If the boot config pins no file, any file is good.
 ///
 /// # Errors
-/// If it is not the pinned one, or is no configuration.
+/// If the file is not the pinned one, or is not a configuration.
 pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
-        // Only a configuration takes the place of another: what is none is a mistake, or half a file.
+        // A valid configuration with another hash has replaced the pinned one. Any other file is a mistake, or incomplete.
         return match whole(&text, &url) {
             Ok(()) => Err(other.into()),
             Err(spoilt) => Err(anyhow::Error::new(spoilt).context(format!(
@@ -102,8 +102,8 @@ pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     Ok(Pinned { file: StoreFile { url, text }, config })
 }
 
-/// Whether a file is a configuration as kOps writes it, which always names the version
-/// (upstream: `NewConfig` in `pkg/apis/nodeup/config.go`).
+/// Checks that a file is a configuration as kOps writes it. kOps always writes the version of Kubernetes (upstream: `NewConfig`
+/// in `pkg/apis/nodeup/config.go`).
 fn whole(text: &[u8], url: &str) -> Result<(), SpecError> {
     match NodeupConfig::parse(text, url)?.kubernetes_version.as_str() {
         "" => Err(SpecError::of_field(url, "KubernetesVersion", "it is empty: this is not what kOps wrote")),

@@ -1,4 +1,4 @@
-//! Where a store has keysets and secrets, and how they are read.
+//! Reads the keysets and secrets of a store.
 
 use anyhow::Result;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -6,14 +6,14 @@ use kops_agent_plan::derive;
 use kops_agent_spec::{Keyset, Secret};
 use kops_agent_store::{Found, Store};
 
-/// How many files of one kind are asked for at once: a control plane reads some thirty, and each answer of a bucket takes tens of
-/// milliseconds.
+/// How many files of one kind are requested at the same time. A control plane reads about thirty files, and each response of a
+/// bucket takes tens of milliseconds.
 const AT_ONCE: usize = 8;
 
-/// What each of these names gives, in their order, asked for beside each other.
+/// Calls `ask` for all names concurrently. Returns the results in the order of the names.
 ///
 /// # Errors
-/// That of the first name, in their order, that gives one.
+/// The error of the first name in this order that fails.
 pub async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,
@@ -25,7 +25,6 @@ where
 #[derive(Clone, Debug)]
 pub struct StoreFile {
     pub url: String,
-    /// Its bytes.
     pub text: Vec<u8>,
 }
 
@@ -37,7 +36,7 @@ pub struct StoreFiles<'a> {
 }
 
 impl<'a> StoreFiles<'a> {
-    /// The folders as the configuration names them, or where they usually are.
+    /// Uses the folders that the configuration names. An empty name means the default folder, `pki` or `secrets` below `base`.
     pub fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         let folder = |named: &str, usual: &str| match named {
             "" => format!("{base}/{usual}"),
@@ -46,15 +45,15 @@ impl<'a> StoreFiles<'a> {
         StoreFiles { store, keypairs: folder(keypairs, "pki"), secrets: folder(secrets, "secrets") }
     }
 
-    /// The folders at these URLs.
+    /// Uses the folders at these URLs.
     pub fn at(store: &'a Store, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         StoreFiles { store, keypairs: keypairs.to_owned(), secrets: secrets.to_owned() }
     }
 
-    /// A keyset. Workers usually may not read any.
+    /// Reads a keyset. Workers usually may not read any keyset.
     ///
     /// # Errors
-    /// The store's, and what is wrong with the file.
+    /// The errors of the store, and what is wrong with the file.
     pub async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
         let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
@@ -62,17 +61,17 @@ impl<'a> StoreFiles<'a> {
             match self.store.look(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
                 Found::There(keyset) => return Ok(Found::There(keyset)),
                 Found::Absent => {}
-                // That of its present name is what people know.
+                // The error of the current name counts, because people know this name.
                 Found::Denied(why) => denied = denied.or(Some(why)),
             }
         }
         Ok(denied.map_or(Found::Absent, Found::Denied))
     }
 
-    /// A secret.
+    /// Reads a secret.
     ///
     /// # Errors
-    /// The store's, and what is wrong with the file.
+    /// The errors of the store, and what is wrong with the file.
     pub async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
         Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)

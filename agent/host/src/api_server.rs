@@ -1,4 +1,4 @@
-//! Whether the API server that runs on this machine works.
+//! Checks the API server of this machine.
 
 use kops_agent_plan::health::{self, Check};
 use kops_agent_plan::pacing::API_SERVER_MANIFEST;
@@ -7,8 +7,8 @@ use crate::host::Host;
 use crate::places::present_texts;
 
 impl Host {
-    /// Whether the API server of this machine answers where kubelet asks it how it is; `None` where the machine has none, or its
-    /// manifest does not say where it is asked.
+    /// Whether the API server of this machine answers where kubelet probes it. `None` if the machine has no API server,
+    /// or if its manifest has no probe.
     pub async fn api_server_answers(&self) -> Option<bool> {
         let component = health::of_manifest(API_SERVER_MANIFEST, &present_texts(&self.root))?;
         let mut answers = None;

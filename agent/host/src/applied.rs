@@ -1,11 +1,10 @@
-//! The state that was last applied: what a machine is put right by while its store cannot be read, or has a
-//! configuration that is for other machines.
+//! The last applied state. The agent repairs a machine by it while the store cannot be read, or while the store's
+//! configuration is for other machines.
 //!
-//! It is kept beside the record, for root's eyes only. Private keys and secrets are references in it, as in any desired
-//! state; of keysets it has the certificates. A state that is about to be applied is kept in a file of its own before the
-//! first write, and takes the place of the last one once it is reached. The record says which state was settled, and which
-//! is begun: whatever interrupts a run, neither a state that was not reached nor one that is older than the machine is
-//! taken for the last one.
+//! It is stored beside the record with mode 0600. It holds references to private keys and secrets, as every desired
+//! state does, and the certificates of keysets. A state to be applied gets its own file before the first write, and
+//! replaces the last one when it is reached. The record says which state was settled and which one was begun. So an
+//! interruption never makes an unreached or outdated state the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +20,13 @@ use crate::root::Root;
 use crate::secrets::{Secrets, pieces, secrets_of};
 use crate::staged::write_file;
 
-/// Where it is, below the root.
 const PATH: &str = "/var/lib/kops-agent/applied.json";
-/// Where the state is that a run is about to reach.
+/// The state that a run is about to apply.
 const BEGUN_PATH: &str = "/var/lib/kops-agent/begun.json";
-/// Of what the file means; another one is not read.
+/// Format version of the file. Files of other versions are ignored.
 const VERSION: u32 = 1;
 
-/// Where the keys and secrets of a state are read. Empty where this machine reads no store.
+/// Where a state's keys and secrets are stored. Empty if this machine reads no store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Sources {
@@ -38,62 +36,61 @@ pub struct Sources {
     pub secrets: String,
 }
 
-/// What was last applied, and all that it takes to apply it again, but for keys and secrets.
+/// The last applied state, with everything to apply it again except keys and secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
     version: u32,
     pub cluster: String,
     pub instance_group: String,
-    /// Which machine it was applied to ([`kops_agent_spec::facts::Facts::machine`]).
+    /// The machine that it was applied to ([`kops_agent_spec::facts::Facts::machine`]).
     #[serde(default)]
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// Whether the cluster spec gave that configuration, byte for byte, and not only the file of it: where it gives another
-    /// one later, that is a newer one.
+    /// Whether the configuration was also derived from the cluster spec, byte for byte. If the spec later gives another
+    /// configuration, that one is newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
-    /// The kOps release that wrote the configuration; `None` where an earlier version of the agent did not note it.
+    /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// Where its keys and secrets are read.
     pub sources: Sources,
-    /// The certificates of keysets in PEM, as far as the state needs them.
+    /// PEM certificates of the keysets that the state needs.
     keysets: BTreeMap<String, PublicKeyset>,
     resources: Vec<Resource>,
-    /// Where the spec has components keep data ([`DesiredState::data_folders`]).
+    /// Folders where components keep data, by the spec ([`DesiredState::data_folders`]).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) data_folders: BTreeSet<String>,
-    /// What told the state from all others when it was applied: another version of the agent may write resources in another
-    /// way, and would not know it again.
+    /// Digest of the state at the time of the apply. Another version of the agent may serialize resources differently,
+    /// and could not recompute it.
     #[serde(default)]
     digest: String,
 }
 
-/// Another version of the agent may know other evidence, which is no reason to lose the state.
+/// Ignores evidence of a kind that this version does not know, so that the state is not lost.
 fn if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenBy>, D::Error> {
     Ok(serde_json::from_value(serde_json::Value::deserialize(deserializer)?).ok())
 }
 
-/// A change of a node that was begun and has not come to its end.
+/// A change of a node that was begun and not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// The state that it goes to; `None` where that is not kept, as by earlier versions of the agent.
+    /// The target state; `None` if it was not stored, as by earlier versions of the agent.
     pub state: Option<Applied>,
 }
 
-/// What is public of a keyset.
+/// The public part of a keyset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PublicKeyset {
     trusted: String,
-    /// The certificates of items, by id.
+    /// Certificates of items, by ID.
     items: BTreeMap<String, String>,
 }
 
 impl Applied {
-    /// A state that has been applied with these keys and secrets.
+    /// The state for `desired`, with the public part of its keysets from `secrets`.
     pub fn of(
         cluster: &str,
         instance_group: &str,
@@ -126,17 +123,17 @@ impl Applied {
         }
     }
 
-    /// The same, as it was applied to this machine.
+    /// Sets the machine that the state was applied to.
     pub fn to_machine(self, machine: String) -> Applied {
         Applied { machine, ..self }
     }
 
-    /// The same, where it is known whether the cluster spec gave its configuration.
+    /// Sets whether the cluster spec gave the configuration.
     pub fn proven(self, is_proven: bool) -> Applied {
         Applied { is_proven, ..self }
     }
 
-    /// The same, as this kOps release wrote its configuration.
+    /// Sets the kOps release that wrote the configuration.
     pub fn written_by(self, written_by: Option<WrittenBy>) -> Applied {
         Applied { written_by, ..self }
     }
@@ -155,18 +152,17 @@ impl Applied {
         desired
     }
 
-    /// The secrets that are in its files.
+    /// Names of the secrets in its files.
     pub fn secrets(&self) -> BTreeSet<&str> {
         self.resources.iter().flat_map(secrets_of).collect()
     }
 
-    /// The items of keysets whose private keys it needs, as keyset and id: those that sign its certificates, and those
-    /// that are in its files.
+    /// Keyset items whose private keys the state needs, as keyset and ID: to sign certificates, or to put into files.
     pub fn items(&self) -> BTreeSet<(&str, &str)> {
         self.resources.iter().flat_map(items).collect()
     }
 
-    /// The items of keysets that sign its certificates, as keyset and id.
+    /// Keyset items that sign its certificates, as keyset and ID.
     pub fn signers(&self) -> BTreeSet<(&str, &str)> {
         self.resources
             .iter()
@@ -179,7 +175,7 @@ impl Applied {
             .collect()
     }
 
-    /// The file that holds nothing but the private key of an item.
+    /// The path of the file that holds only the private key of an item.
     pub fn file_of_key(&self, keyset: &str, id: &str) -> Option<&str> {
         self.resources.iter().find_map(|resource| match resource {
             Resource::File(File { path, content: Content::SecretText(pieces), .. }) => {
@@ -194,12 +190,12 @@ impl Applied {
         })
     }
 
-    /// The certificates of all trusted items of a keyset in PEM.
+    /// PEM certificates of all trusted items of a keyset.
     pub fn trusted_certificates(&self, keyset: &str) -> Option<&str> {
         self.keysets.get(keyset).map(|keyset| keyset.trusted.as_str()).filter(|trusted| !trusted.is_empty())
     }
 
-    /// The certificate of an item of a keyset in PEM.
+    /// PEM certificate of a keyset item.
     pub fn item_certificate(&self, keyset: &str, id: &str) -> Option<&str> {
         self.keysets.get(keyset)?.items.get(id).map(String::as_str)
     }
@@ -223,17 +219,14 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
 }
 
 impl Host {
-    /// What was last applied; `None` where nothing was, and where what is kept of it is not of the state that the record
-    /// names, or cannot be read, as after a newer release of the agent.
-    ///
-    /// # Errors
-    /// The files cannot be read.
+    /// The last applied state; `None` if there is none. It is also `None` if the stored state does not match the
+    /// record, or cannot be parsed, as after a newer release of the agent.
     pub fn applied(&self) -> Result<Option<Applied>> {
         let record = self.record()?;
         if record.config_hash.is_empty() {
             return Ok(None);
         }
-        // A run may have been killed once the record had it and before it took its place.
+        // A run may have been killed after it wrote the record and before it stored this state under `PATH`.
         for path in [PATH, BEGUN_PATH] {
             let kept = kept(&self.root, path)?.filter(|kept| kept.config_hash == record.config_hash);
             if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {
@@ -243,11 +236,8 @@ impl Host {
         Ok(None)
     }
 
-    /// Every state that is kept of this machine, whatever the record says of it: the one that was last applied, one that was
-    /// begun, and what an older one of these has left. For what files may be secret on it, and for nothing else.
-    ///
-    /// # Errors
-    /// The files cannot be read.
+    /// All stored states, whatever the record says: the last applied one, a begun one, or an older leftover. Callers
+    /// use them only to find files that may be secret.
     pub fn kept_states(&self) -> Result<Vec<Applied>> {
         let mut states = Vec::new();
         for path in [PATH, BEGUN_PATH] {
@@ -256,11 +246,8 @@ impl Host {
         Ok(states)
     }
 
-    /// The change of a node that a run has begun and not ended, if there is one: one that puts the last state right is
-    /// none, nor is one that is being taken back.
-    ///
-    /// # Errors
-    /// The files cannot be read.
+    /// The unfinished change of a node, if there is one. A repair of the last state does not count, nor does a change
+    /// that is being rolled back.
     pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
         let record = self.record()?;
         let is_taken_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_taken_back());
@@ -272,10 +259,7 @@ impl Host {
         Ok(Some(Unfinished { state: kept }))
     }
 
-    /// Those of these resources that an interrupted run was to write and has not.
-    ///
-    /// # Errors
-    /// They cannot be looked at.
+    /// The given resources that an interrupted run was to write and did not.
     pub fn still_to_write<'r>(
         &self,
         ids: impl IntoIterator<Item = &'r ResourceId>,
@@ -290,23 +274,17 @@ impl Host {
         Ok(left)
     }
 
-    /// Keeps what is about to be applied to a node, for a run that goes on with it. To be called under the lock under
-    /// which it is.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Stores the state that is about to be applied, so that a later run can resume. The caller holds the lock of the
+    /// apply.
     pub fn keep_begun(&self, begun: &Applied) -> Result<()> {
-        // A machine that has not converged yet has nothing that this could be told from.
+        // Before the first convergence, there is no settled state to distinguish it from.
         if self.record()?.config_hash.is_empty() {
             return Ok(());
         }
         write_kept(&self.root, BEGUN_PATH, begun)
     }
 
-    /// Keeps what was applied, if it is what the record says was settled. To be called under the lock under which it was.
-    ///
-    /// # Errors
-    /// It cannot be written.
+    /// Stores an applied state if the record says that it was settled. The caller holds the lock of the apply.
     pub fn keep_applied(&self, applied: &Applied) -> Result<()> {
         let record = self.record()?;
         if record.config_hash != applied.config_hash || !record.is_settled_with(&applied.attempt()) {
@@ -316,10 +294,7 @@ impl Host {
         shred(&self.root, BEGUN_PATH)
     }
 
-    /// The content of a file that is as the agent left it; `None` where it is not, or is none of the agent's.
-    ///
-    /// # Errors
-    /// It cannot be read.
+    /// The content of a file that is as the agent left it; `None` if it differs or the agent did not write it.
     pub fn read_unchanged(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let record = self.record()?;
         let Some(left) = record.left_sha256(path) else { return Ok(None) };
@@ -328,13 +303,13 @@ impl Host {
     }
 }
 
-/// Overwrites and removes what is kept of a change that is taken back.
+/// Overwrites and removes the stored state of a rolled-back change.
 pub(crate) fn shred_begun(root: &Root) -> Result<()> {
     shred(root, BEGUN_PATH)
 }
 
-/// Overwrites and removes what is kept of states: texts that users gave are in them, and those may hold a password
-/// that is in none of the store's secrets.
+/// Overwrites and removes the stored states. They contain user-provided text, which may hold a password that is not in
+/// the secret store.
 pub(crate) fn shred_applied(root: &Root) -> Result<()> {
     [PATH, BEGUN_PATH].into_iter().try_for_each(|path| shred(root, path))
 }
@@ -349,7 +324,6 @@ fn shred(root: &Root, path: &str) -> Result<()> {
 fn write_kept(root: &Root, path: &str, kept: &Applied) -> Result<()> {
     let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
     let bytes = serde_json::to_vec(kept).map_err(failed)?;
-    // A run that has nothing to do writes nothing.
     if root.read(path)?.as_ref() == Some(&bytes) {
         return Ok(());
     }
@@ -457,7 +431,7 @@ mod tests {
         let file = folder.path().join(PATH.trim_start_matches('/'));
         let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let text = kept["resources"].as_array_mut().unwrap().iter_mut().find(|one| one["path"] == "/text");
-        // As if this release had a name for what the one that wrote it left out.
+        // Simulates a release that writes out a field that the writing release omitted.
         text.unwrap()["mode"] = "0640".into();
         std::fs::write(&file, kept.to_string()).unwrap();
         assert!(host.applied().unwrap().is_some_and(|known| known != applied));

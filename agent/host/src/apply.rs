@@ -1,4 +1,4 @@
-//! Doing what a plan says.
+//! Applies a plan.
 
 mod changing;
 mod components;
@@ -51,18 +51,17 @@ use crate::staged::{sweep, sweep_below};
 use crate::stamps::STATE;
 
 impl Host {
-    /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
-    /// host observed. Everything is checked, resolved, downloaded and verified before the first
-    /// write; on a machine that is no node yet, packages are installed meanwhile ([`overlap`]). Dropping the future ends
-    /// a run between two stages, once a package manager that is at work has come to its end.
+    /// Applies `plan`, which [`kops_agent_plan::diff::diff`] made of `desired` and of this host's observations.
+    /// Everything is checked, resolved, downloaded and verified before the first write. On a machine that is no node
+    /// yet, packages are installed during the downloads ([`overlap`]). Dropping the future stops the run between two
+    /// stages, after a running package manager ends.
     ///
-    /// An empty plan is worth applying too: it removes what a killed run may have left behind.
+    /// An empty plan is worth applying too: it removes what a killed run left.
     ///
     /// # Errors
-    /// The first thing that cannot be done. Whatever was done before it stays, and the next run goes
-    /// on from there. Where a component of a node that worked does not come back, everything is put back as it was
-    /// ([`Error::RolledBack`]), and that change is refused from then on ([`Error::FailedBefore`]). Units that fail
-    /// otherwise are named in the end ([`Error::Units`]).
+    /// The first step that fails. Completed steps stay, and the next run continues from there. If a component of a
+    /// working node does not come back, the run rolls everything back ([`Error::RolledBack`]). Later runs refuse that
+    /// change ([`Error::FailedBefore`]). Other failed units are reported at the end ([`Error::Units`]).
     pub async fn apply(
         &self,
         plan: &Plan,
@@ -74,7 +73,7 @@ impl Host {
     ) -> Result<Report> {
         let _lock = self.lock()?;
         if let Some(rolled_back) = self.finish_rollback(progress).await? {
-            // What was planned is out of date now.
+            // The rollback made the plan outdated.
             return Err(Error::RolledBack(Box::new(rolled_back)));
         }
         let mut record = self.record()?;
@@ -201,15 +200,15 @@ impl Host {
             }
         }
         let wanted = hashes_of(desired);
-        // A part says nothing of what the rest of the node downloads.
+        // A run of scope `Part` does not know what the rest of the node downloads.
         if scope != Scope::Part && !wanted.is_empty() {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         failures.map_or(Ok(report), Err)
     }
 
-    /// Removes what a killed run may have left, and on the first sight of a machine notes what there is. Says whether
-    /// systemd has yet to read the file of a unit.
+    /// Removes what a killed run left. On the first sight of a machine, records its current state. Returns whether
+    /// systemd has yet to read a unit's file.
     fn note_sight(
         &self,
         record: &Record,
@@ -227,8 +226,8 @@ impl Host {
         self.note_baseline(record, desired, observed)
     }
 
-    /// Records how everything was left. A node of which a unit failed that no pod waits for works, and is to be gone
-    /// back to when the next change fails.
+    /// Records the final state of all resources. A node works even if a unit failed that no pod waits for. If the next
+    /// change fails, it rolls back to that node.
     fn settle(
         &self,
         mut record: Record,
@@ -254,14 +253,14 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that a run failed, for `status` to tell. A record that cannot be read stays what `status` tells of.
+    /// Records, for `status`, that a run failed. An unreadable record stays, so that `status` still reports it.
     ///
     /// # Errors
-    /// The record cannot be written, or another run is at work: the record is that run's until it ends.
+    /// The record cannot be written, or another run holds the lock. The record belongs to that run until it ends.
     pub fn note_failure(&self, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
-        // An empty one in its place would tell that nothing is known to be here: a run that settles writes the next.
+        // An empty record in its place would say that the agent left nothing here. Only a run that settles replaces it.
         if record.unreadable.is_some() {
             return Ok(());
         }
@@ -269,11 +268,11 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that the cluster has another configuration for machines that are made from now on, for `status` to tell.
-    /// A failure of before is over where this machine has been put right since.
+    /// Records, for `status`, that new machines get another configuration. If this machine was repaired since, an
+    /// earlier failure is over.
     ///
     /// # Errors
-    /// The record cannot be written, or another run is at work.
+    /// The record cannot be written, or another run holds the lock.
     pub fn note_superseded(&self, by: &str, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
@@ -293,7 +292,7 @@ impl Host {
     }
 }
 
-/// Removes the beginnings of files that a killed run may have left, also of what has not been wanted since.
+/// Removes temporary files that a killed run left, also those of resources that are no longer desired.
 fn sweep_all(root: &Root, desired: &DesiredState, record: &Record) -> Result<()> {
     let desired = desired.iter().map(|(id, _)| id);
     let recorded = record.claims().map(|(id, _)| id);

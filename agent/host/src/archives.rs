@@ -1,5 +1,5 @@
-//! Which files the archives have that this machine has downloaded. Deciding takes them for what a node gets of an archive; before an
-//! archive was downloaded it assumes what the release has.
+//! Records which files are in the archives that this machine downloaded. Decisions use these lists. Before an archive
+//! was downloaded, they assume the files of the release.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::root::Root;
 use crate::staged::write_file;
 
 impl Host {
-    /// Where they are noted, below the root.
+    /// Path below the root.
     pub const ARCHIVES: &'static str = "/var/lib/kops-agent/archives.json";
 
-    /// Notes the files of archives that are verified.
+    /// Records the files of verified archives.
     pub(crate) fn note_archives(&self, seen: ArchiveFiles) -> Result<()> {
         let mut known = read(&self.root)?;
         if seen.iter().all(|(archive, files)| known.get(archive) == Some(files)) {
@@ -26,10 +26,10 @@ impl Host {
         write_file(&self.root, Host::ARCHIVES, 0o644, None, &json)
     }
 
-    /// Refuses to go on where an archive turns out to have other files than was assumed for this state.
+    /// Refuses to continue if an archive has other files than this state assumed.
     ///
     /// # Errors
-    /// It does, or the note cannot be read.
+    /// An archive has other files, or the lists cannot be read.
     pub(crate) fn refuse_other_files(&self, desired: &DesiredState) -> Result<()> {
         let known = read(&self.root)?;
         for (archive, kind) in desired.assumed_archives() {
@@ -44,7 +44,7 @@ impl Host {
     }
 }
 
-/// A note that cannot be read is none: then it is assumed again what an archive has.
+/// Reads the lists. An unreadable file counts as empty, so that decisions assume the files again.
 fn read(root: &Root) -> Result<ArchiveFiles> {
     let noted = root.read(Host::ARCHIVES)?.unwrap_or_default();
     Ok(serde_json::from_slice(&noted).unwrap_or_default())

@@ -1,46 +1,44 @@
-//! A state that a node is to get to, and what tells it from all others.
+//! A target state of a node, and the digest that identifies it.
 
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, Resource};
 use serde::{Deserialize, Serialize};
 
-/// In the place of the digest that tells a state from others.
+/// Replaces the digest of an attempt that only renews certificates.
 pub(crate) const RENEWAL: &str = "renewal of certificates";
 
-/// A state that a node is to get to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Attempt {
-    /// `NodeupConfigHash` of the configuration that it follows from.
+    /// `NodeupConfigHash` of the configuration that the state is derived from.
     pub(crate) config_hash: String,
-    /// What tells it from all others: the cluster may change what the hash is not of.
+    /// Digest of the desired resources. The cluster can change resources that `config_hash` does not cover.
     pub(crate) desired: String,
 }
 
 impl Attempt {
     pub(crate) fn new(desired: &DesiredState, config_hash: &str) -> Attempt {
         let resources: Vec<&Resource> = desired.iter().map(|(_, resource)| resource).collect();
-        // References to secrets are in it, and no secret.
+        // The resources hold references to secrets, not the secrets.
         let text = serde_json::to_vec(&resources).unwrap_or_default();
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
     }
 
-    /// One whose digest is known.
+    /// An attempt whose digest is already known.
     pub(crate) fn known(digest: &str, config_hash: &str) -> Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
     }
 
-    /// What tells the state from all others.
+    /// Digest that identifies the state.
     pub(crate) fn digest(&self) -> &str {
         &self.desired
     }
 
-    /// `NodeupConfigHash` of the configuration that the state follows from.
     pub(crate) fn config_hash(&self) -> &str {
         &self.config_hash
     }
 
-    /// Certificates are renewed: the state stays the one that it is.
+    /// A renewal of certificates, which leaves the state unchanged.
     pub(crate) fn renewal(config_hash: &str) -> Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: RENEWAL.to_owned() }
     }

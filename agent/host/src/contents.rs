@@ -1,4 +1,4 @@
-//! The bytes of files that are not downloaded: references to certificates and secrets resolved.
+//! Resolves the bytes of files that are not downloaded, with their references to certificates and secrets.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,11 +8,11 @@ use crate::certs::Certificates;
 use crate::error::{Error, Result};
 use crate::secrets::{Material, Secrets};
 
-/// The bytes that `file` should hold; `None` for a download, and for what hangs on a certificate that
-/// is not issued yet.
+/// The bytes that `file` should hold; `None` for a download, and for content that needs a certificate that is not
+/// issued yet.
 ///
 /// # Errors
-/// A secret is not in the store, or the file is described in a way that makes no sense.
+/// The store lacks a secret, or the description of the file is invalid.
 pub(crate) fn bytes(
     file: &File,
     certificates: &Certificates<'_>,
@@ -33,10 +33,10 @@ pub(crate) fn bytes(
     })
 }
 
-/// Why it cannot be told now what `file` should hold, where that is so.
+/// Why the content of `file` is unknown now; `None` if it is known.
 ///
 /// # Errors
-/// As [`bytes`].
+/// The errors of [`bytes`].
 pub(crate) fn why_unknown(
     file: &File,
     certificates: &Certificates<'_>,
@@ -71,7 +71,7 @@ fn unknown_piece(piece: &SecretPiece, secrets: &dyn Secrets) -> Option<String> {
     }
 }
 
-/// Whether what `file` should hold is in an environment that is not known.
+/// Whether the content of `file` needs environment variables that are unknown.
 pub(crate) fn lacks_environment(file: &File, secrets: &dyn Secrets) -> bool {
     let Content::SecretText(pieces) = &file.content else { return false };
     pieces
@@ -79,10 +79,10 @@ pub(crate) fn lacks_environment(file: &File, secrets: &dyn Secrets) -> bool {
         .any(|piece| matches!(piece, SecretPiece::Environment(names) if secrets.environment(names).is_none()))
 }
 
-/// The pieces of a file's secret text, put together.
+/// Joins the pieces of a file's secret text.
 ///
 /// # Errors
-/// The first that the store does not have.
+/// The store lacks a piece.
 pub fn secret_text(file: &File, pieces: &[SecretPiece], secrets: &dyn Secrets) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for piece in pieces {
@@ -118,7 +118,6 @@ fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Ve
     }
 }
 
-/// The id of a file.
 pub(crate) fn id(file: &File) -> ResourceId {
     ResourceId::new(Kind::File, &file.path)
 }

@@ -1,4 +1,4 @@
-//! Reading every byte: files are hashed on all cores, and each once in the life of a process as long as nothing touches it.
+//! Hashes files on all cores. A process hashes each file once, as long as nothing touches it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::in_parallel;
 
-/// How much is read at a time.
+/// In bytes.
 const BUFFER: usize = 64 * 1024;
 
-/// Whether big files are read, or taken for unchanged as long as nothing has touched them.
+/// How a change of a large file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
     /// By size, inode and times.
@@ -24,12 +24,12 @@ pub enum Depth {
     Content,
 }
 
-/// What files were when they were read, and their SHA-256, by path.
+/// Metadata and SHA-256 of files at the time they were read, by path.
 #[derive(Default)]
 pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
 
 impl Digests {
-    /// The SHA-256 of the file of this name in `dir`, which is at `path`.
+    /// SHA-256 of the file `name` in `dir`. `path` is its full path.
     pub(crate) fn of(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
         if let Some((read, sha256)) = self.0.lock().get(path)
             && read.is_untouched(metadata)
@@ -41,7 +41,7 @@ impl Digests {
         Ok(sha256)
     }
 
-    /// Reads these files, as many at a time as there are cores; what is no file is passed over.
+    /// Reads these files, one per core at a time. Skips paths without a regular file.
     pub(crate) fn read_ahead(&self, root: &Root, paths: &[String]) -> Result<()> {
         let cores = available_parallelism().map_or(1, usize::from);
         in_parallel(cores, paths, |path| {
@@ -61,7 +61,7 @@ pub(crate) fn digest(dir: &Dir, name: &str) -> Result<String> {
         .map_err(|error| Error::path("read", dir.shown(name), error))
 }
 
-/// Reads all of `reader` in pieces, and returns their SHA-256.
+/// Reads all of `reader` in pieces, and returns the SHA-256.
 pub(crate) fn for_each_piece<E: From<io::Error>>(
     reader: &mut dyn Read,
     mut piece: impl FnMut(&[u8]) -> Result<(), E>,

@@ -1,4 +1,4 @@
-//! What can go wrong while observing a machine or applying a plan to it.
+//! Errors of observing a machine and of applying a plan to it.
 
 use std::io;
 
@@ -10,136 +10,131 @@ use kops_agent_pki::CertificateError;
 use crate::assets::DownloadError;
 use crate::rolled_back::RolledBack;
 
-/// Why observing or applying stopped.
+/// Why an observation or a run stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file, directory or link could not be dealt with.
+    /// An operation on a file, directory or link failed.
     #[error("cannot {doing} {path}: {reason}")]
     Path {
-        /// What was being done to it (`write`).
+        /// The operation (`write`).
         doing: &'static str,
-        /// Where it is.
         path: String,
-        /// What is wrong, and what to do.
+        /// The cause and the remedy.
         reason: String,
     },
-    /// A link is on the way to what is to be written, and its owner could have it lead anywhere.
+    /// A symbolic link on the path to a written file belongs to another user, who could point it anywhere.
     #[error(
         "nothing is written through {path}, a link to {target} that another user than root can change: put a folder in \
          its place and run again (`chown -h root` where the folder that it is in is root's)"
     )]
     ForeignLink {
-        /// Where the link is.
         path: String,
-        /// Where it leads now.
+        /// The link's current target.
         target: String,
     },
-    /// A program could not be run, or failed.
+    /// A program failed or did not start.
     #[error("`{command}` {outcome}")]
     Command {
         command: String,
-        /// How it ended, and what it said.
+        /// The exit status and the output.
         outcome: String,
     },
-    /// systemd does not do what it is asked, or what it started has failed.
+    /// systemd refused a request, or the unit that it started failed.
     #[error("cannot {doing} {unit}: {reason}")]
     Unit {
-        /// What was asked (`restart`).
+        /// The request (`restart`).
         doing: &'static str,
         unit: String,
-        /// What is wrong, and where there is more to see.
+        /// The cause, and where to look for more.
         reason: String,
     },
-    /// Units have failed, and everything else is done.
+    /// Units failed. The run did everything else.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
-    /// Units have failed, or something else has that keeps no other part of the node from being as it should, and
-    /// everything else is done.
+    /// Units failed, or other resources without effect on the rest of the node. The run did everything else.
     #[error("everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
     Resources(Vec<FailedResource>),
-    /// A certificate could not be issued.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// Something could not be downloaded.
     #[error(transparent)]
     Download(#[from] DownloadError),
-    /// A secret that a file needs is not in the state store.
+    /// The state store has no secret that a file needs.
     #[error("{file} needs {secret}, which is not in the state store, or may not be read by this node")]
     MissingSecret {
         file: ResourceId,
-        /// What it needs (`the secret dockerconfig`).
+        /// The secret (`the secret dockerconfig`).
         secret: String,
     },
-    /// What goes into a file is in variables that this run was not given.
+    /// A file's content comes from environment variables that this run did not get.
     #[error("{file} cannot be made: {why}")]
     UnknownEnvironment {
         file: ResourceId,
-        /// What is not known, and what to do about it.
+        /// The missing variables and the remedy.
         why: String,
     },
     /// Another run holds the lock.
     #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
     Locked {
         root: String,
-        /// The process, as far as it is known.
+        /// The process ID, or `unknown`.
         pid: String,
     },
-    /// A component that was restarted is not well.
+    /// A restarted component is not healthy.
     #[error("{resource} did not come back: {why}; look at {look_at}")]
     Unwell {
-        /// The unit, or the file of the static pod.
+        /// The unit, or the manifest of the static pod.
         resource: ResourceId,
-        /// What is wrong with it.
         why: String,
-        /// Where there is more to see.
+        /// Where to look for more.
         look_at: String,
     },
-    /// Another process listens where a component is to be asked, and nothing it answers says how the component is.
+    /// Another process listens at the address of a component's health check, so the answer says nothing about the
+    /// component.
     #[error(
         "{resource} cannot be asked how it is: {listener}; nothing was taken back because of it: end that process and run \
          again"
     )]
     Unasked { resource: ResourceId, listener: String },
-    /// A change was taken back.
+    /// The run rolled a change back.
     #[error("{0}")]
     RolledBack(Box<RolledBack>),
-    /// A change that was taken back is asked for again.
+    /// This run would repeat a change that an earlier run rolled back.
     #[error(
         "this configuration was tried at {} and rolled back, and is not tried again: {}; change it, or give --retry-failed",
         .0.at, .0.problem
     )]
     FailedBefore(Box<RolledBack>),
-    /// An archive has other files than was assumed before it was downloaded. Nothing was changed.
+    /// The downloaded archive has other files than the plan assumed. The run changed nothing.
     #[error(
         "the archive of SHA-256 {archive} has other files than those of its release, which is known only now; run again"
     )]
     OtherFiles {
-        /// Its SHA-256.
+        /// SHA-256 of the archive.
         archive: String,
     },
-    /// What is asked for makes no sense.
+    /// The requested state is not valid.
     #[error("{id}: {reason}")]
     Invalid {
         id: ResourceId,
-        /// What is wrong, and what to do.
+        /// The cause and the remedy.
         reason: String,
     },
 }
 
-/// A unit that failed in a run which went on without it.
+/// A unit that failed. The run did everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedUnit {
     pub unit: String,
-    /// What is wrong, and where there is more to see.
+    /// The cause, and where to look for more.
     pub why: String,
 }
 
-/// What failed in a run which went on without it.
+/// A resource that failed. The run did everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedResource {
-    /// The image, volume, file or unit.
+    /// An image, volume, file or unit.
     pub resource: ResourceId,
-    /// What is wrong, and where there is more to see.
+    /// The cause, and where to look for more.
     pub why: String,
 }
 
@@ -149,7 +144,7 @@ fn every(failed: &[FailedUnit]) -> String {
     format!("everything but {units} is as it should be: {reasons}")
 }
 
-/// Each reason once: that of a runtime that does not answer is every image's.
+/// Joins the distinct reasons. If the container runtime does not answer, every image fails with one reason.
 fn reasons<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for reason in all {
@@ -164,11 +159,10 @@ fn is_a_pods_need(unit: &str) -> bool {
     [CONTAINER_RUNTIME, KUBELET].contains(&unit)
 }
 
-/// The outcome of anything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether the configuration has to be changed before trying again can help.
+    /// Whether retries cannot help until the configuration changes.
     pub fn is_configuration(&self) -> bool {
         match self {
             Error::Certificate(error) => error.is_configuration(),
@@ -177,7 +171,7 @@ impl Error {
         }
     }
 
-    /// The error for what failed in a run that went on without it, if anything did.
+    /// The error for the failed resources of a run; `None` if nothing failed.
     pub(crate) fn of_failed(failed: Vec<FailedResource>) -> Option<Error> {
         if failed.is_empty() {
             return None;
@@ -189,7 +183,8 @@ impl Error {
         Some(Error::Units(failed.into_iter().map(unit).collect()))
     }
 
-    /// Whether the machine is a node all the same: everything is done, and only that failed without which kubelet runs.
+    /// Whether the machine is a working node despite this error: the run finished, and neither the container runtime
+    /// nor kubelet failed.
     pub fn leaves_a_working_node(&self) -> bool {
         match self {
             Error::Units(failed) => !failed.iter().any(|failed| is_a_pods_need(&failed.unit)),
@@ -200,25 +195,25 @@ impl Error {
         }
     }
 
-    /// Whether the same process should try again though the machine is a node: pods may need an image that is missing,
-    /// and the registry or the mirror may have it in a minute.
+    /// Whether the process retries although the machine is a working node. Pods may need a missing image, and the
+    /// registry or mirror may soon provide it.
     pub fn misses_images(&self) -> bool {
         matches!(self, Error::Resources(failed) if failed.iter().any(|failed| failed.resource.kind == Kind::Image))
     }
 
-    /// Whether a program of the machine refuses, or systemd does, or a link of another user's is in the way: that is about
-    /// a component or a file, and not about the disk or the bus, of which everything else would fail too.
+    /// Whether a program or systemd refused, or another user's link is in the way. Such an error concerns one component
+    /// or file. Errors of the disk or the bus affect everything.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }
 
-    /// `doing` something to `path` failed with `error`.
+    /// The error for a failed operation `doing` on `path`.
     pub(crate) fn path(doing: &'static str, path: impl Into<String>, error: impl Into<io::Error>) -> Error {
         Error::Path { doing, path: path.into(), reason: explain(&error.into()) }
     }
 }
 
-/// What an I/O error means, and what to do about it where that is not plain.
+/// Explains an I/O error, with a remedy where the cause is known.
 pub(crate) fn explain(error: &io::Error) -> String {
     let said = error.to_string();
     let what = said.split(" (os error").next().unwrap_or(&said);

@@ -1,6 +1,6 @@
-//! Observes what of this machine is decided by: system, processor, memory, network, SELinux.
+//! Observes the facts of this machine that decisions depend on: system, processor, memory, network, SELinux.
 //!
-//! What a file says is parsed by a function of its own, so that a test needs no such machine.
+//! Each file has a parser function of its own, so that a test needs no such machine.
 
 mod interfaces;
 mod login_users;
@@ -29,7 +29,7 @@ pub enum FactsError {
     NoOsRelease { etc: PathBuf, usr_lib: PathBuf },
     #[error("{}: it has no ID, so this machine's distribution is unknown; correct the file", file.display())]
     NoDistroId { file: PathBuf },
-    /// Kubernetes is not built for this processor by kOps.
+    /// kOps has no Kubernetes for this processor.
     #[error(
         "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
     )]
@@ -37,7 +37,6 @@ pub enum FactsError {
         /// `uname -m`.
         machine: String,
     },
-    /// A file could not be read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
     #[error("cannot ask the kernel for {what}: {source}")]
@@ -46,11 +45,11 @@ pub enum FactsError {
 
 /// Observes the machine whose files are under `root`: `/` for this machine.
 ///
-/// Architecture, kernel, host name and interfaces are always the running kernel's. What the cloud
-/// says is left out; the binary adds it.
+/// Architecture, kernel, host name and interfaces are always the running kernel's. The binary adds the facts of the
+/// cloud.
 ///
 /// # Errors
-/// If distribution or architecture cannot be told, or something that is there cannot be read.
+/// The distribution or architecture is unknown, or an existing file cannot be read.
 pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;
     let interfaces = getifaddrs()
@@ -85,7 +84,7 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     })
 }
 
-/// Whether there is a driver of NVIDIA's, loaded or with its tools, and the runtime that containerd is configured with.
+/// Whether there are an NVIDIA driver (loaded, or with its tools) and the runtime that containerd is configured with.
 fn observe_nvidia(root: &Path) -> bool {
     let is_there = |path: &str| root.join(path).exists();
     let has_driver =
@@ -93,7 +92,7 @@ fn observe_nvidia(root: &Path) -> bool {
     has_driver && is_there("usr/bin/nvidia-container-runtime")
 }
 
-/// The addresses that `/etc/hosts` gives a name, without the loopback ones.
+/// The addresses of a host name in `/etc/hosts`, without loopback addresses.
 fn parse_hosts(hosts: &str, name: &str) -> Vec<String> {
     hosts
         .lines()
@@ -117,8 +116,8 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
 }
 
-/// systemd mounts it by itself, so there is no unit for it, unless one was written (as by us, on an older
-/// systemd).
+/// Whether systemd itself mounted the BPF file system, so that it needs no unit. A unit may exist, for example from the
+/// agent on an older systemd.
 fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
     let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]
@@ -127,7 +126,7 @@ fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     Ok(!has_unit && is_bpf_mounted(&mounts))
 }
 
-/// Whether `/proc/self/mounts` has the BPF file system in its place.
+/// Whether `/proc/self/mounts` has the BPF file system at its usual path.
 fn is_bpf_mounted(mounts: &str) -> bool {
     mounts.lines().any(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -135,7 +134,7 @@ fn is_bpf_mounted(mounts: &str) -> bool {
     })
 }
 
-/// The text of a file, or `None` where there is none.
+/// The text of a file; `None` if it does not exist.
 fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
     match std::fs::read(file) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -144,7 +143,7 @@ fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
     }
 }
 
-/// `ID` and `VERSION_ID` of an os-release file; empty where it has none.
+/// `ID` and `VERSION_ID` of an os-release file; empty if missing.
 pub fn parse_os_release(text: &str) -> Distro {
     let mut distro = Distro::default();
     for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
@@ -161,10 +160,10 @@ fn unquoted(value: &str) -> String {
     value.trim_matches(['"', '\'']).to_owned()
 }
 
-/// The architecture that `uname -m` calls `machine`.
+/// Parses an architecture of `uname -m`.
 ///
 /// # Errors
-/// If kOps has no Kubernetes for it.
+/// kOps has no Kubernetes for it.
 pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
     match machine {
         "x86_64" => Ok(Architecture::Amd64),
@@ -192,7 +191,7 @@ pub fn parse_nameservers(resolv_conf: &str) -> Vec<String> {
         .collect()
 }
 
-/// The state that `/sys/fs/selinux/enforce` holds.
+/// Parses the content of `/sys/fs/selinux/enforce`.
 pub fn parse_selinux(enforce: &str) -> Option<Selinux> {
     match enforce.trim() {
         "1" => Some(Selinux::Enforcing),

@@ -1,4 +1,4 @@
-//! Why the first run failed, on a machine where no run has written anything: such a machine has no record yet.
+//! Stores why the first run failed on a machine where no run has written anything. Such a machine has no record yet.
 
 use serde_json::{from_slice, to_vec};
 
@@ -8,11 +8,11 @@ use crate::record::{Failure, Record};
 use crate::root::Root;
 use crate::staged::write_file;
 
-/// Where it is, below the root. It is read only where there is no record.
+/// Read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
 
 impl Host {
-    /// Records that a run failed before any run has written anything here, for `status` to tell.
+    /// Records, for `status`, that a run failed before any run wrote anything here.
     ///
     /// # Errors
     /// The file cannot be written, or another run is at work.
@@ -21,21 +21,21 @@ impl Host {
         let failure = Failure::new(self.timestamp(), problem);
         let json =
             to_vec(&failure).map_err(|error| Error::path("write", PATH, std::io::Error::other(error)))?;
-        // A store or a mirror may have said part of it: root alone reads it, as the record.
+        // The problem may quote a store or mirror, so only root may read it, as the record.
         write_file(&self.root, PATH, 0o600, None, &json)
     }
 }
 
-/// What the last run failed with: by the record, or by the note of a machine that has none.
+/// Why the last run failed: from the record, or from this file if there is no record.
 pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failure>> {
     if root.metadata(Record::PATH)?.is_some() {
         return Ok(record.failure.clone());
     }
-    // A note that cannot be read tells nothing, and `status` tells the rest.
+    // If this file is unreadable, `status` still reports everything else.
     Ok(root.read(PATH)?.and_then(|json| from_slice(&json).ok()))
 }
 
-/// Forgets the note, once a record takes its place.
+/// Removes this file once a record replaces it.
 pub(crate) fn forget(root: &Root) -> Result<()> {
     match root.parent(PATH)? {
         Some((folder, name)) if folder.entry(&name)?.is_some() => folder.remove(&name),

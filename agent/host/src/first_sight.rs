@@ -1,5 +1,6 @@
-//! The first sight of a machine that works: one that nodeup made, or whose record was lost. What runs with what is there
-//! is noted, so that it stays; what is older than its files is restarted ([`take_as_started`] says which is which).
+//! The first sight of a working machine: nodeup made it, or its record was lost. Components that match their files are
+//! recorded, so that they are not restarted. Components older than their files are restarted ([`take_as_started`]
+//! decides).
 
 use kops_agent_plan::diff::{FirstSight, Observed, ObservedContent, ObservedState, Times, take_as_started};
 use kops_agent_plan::health::{self, Check};
@@ -15,8 +16,8 @@ use crate::stamps::Stamp;
 use crate::system::clock::micros;
 
 impl Host {
-    /// On the first sight of a machine that works, has what runs be what was started with what is there, where nothing
-    /// speaks against it.
+    /// On the first sight of a working machine, treats running components as started with the current files, unless
+    /// their times contradict it.
     pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
         if self.record()?.is_first_sight() {
             let times = self.times(desired, observed)?;
@@ -25,8 +26,8 @@ impl Host {
         Ok(())
     }
 
-    /// Notes all that [`Host::baseline`] supposed, before anything is changed: a run that is interrupted must know of
-    /// it as this one did. Says whether systemd has yet to read the file of a unit.
+    /// Records everything that [`Host::baseline`] assumed, before anything changes. A run after an interruption then
+    /// knows it too. Returns whether systemd has yet to read a unit's file.
     pub(crate) fn note_baseline(
         &self,
         record: &Record,
@@ -59,7 +60,7 @@ impl Host {
         Ok(!times.unread.is_empty())
     }
 
-    /// When what is there was written, and what runs was started.
+    /// When files were written, and when running components were started.
     fn times(&self, desired: &DesiredState, observed: &ObservedState) -> Result<Times> {
         let mut times = Times { now: micros(self.now().into()), ..Times::default() };
         let mut units: Vec<&str> = Vec::new();
@@ -85,7 +86,7 @@ impl Host {
         Ok(times)
     }
 
-    /// When a static pod was started, by the path of its file.
+    /// When the static pod of a manifest was started.
     fn pod_started(&self, id: &ResourceId) -> Option<u64> {
         let component = health::of_manifest(&id.name, &present_texts(&self.root))?;
         let started = component.checks.iter().find_map(|check| match check {

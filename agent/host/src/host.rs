@@ -1,4 +1,4 @@
-//! The machine, as a handle.
+//! The handle of a machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
 use crate::waits::Waits;
 
-/// Certificates of different nodes expire on different days of a month
+/// Spreads the expiry of certificates over a month, so that nodes do not all renew on one day
 /// (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
 
@@ -61,10 +61,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This machine: files below `/`, systemd, and whichever package manager there is.
-    ///
-    /// # Errors
-    /// `/` cannot be opened.
+    /// The real machine: files below `/`, systemd, and the installed package manager.
     pub fn machine() -> Result<Host> {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
@@ -93,12 +90,12 @@ impl Host {
         })
     }
 
-    /// A directory that stands for a machine. Files are really written below it. What there is to ask
-    /// of systemd, of the package manager and of the kernel, and the owners that files should have, is noted
-    /// in `var/lib/kops-agent/recorded/requests.txt` there, and taken for done from then on.
+    /// A directory that stands in for a machine. Files are written below it. Requests to systemd, the package manager
+    /// and the kernel, and owners of files, go to `var/lib/kops-agent/recorded/requests.txt`. Later calls treat
+    /// recorded requests as done.
     ///
     /// # Errors
-    /// The directory cannot be made or opened, or what earlier runs noted there cannot be read.
+    /// The directory cannot be made or opened, or the recorded requests cannot be read.
     pub fn scratch(root: &Path) -> Result<Host> {
         let root = Root::open(root)?;
         let recorder = Arc::new(Recorder::open(root.clone())?);
@@ -128,112 +125,112 @@ impl Host {
         })
     }
 
-    /// The same host, with another clock.
+    /// Replaces the clock.
     pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Host {
         Host { clock: Box::new(clock), ..self }
     }
 
-    /// The same host, which reads big files or takes them for unchanged as long as nothing has touched them.
+    /// Sets whether the host reads large files, or trusts their recorded hashes while their metadata is unchanged.
     pub fn with_depth(self, depth: Depth) -> Host {
         Host { depth, ..self }
     }
 
-    /// The same host, whose runs are measured by this.
+    /// Sets the stopwatch that measures runs.
     pub fn timed_by(self, stopwatch: Stopwatch) -> Host {
         Host { stopwatch, ..self }
     }
 
-    /// The same host, with another package manager.
+    /// Replaces the package manager.
     pub fn with_packages(self, packages: Arc<dyn PackageManager>) -> Host {
         Host { packages, ..self }
     }
 
-    /// The same host, with another systemd.
+    /// Replaces systemd.
     pub fn with_systemd(self, systemd: Arc<dyn Systemd>) -> Host {
         Host { systemd, ..self }
     }
 
-    /// The same host, with another way to run commands.
+    /// Replaces how commands run.
     pub fn with_commands(self, commands: Arc<dyn Commands>) -> Host {
         Host { commands, ..self }
     }
 
-    /// The same host, with other components to ask how they are.
+    /// Replaces the health checks.
     pub fn with_health(self, health: Arc<dyn Health>) -> Host {
         Host { health, ..self }
     }
 
-    /// The same host, with another runtime of static pods.
+    /// Replaces the runtime of static pods.
     pub fn with_pods(self, pods: Arc<dyn Pods>) -> Host {
         Host { pods, ..self }
     }
 
-    /// The same host, with other mounts.
+    /// Replaces the mounts.
     pub fn with_mounts(self, mounts: Arc<dyn Mounts>) -> Host {
         Host { mounts, ..self }
     }
 
-    /// The same host, with another store of images.
+    /// Replaces the image store.
     pub fn with_images(self, images: Arc<dyn Images>) -> Host {
         Host { images, ..self }
     }
 
-    /// The same host, with another network of pods.
+    /// Replaces the pod network.
     pub fn with_pod_network(self, pod_network: Arc<dyn PodNetwork>) -> Host {
         Host { pod_network, ..self }
     }
 
-    /// The same host, which waits for components in another way.
+    /// Replaces the timings of health checks.
     pub fn with_health_timings(self, timings: HealthTimings) -> Host {
         Host { health_timings: timings, ..self }
     }
 
-    /// The same host, which waits for systemd's jobs for other times.
+    /// Replaces the timeouts of systemd jobs.
     pub fn with_waits(self, waits: Waits) -> Host {
         Host { waits, ..self }
     }
 
-    /// The same host, which tries a change again that was rolled back, or does not.
+    /// Sets whether a run retries a change that an earlier run rolled back.
     pub fn retrying_failed(self, retries_failed: bool) -> Host {
         Host { retries_failed, ..self }
     }
 
-    /// The same host, where what is as it should be becomes the agent's own, also if another program made it; or does not.
+    /// Sets whether the agent claims correct resources that other programs made.
     pub fn adopting(self, adopts: bool) -> Host {
         Host { adopts, ..self }
     }
 
-    /// The same host, with these to ask over the network.
+    /// Replaces the remote services.
     pub fn with_remote(self, remote: Arc<dyn Remote>) -> Host {
         Host { remote, ..self }
     }
 
-    /// The same host, with another kernel.
+    /// Replaces the kernel.
     pub fn with_kernel(self, kernel: Arc<dyn Kernel>) -> Host {
         Host { kernel, ..self }
     }
 
-    /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes it by
-    /// itself; a caller that observes first and applies later takes it before.
+    /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes the lock itself. A caller
+    /// that observes first and applies later takes it before it observes.
     ///
     /// # Errors
-    /// Another run holds it, or the root cannot be written to.
+    /// Another run holds the lock, or the root is not writable.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
     }
 
-    /// How big files are read, where they are.
+    /// The hash cache, if the host reads the content of large files.
     pub(crate) fn deep(&self) -> Option<&Digests> {
         (self.depth == Depth::Content).then_some(&self.digests)
     }
 
-    /// Now, in RFC 3339 and whole seconds.
+    /// The current time in RFC 3339, in whole seconds.
     pub(crate) fn timestamp(&self) -> String {
         timestamp(self.now())
     }
 
-    /// The states of these units, in their order. A unit that was to run once, and has since the machine started, has
-    /// done what it is for, also where systemd has forgotten that.
+    /// The states of `units`, in their order. A run-once unit that ran since boot counts as running, even if systemd
+    /// forgot it.
     pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         let mut states = self.systemd.states(units)?;
         for (state, unit) in states.iter_mut().zip(units) {
@@ -245,7 +242,7 @@ impl Host {
         Ok(states)
     }
 
-    /// Notes that a unit has run to its end, if it is one that runs once.
+    /// Records that a run-once unit ran in this boot. Does nothing for other units.
     pub(crate) fn note_run(&self, unit: &str) -> Result<()> {
         let rests = self.systemd.states(&[unit])?.first().map(|state| state.rests);
         match rests {
@@ -254,28 +251,20 @@ impl Host {
         }
     }
 
-    /// Has a unit start now, without waiting for it, and at every boot. That is asked for each time: a try that was interrupted
-    /// leaves nothing to see.
-    ///
-    /// # Errors
-    /// systemd refuses.
+    /// Enables a unit and queues its start, without waiting for it. Every call asks systemd, because an interrupted
+    /// call leaves no trace.
     pub fn start_now_and_at_boot(&self, unit: &str) -> Result<()> {
         self.systemd.enable(unit)?;
         self.systemd.reload()?;
         self.systemd.enqueue_start(unit)
     }
 
-    /// Has a program run apart from this process, as a unit that is gone once it has ended. Where that unit runs already, it
-    /// goes on.
-    ///
-    /// # Errors
-    /// systemd refuses.
+    /// Runs a program apart from this process, in a transient unit. If that unit already runs, it continues.
     pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         self.systemd.run_apart(unit, command)
     }
 
-    /// The numbers of the user and the group that are to own a file. Where the file has no group of its own, it keeps the
-    /// present one.
+    /// The UID and GID of a file. A file without a desired group keeps its current group.
     pub(crate) fn owner_ids(&self, file: &File) -> Result<Option<(u32, u32)>> {
         let group = match &file.group {
             Some(group) => group.clone(),
@@ -292,8 +281,8 @@ impl Host {
     }
 }
 
-/// By how many hours certificates of this node live longer than the shortest-lived ones: another
-/// number on every node, and the same one on a node as long as its addresses stay.
+/// Extra lifetime of this node's certificates in hours. It differs between nodes, and stays fixed while the node's
+/// addresses do.
 fn extra_hours() -> u32 {
     let mut addresses: Vec<String> = getifaddrs()
         .map(|interfaces| {
@@ -305,7 +294,7 @@ fn extra_hours() -> u32 {
                 })
                 .collect()
         })
-        // Without addresses certificates are as good; they only expire together.
+        // Without addresses the certificates work, but those of several nodes may expire together.
         .unwrap_or_default();
     addresses.sort();
     fnv32(addresses.concat().as_bytes()) % HOURS_OF_A_MONTH

@@ -1,7 +1,6 @@
-//! The part of `/etc/hosts` that is kOps'; the rest is left as it is.
+//! kOps' block in `/etc/hosts`. The rest of the file stays unchanged.
 //!
-//! The lines that set it off are kOps' own (pkg/dns/hosts/hosts.go), because other parts of kOps
-//! write to the same block.
+//! The marker lines are kOps' own (pkg/dns/hosts/hosts.go), because other parts of kOps write to the same block.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +10,12 @@ use crate::error::Result;
 use crate::root::{Entry, Root};
 use crate::staged::{Staged, place};
 
-/// Where it is.
 pub(crate) const PATH: &str = "/etc/hosts";
 
 const BEGIN: &str = "# Begin host entries managed by kops - do not edit";
 const END: &str = "# End host entries managed by kops";
 
-/// Writes these entries; one without addresses is taken out.
+/// Writes these entries. An entry without addresses is removed.
 pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> {
     let before = root.read(PATH)?.unwrap_or_default();
     let after = with_entries(&String::from_utf8_lossy(&before), entries);
@@ -33,7 +31,7 @@ pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> 
     place(vec![staged.seal()?])
 }
 
-/// Takes the entries of these names out.
+/// Removes the entries of these host names.
 pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
     let removed: Vec<HostsEntry> = hostnames
         .iter()
@@ -42,14 +40,14 @@ pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
     write_entries(root, &removed.iter().collect::<Vec<_>>())
 }
 
-/// The entry of this name in the block.
+/// The entry of a host name in the block.
 pub(crate) fn find(text: &str, hostname: &str) -> Option<HostsEntry> {
     let addresses: Vec<String> =
         block(text).filter(|(_, name)| name == hostname).map(|(address, _)| address).collect();
     (!addresses.is_empty()).then(|| HostsEntry { hostname: hostname.into(), addresses })
 }
 
-/// The text with these entries in its block, and in place of whatever it said of them before.
+/// The text with `entries` in its block, in place of the earlier entries of their host names.
 pub(crate) fn with_entries(text: &str, entries: &[&HostsEntry]) -> String {
     let ours: BTreeSet<&str> = entries.iter().map(|entry| entry.hostname.as_str()).collect();
     let mut lines: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -85,7 +83,7 @@ fn block(text: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// What is before and after the block, without empty lines at its end.
+/// The text before and after the block, without empty lines at its end.
 fn outside(text: &str) -> String {
     let mut kept = String::new();
     let mut is_inside = false;

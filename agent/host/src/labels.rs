@@ -1,4 +1,4 @@
-//! Which of the agent's own files have another SELinux label than the policy gives them.
+//! Finds files of the agent whose SELinux label differs from the policy's.
 
 use kops_agent_plan::diff::{WrongLabel, WrongLabels};
 use kops_agent_plan::resource::{DesiredState, File, Kind, Resource};
@@ -10,16 +10,13 @@ use crate::root::labels::Mislabelled;
 use crate::selinux::FileKind;
 
 impl Host {
-    /// Looks at the labels of everything desired that the agent left when it last converged; of what others brought,
-    /// the labels are theirs. Nothing where SELinux is disabled or there is no policy. Changes nothing.
-    ///
-    /// # Errors
-    /// The policy or a file cannot be looked at.
+    /// Checks the labels of all desired resources that the agent left. Labels of other files are not the agent's. Empty
+    /// if SELinux is disabled or there is no policy. Changes nothing.
     pub fn wrong_labels(&self, desired: &DesiredState) -> Result<WrongLabels> {
         let mut wrong = WrongLabels::new();
         for (id, _) in self.record()?.claims() {
             let kind = match desired.get(id) {
-                // Its content and its mode are not the agent's to set.
+                // The agent does not manage the content and mode of such a file.
                 None | Some(Resource::File(File { create_only: true, .. })) => continue,
                 Some(_) => match id.kind {
                     Kind::File | Kind::Unit | Kind::KernelModule => FileKind::File,

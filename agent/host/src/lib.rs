@@ -1,7 +1,7 @@
 //! Observes this machine and applies a plan to it.
 //!
-//! [`Host`] is the only handle with effects. What it does to files it does below a root directory;
-//! whatever else there is to ask of a machine is behind the traits of [`system`].
+//! [`Host`] is the only handle with effects. It changes files below a root directory. All other access to the machine
+//! goes through the traits of [`system`].
 
 mod api_server;
 mod applied;

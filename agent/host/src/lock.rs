@@ -1,4 +1,4 @@
-//! One run at a time on one root.
+//! The lock that allows one run at a time on a root.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -13,20 +13,20 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::STATE;
 
-/// Held while a machine is observed and changed; other runs are refused until it is dropped.
+/// Held while a run observes and changes a machine. Other runs are refused until it is dropped.
 ///
-/// The kernel lets go of it when the process ends, however it ends.
+/// The kernel releases the lock when the process ends, for whatever reason.
 #[derive(Clone)]
 pub struct Lock {
     _file: Arc<Mutex<Flock<File>>>,
 }
 
-/// The lock of one root, as this process knows it.
+/// The lock of one root, as held by this process.
 #[derive(Default)]
 pub(crate) struct Locks(Mutex<Weak<Mutex<Flock<File>>>>);
 
 impl Locks {
-    /// Takes the lock, or a share in it where this process holds it already.
+    /// Takes the lock. If this process already holds it, returns a share of it.
     pub(crate) fn take(&self, root: &Root) -> Result<Lock> {
         let mut held = self.0.lock();
         if let Some(file) = held.upgrade() {
@@ -37,7 +37,7 @@ impl Locks {
         let mut file = match Flock::lock(dir.open_or_create("lock")?, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((mut file, _)) => {
-                // A process that has just taken it has not written its number yet.
+                // A process that just took the lock may not have written its PID yet.
                 let pid = holder(&file).or_else(|| written(&mut file)).unwrap_or_else(|| "unknown".into());
                 return Err(Error::Locked { root: root.shown("/"), pid });
             }
@@ -51,8 +51,8 @@ impl Locks {
     }
 }
 
-/// The process that has a file locked, as the kernel tells it (proc_locks(5)); `None` on file systems that number their
-/// devices otherwise there, such as btrfs.
+/// PID of the process that locked a file, from the kernel (proc_locks(5)). `None` on file systems such as btrfs, whose
+/// device numbers differ in `/proc/locks`.
 fn holder(file: &File) -> Option<String> {
     let metadata = file.metadata().ok()?;
     let device = metadata.dev();
@@ -62,11 +62,11 @@ fn holder(file: &File) -> Option<String> {
         [_, "FLOCK", _, _, pid, file, ..] if file == inode => Some(pid),
         _ => None,
     })?;
-    // A process that cannot be seen from here has the number 0.
+    // The kernel shows PID 0 for a process outside this PID namespace.
     (holder != "0").then(|| holder.to_owned())
 }
 
-/// The process that wrote its number.
+/// The PID that the lock's holder wrote into the file.
 fn written(file: &mut File) -> Option<String> {
     let mut pid = String::new();
     file.read_to_string(&mut pid).ok()?;
@@ -102,7 +102,7 @@ mod tests {
             let path = temp.path().join("var/lib/kops-agent/lock");
             std::fs::write(&path, stale).unwrap();
             let file = File::open(&path).unwrap();
-            // Not every file system can be told by /proc/locks.
+            // On some file systems, `/proc/locks` does not identify the file.
             if let Some(pid) = holder(&file) {
                 assert_eq!(pid, std::process::id().to_string());
                 let error = Locks::default().take(&root).err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! What a machine is like, as far as it is asked about.
+//! Observes the current state of resources.
 
 mod content;
 
@@ -34,15 +34,12 @@ use crate::system::systemd::{Rest, UnitState};
 use crate::unit_overrides;
 
 impl Host {
-    /// Looks at everything that the agent left when it last converged. Changes nothing.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// The current state of everything that the agent left when it last converged. Changes nothing.
     pub fn owned(&self) -> Result<OwnedState> {
         self.owned_of(&self.record()?)
     }
 
-    /// Everything that was left by a record, as it is now.
+    /// The current state of everything in a record.
     pub(crate) fn owned_of(&self, record: &Record) -> Result<OwnedState> {
         let mut owned = record.owned(&self.root, self.deep())?;
         let mounts = record.claims().map(|(id, _)| id).filter(|id| id.kind.is_mount());
@@ -55,17 +52,14 @@ impl Host {
         Ok(owned)
     }
 
-    /// Those of these paths where something is mounted, the innermost first.
+    /// The given paths where something is mounted, the innermost first.
     pub(crate) fn mounted_among(&self, paths: &[&str]) -> Result<Vec<String>> {
         let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(paths)? };
         mounted.retain(|path| paths.contains(&path.as_str()));
         Ok(mounted)
     }
 
-    /// What is recorded of earlier runs.
-    ///
-    /// # Errors
-    /// It cannot be read.
+    /// The record of earlier runs. An unreadable record counts as a failed run.
     pub fn record(&self) -> Result<Record> {
         let mut record = Record::read(&self.root)?;
         if let Some(why) = &record.unreadable {
@@ -74,11 +68,10 @@ impl Host {
         Ok(record)
     }
 
-    /// Looks at everything that is desired. Changes nothing.
+    /// Observes everything that is desired. Changes nothing.
     ///
     /// # Errors
-    /// Something cannot be looked at, a secret is not in the store, or a certificate authority is
-    /// unfit.
+    /// A resource cannot be inspected, a secret is not in the store, or a certificate authority is unfit.
     pub fn observe(&self, desired: &DesiredState, secrets: &dyn Secrets) -> Result<ObservedState> {
         let certificates = Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
         let resources = desired.iter().map(|(_, resource)| resource);
@@ -88,12 +81,12 @@ impl Host {
     }
 }
 
-/// What a thread came to; a panic there is one here.
+/// The result of a thread. A panic of the thread continues here.
 fn answer<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Looks at some resources; what is asked of other programs is asked once for all of them.
+/// Observes resources. Each other program is asked once for all of them.
 pub(crate) struct Observer<'a> {
     host: &'a Host,
     certificates: &'a Certificates<'a>,
@@ -106,9 +99,9 @@ pub(crate) struct Observer<'a> {
     record: Record,
     /// SHA-256 of files that this very run has written, by path.
     written: BTreeMap<String, String>,
-    /// What was last applied, once it was asked for.
+    /// The last applied state, read on first use.
     applied: OnceCell<Option<DesiredState>>,
-    /// SHA-256 of members of archives that are at hand, by the archive's, once they were asked for.
+    /// SHA-256 of members of locally available archives, by the archive's SHA-256. Read on first use.
     members: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
@@ -130,7 +123,7 @@ impl<'a> Observer<'a> {
                 _ => {}
             }
         }
-        // Each of these waits for another program.
+        // The queries run in parallel, because each waits for another program.
         let (states, packages, images) = thread::scope(|scope| {
             let packages = scope.spawn(|| host.packages.installed(&packages));
             let images = has_images.then(|| scope.spawn(|| host.images.references()));
@@ -155,12 +148,12 @@ impl<'a> Observer<'a> {
         })
     }
 
-    /// The same, for a run that has just written these files: they are not read again. SHA-256 by path.
+    /// Sets the SHA-256 of files that this run has just written, by path. They are not read again.
     pub(crate) fn having_written(self, written: BTreeMap<String, String>) -> Observer<'a> {
         Observer { written, ..self }
     }
 
-    /// What there is of each of the resources.
+    /// The current state of each resource.
     pub(crate) fn all(&self) -> Result<ObservedState> {
         let mut state = ObservedState::new();
         for resource in &self.resources {
@@ -212,7 +205,8 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link of root's to a directory is as good as one; what another user's leads to is none of the agent's.
+            // A link of root's to a directory counts as a directory. The target of another user's link does not belong
+            // to the agent.
             Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
                 Ok(Some(dir)) => dir.metadata()?,
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
@@ -242,7 +236,7 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        // Without credentials nothing that needs them can begin, and a run that is to make them must fail before it writes.
+        // Nothing that needs credentials can start without them, so the run that makes them must fail before it writes.
         let is_first = self.record.left_sha256(&file.path).is_none();
         let is_missing = is_first && contents::lacks_environment(file, self.secrets);
         let taken_for_there = || match is_missing {
@@ -259,7 +253,7 @@ impl<'a> Observer<'a> {
         let (sha256, content, serves) = match unknown {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
-                // Nothing is to be started anew with an edited text.
+                // With the recorded digest, an edited text causes no restart.
                 let is_begun = self.record.begun_sha256(&file.path) == Some(&found);
                 let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
                 let left = left.unwrap_or(&found).to_owned();
@@ -271,9 +265,9 @@ impl<'a> Observer<'a> {
         };
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
-            // To run them again is what mends it.
+            // Running the commands again repairs this.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // On the first sight the program that wrote the file has run them, as nodeup does.
+            // On the first sight, the program that wrote the file has run its commands, as nodeup does.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
@@ -298,14 +292,14 @@ impl<'a> Observer<'a> {
         })))
     }
 
-    /// What was noted that a unit or a static pod had read when it was started.
+    /// The recorded digest of what a unit or static pod had read at its start.
     fn noted_reading(&self, stamp: Stamp, name: &str) -> Result<Option<Reading>> {
         let noted = stamp.read(&self.host.root, name)?;
         Ok(noted.map(|noted| Reading::noted(&noted, self.host.now())))
     }
 
-    /// A file that is not there and cannot be made now, as it would be observed if it was as the agent left it: nothing
-    /// else is to change because of it.
+    /// The state of a missing file that cannot be made now, as if the agent had left it. Nothing else may change
+    /// because of it.
     fn taken_for_there(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
         let why = format!("it is not there, and cannot be written now: {why}");
@@ -361,7 +355,7 @@ impl<'a> Observer<'a> {
         let free_text = text.as_deref().and_then(|text| self.free_text_of(&id, text));
         let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
         let belongs = match unit.text {
-            // What an operator has put into /etc stays there.
+            // A file that an operator put into /etc stays there.
             Some(_) if text.is_some() && !edited && self.record.is_own(&id) => {
                 upstreams_unit_path(&self.host.root, &unit.name)
             }
@@ -374,7 +368,7 @@ impl<'a> Observer<'a> {
             belongs,
             access,
             enablement: state.enablement,
-            // One that must not run has nothing to be done about when it is at rest, whatever it has done.
+            // If a unit must not run, its finished runs need no action.
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: self.noted_reading(Stamp::Unit, &unit.name)?,

@@ -1,5 +1,5 @@
-//! Files that packages have brought: the agent writes over some, as upstream does, and deletes none. They go with their
-//! packages.
+//! Files that packages installed. The agent overwrites some of them, as upstream does, and deletes none. They are
+//! removed with their packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,8 @@ use crate::root::Root;
 use crate::stamps::Stamp;
 
 impl Host {
-    /// What of the desired is there and becomes the agent's own; nothing where it does not adopt. What a package has
-    /// brought does not, whatever has been written there since.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// Existing desired resources that become the agent's own; none unless the host adopts. Files of packages never
+    /// become the agent's own, whatever was written there since.
     pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
         if !self.adopts {
             return Ok(Vec::new());
@@ -29,11 +26,8 @@ impl Host {
         Ok(adoptable)
     }
 
-    /// Everything that the agent left, for a plan of what is desired: what is no longer and is a package's was there before,
-    /// also where an earlier version of the agent took it for its own.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// Everything that the agent left, for a plan of `desired`. Files of packages that are no longer desired count as
+    /// older than the agent, even if an earlier version of the agent claimed them.
     pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
         let mut owned = self.owned()?;
         let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
@@ -45,7 +39,7 @@ impl Host {
         Ok(owned)
     }
 
-    /// Those of these resources whose files packages have brought, but for units whose package's text is kept and put back.
+    /// The given resources whose files belong to packages. Units whose package text is backed up do not count.
     pub(crate) fn of_packages<'a>(
         &self,
         ids: impl Iterator<Item = &'a ResourceId>,
@@ -64,7 +58,8 @@ impl Host {
         Ok(owned.iter().filter_map(|path| by_path.get(path)).map(|id| (*id).clone()).collect())
     }
 
-    /// Keeps the text of a unit that a package has written over the agent's, as with an upgrade, to put that back.
+    /// Backs up the text of a unit that a package wrote over the agent's, for example in an upgrade, to restore it
+    /// later.
     pub(crate) fn renew_replaced(&self, path: &str, id: &ResourceId, record: &Record) -> Result<()> {
         let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
             return Ok(());
@@ -77,9 +72,9 @@ impl Host {
     }
 }
 
-/// Forgets the texts of units that were kept by runs of which nothing is left: what is there now is what to put back.
+/// Removes outdated backups of units: if no claim of a unit is left, the current file is the one to restore.
 pub(crate) fn forget_replaced(root: &Root, plan: &Plan, record: &Record) -> Result<()> {
-    // Without the record nothing tells what the agent itself has written.
+    // If the record was lost, nothing shows what the agent itself wrote.
     if record.was_lost {
         return Ok(());
     }

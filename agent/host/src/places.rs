@@ -1,9 +1,9 @@
-//! Where the files of resources are.
+//! The paths of resources' files.
 //!
-//! That of a unit is where upstream's nodeup writes it, so that either program overwrites the other's
-//! (upup/pkg/fi/nodeup/nodetasks/service.go, `systemdSystemPath`). What is in `/etc` wins over that in silence
-//! (systemd.unit(5)). A unit that an earlier version of the agent has left there is written there until it is moved, once all
-//! is well; an operator's is left ([`crate::unit_overrides`]).
+//! The agent writes a unit where upstream's nodeup writes it, so that each program overwrites the other's file
+//! (upup/pkg/fi/nodeup/nodetasks/service.go, `systemdSystemPath`). A unit in `/etc` silently overrides that file
+//! (systemd.unit(5)). A unit that an earlier version of the agent wrote to `/etc` is updated there, and moved when the
+//! node is healthy. An operator's unit stays ([`crate::unit_overrides`]).
 
 use std::collections::BTreeSet;
 
@@ -19,16 +19,16 @@ use crate::root::Root;
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
 
-/// Where the timelines of runs are kept (`kops-agent status --timeline`), below the root: what took how long.
+/// The timelines of runs, below the root (`kops-agent status --timeline`).
 pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
 
-/// Where administrators write units.
+/// The folder of administrators' units.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 
-/// The agent's own units, of which upstream has none and packages may bring the files.
+/// Name prefix of the agent's own units. Upstream has no such units, and packages may ship their files.
 const OWN: &str = "kops-agent";
 
-/// The file of a unit that the agent writes.
+/// The path of a unit's file.
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     let in_etc = format!("{OVERRIDES}/{name}");
     let is_own =
@@ -36,25 +36,25 @@ pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     if is_own() { in_etc } else { upstreams_unit_path(root, name) }
 }
 
-/// Where upstream writes a unit, whatever there is elsewhere.
+/// The path where upstream writes a unit, whatever exists elsewhere.
 pub(crate) fn upstreams_unit_path(root: &Root, name: &str) -> String {
     let folder = if name.starts_with(OWN) { OVERRIDES } else { root.units_folder(find_folder) };
     format!("{folder}/{name}")
 }
 
-/// Whether a step writes a unit where another may be, which is kept then.
+/// Whether a step writes a unit's file where another program's file may be, which is then backed up.
 pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
     step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
 }
 
-/// Whether what another has written at a path is kept when a unit is written there: not what an earlier version of the
-/// agent has.
+/// Whether another program's unit file at this path is backed up before the agent writes there. A file of an earlier
+/// version of the agent is not.
 pub(crate) fn is_kept(root: &Root, name: &str, path: &str) -> bool {
     !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }
 
-/// The folder of units in which upstream writes on this distribution; that of administrators where it cannot be written
-/// to, and where the distribution is not known.
+/// The folder where upstream writes units on this distribution. If that folder is read-only or the distribution is
+/// unknown, it is the folder of administrators' units.
 fn find_folder(root: &Root) -> &'static str {
     let text =
         ["/etc/os-release", "/usr/lib/os-release"].iter().find_map(|path| root.read(path).ok().flatten());
@@ -64,19 +64,19 @@ fn find_folder(root: &Root) -> &'static str {
         _ => return OVERRIDES,
     };
     let is_writable = |path: &str| root.dir(path).ok().flatten().map(|dir| dir.is_writable());
-    // The nearest folder above that is there says it of what is yet to be made.
+    // A missing folder counts as writable if its nearest existing parent is writable.
     let nearest = is_writable(folder).or_else(|| is_writable("/usr")).or_else(|| is_writable("/"));
     if nearest.unwrap_or(false) { folder } else { OVERRIDES }
 }
 
-/// Whether an earlier version of the agent has written a unit into the folder of administrators.
+/// Whether an earlier version of the agent wrote a unit into the folder of administrators' units.
 pub(crate) fn has_own_unit_in_etc(root: &Root, name: &str) -> bool {
-    // A unit whose origin is not known is not written over.
+    // If the record is unreadable, the agent does not overwrite units there.
     root.own_units_in_etc(|root| own_in_etc(root).unwrap_or_default()).contains(name)
 }
 
-/// The units that earlier versions of the agent have written into the folder of administrators, where this one writes
-/// into another: by name. A file of a unit that the agent left elsewhere, and that is there as it was left, is another's.
+/// Names of the units that earlier versions of the agent wrote into the folder of administrators' units, although this
+/// version writes them elsewhere. If the agent's file elsewhere is intact, the file in `/etc` belongs to someone else.
 fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     let record = Record::read(root)?;
     let mut own = BTreeSet::new();
@@ -93,12 +93,12 @@ fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
     Ok(own)
 }
 
-/// Where a recorded resource is: the file that it is, or the path that names it.
+/// The path of a recorded resource: its file, or its name if the name is a path.
 pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
     file_path(root, id).unwrap_or_else(|| id.name.clone())
 }
 
-/// The file that a resource is, where it is one.
+/// The path of a resource's file, if the resource is a file.
 fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::File => Some(id.name.clone()),
@@ -109,7 +109,7 @@ fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     }
 }
 
-/// The file that is written anew where a resource is made or changed.
+/// The file that a run rewrites to create or change a resource.
 pub(crate) fn written_file(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::Symlink => Some(id.name.clone()),
@@ -118,12 +118,12 @@ pub(crate) fn written_file(root: &Root, id: &ResourceId) -> Option<String> {
     }
 }
 
-/// What is in the file by which systemd loads a module at every boot.
+/// Content of the file by which systemd loads a kernel module at every boot.
 pub(crate) fn boot_text(module: &str) -> String {
     format!("{module}\n")
 }
 
-/// The texts of files as they are.
+/// A reader for the current texts of files.
 pub(crate) fn present_texts(root: &Root) -> impl Fn(&str) -> Option<String> {
     |path| String::from_utf8(root.read(path).ok()??).ok()
 }

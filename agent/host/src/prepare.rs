@@ -1,5 +1,5 @@
-//! Everything that can go wrong before the first write: what cannot be done is refused and secrets are resolved; then
-//! certificates are issued, and all downloads are fetched and verified.
+//! Does everything that can fail before the first write. It refuses impossible plans and resolves secrets. Then it
+//! issues certificates, and fetches and verifies all downloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,8 +28,8 @@ const RUNC_ADVICE: &str =
 const KUBELET_ADVICE: &str =
     "use an image of a newer distribution, and of the architecture of the instance type";
 
-/// The programs that are run before they are placed, by their names, each with the flag that makes it say its version and end, and
-/// with what to set where it does not start.
+/// Programs that are test-started before they are installed. Each has its name, the flag that prints its version and
+/// exits, and the advice if it does not start.
 const TRIED: [(&str, &str, &str); 5] = [
     ("containerd", "--version", CONTAINERD_ADVICE),
     ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),
@@ -38,24 +38,23 @@ const TRIED: [(&str, &str, &str); 5] = [
     ("runc", "--version", RUNC_ADVICE),
 ];
 
-/// What applying a plan needs.
+/// The inputs of an apply.
 pub(crate) struct Prepared<'a> {
     pub(crate) certificates: Certificates<'a>,
-    /// The bytes of every file that is written and not downloaded.
+    /// Content of each written file that is not downloaded, by path.
     pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
-    /// The keys of repositories, by their URLs.
+    /// Keys of package repositories, by URL.
     keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,
-    /// What was downloaded, by its hash.
+    /// Downloads, by hash.
     downloads: BTreeMap<String, Request>,
-    /// What was made of it, by its path.
+    /// Files that were made from downloads, by path.
     ready: BTreeMap<String, Ready>,
-    /// Why the archives of images could not be had that could not, by their hashes: no file is made of them.
+    /// Why archives of images could not be downloaded, by hash. No file is made from them.
     pub(crate) undelivered: BTreeMap<String, Error>,
 }
 
 impl Prepared<'_> {
-    /// The key of a repository.
     pub(crate) fn key(&self, url: &str) -> Result<&[u8]> {
         self.keys.get(url).map(Vec::as_slice).ok_or_else(|| gone(url))
     }
@@ -71,7 +70,7 @@ impl Prepared<'_> {
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
     }
 
-    /// The hashes of all files that are written, by path: they need no reading.
+    /// SHA-256 of all files that the run writes, by path, so that they need no reading.
     pub(crate) fn written(&self) -> BTreeMap<String, String> {
         let contents = self.contents.iter();
         let mut written: BTreeMap<String, String> =
@@ -80,16 +79,16 @@ impl Prepared<'_> {
         written
     }
 
-    /// The hashes of the files that were made of downloads, by path.
+    /// SHA-256 of the files that were made from downloads, by path.
     pub(crate) fn downloaded(&self) -> impl Iterator<Item = (String, String)> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Refuses programs that were downloaded and do not start on this machine. Nothing has been changed by then: a component that is
-    /// restarted with such a program would not come back.
+    /// Refuses downloaded programs that do not start on this machine. Nothing has changed yet. A component that
+    /// restarts with such a program would not come back.
     ///
     /// # Errors
-    /// The first that does not start: why, and what to set.
+    /// The first program that does not start: the cause and the remedy.
     pub(crate) fn refuse_what_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
         for (path, ready) in &self.ready {
             let name = path.rsplit('/').next().unwrap_or(path);
@@ -104,7 +103,7 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    /// The file that was made of a download for this path.
+    /// The file that was made from a download for this path.
     pub(crate) fn ready(&self, path: &str) -> Result<&Ready> {
         self.ready.get(path).ok_or_else(|| gone(path))
     }
@@ -118,7 +117,7 @@ fn gone(what: &str) -> Error {
     }
 }
 
-/// What it takes to apply a plan, as far as it is known without the network: what cannot be done is refused by then.
+/// The inputs of an apply that need no network. Impossible plans are refused when it is made.
 pub(crate) struct Preparation<'a> {
     host: &'a Host,
     desired: &'a DesiredState,
@@ -130,10 +129,10 @@ pub(crate) struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// Looks at what a plan takes, and refuses what cannot be done.
+    /// Collects the inputs of a plan, and refuses what is impossible.
     ///
     /// # Errors
-    /// Something is in the way, is not known, or is unfit.
+    /// Something is in the way, unknown or unfit.
     pub(crate) fn begin(
         host: &'a Host,
         plan: &'a Plan,
@@ -143,7 +142,7 @@ impl<'a> Preparation<'a> {
         let steps: Vec<(&Step, &Resource)> = plan
             .steps
             .iter()
-            // What is removed needs nothing.
+            // A removal needs no input.
             .filter(|step| step.action != Action::Remove)
             .map(|step| Ok((step, find(desired, &step.resource)?)))
             .collect::<Result<_>>()?;
@@ -156,7 +155,7 @@ impl<'a> Preparation<'a> {
         let certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
         let mut begun =
             Preparation { host, desired, secrets, steps, requests, certificates, contents: BTreeMap::new() };
-        // What waits for a certificate is resolved with that.
+        // Content that needs a certificate is resolved after the certificate is issued.
         for file in begun.written_files() {
             if let Some(bytes) = contents::bytes(file, &begun.certificates, secrets)? {
                 begun.contents.insert(&file.path, bytes);
@@ -176,11 +175,11 @@ impl<'a> Preparation<'a> {
         written.collect()
     }
 
-    /// Gets the rest: certificates are issued while everything is downloaded and verified, which begins once `may_begin`
-    /// has ended. Neither is given up because the other fails, so that nothing is at work once this has ended.
+    /// Issues certificates while everything is downloaded and verified. Downloads begin once `may_begin` ends. If one
+    /// of the two fails, the other still runs to its end, so that no work continues in the background.
     ///
     /// # Errors
-    /// Whatever cannot be had.
+    /// A certificate cannot be issued, or a download fails.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
@@ -207,7 +206,7 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Issues the certificates that steps make. Making a key takes its time: downloads go on between two.
+/// Issues the certificates that steps make. Generating a key is slow, so downloads get a turn after each certificate.
 async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Certificates<'_>) -> Result<()> {
     let made: Vec<&Step> = steps
         .iter()
@@ -281,7 +280,7 @@ fn refuse_directory_in_the_way(step: &Step) -> Result<()> {
     }
 }
 
-/// Refuses a number that another user or group has: their files would be shared.
+/// Refuses a UID or GID that another user or group has, because the two would share files.
 fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
     let (name, number, owner, kind, program) = match resource {
         Resource::User(user) => {
@@ -315,7 +314,7 @@ fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) 
     })
 }
 
-/// Bytes that several resources need are downloaded once.
+/// Adds the downloads of a step to `requests`. Bytes that several resources need are downloaded once.
 fn request_downloads(
     host: &Host,
     step: &Step,
@@ -331,7 +330,7 @@ fn request_downloads(
                 path: file.path.clone(),
                 member: asset.member.clone(),
                 mode: file.mode.0,
-                // A user that is still to be made has no number yet.
+                // A user that does not exist yet has no UID.
                 owner: host.owner_ids(file).unwrap_or_default(),
             });
             Ok(())
@@ -369,7 +368,7 @@ fn add<'r>(
     Ok(request)
 }
 
-/// The hashes of everything that may have to be downloaded for this state.
+/// Hashes of all downloads that this state may need.
 pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
     let resources = desired.iter().map(|(_, resource)| resource);
     resources
@@ -381,7 +380,7 @@ pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Nothing is installed that cannot be verified.
+/// The hash of an asset. An asset without one cannot be verified, and is not installed.
 pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a str> {
     asset.sha256.as_deref().ok_or_else(|| unknown_hash(step, &asset.url))
 }

@@ -21,7 +21,7 @@ const FILES: [&str; 4] = [
     "/var/lib/kubelet/config.json",
     "/var/lib/kubelet/kubeconfig",
 ];
-/// How deep below the folders is looked, and at how many files.
+/// Limits of the search below the folders: the depth, and the number of files.
 const DEPTH: usize = 6;
 const MOST: usize = 4096;
 
@@ -30,7 +30,6 @@ const MOST: usize = 4096;
 pub struct PrivateFile {
     /// Absolute path on the machine.
     pub path: String,
-    /// What is in it.
     pub text: String,
 }
 
@@ -46,10 +45,7 @@ pub struct PrivateFiles {
 }
 
 impl Reader {
-    /// The files that may be secret, those that the agent has written among them.
-    ///
-    /// # Errors
-    /// The record cannot be read.
+    /// The files that may be secret, including files that the agent wrote.
     pub fn private_files(&self) -> Result<PrivateFiles> {
         let record = Record::read(&self.root)?;
         let has_claims = record.claims().next().is_some() || record.unknown().next().is_some();
@@ -64,7 +60,7 @@ impl Reader {
         if left == 0 {
             found.unread.push(format!("{} have more than {MOST} files", FOLDERS.join(" and ")));
         }
-        // The record also names files in other folders, of a state that is kept nowhere else.
+        // The record also names files in other folders, even if no stored state names them.
         let claimed = record.claims().filter(|(id, _)| id.kind == Kind::File).map(|(id, _)| id.name.as_str());
         // Another version of the agent may have written ids that this version does not know.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
@@ -77,7 +73,7 @@ impl Reader {
         }
         for path in paths {
             match self.read(&path, LONGEST) {
-                // A program is no text.
+                // A program is not valid UTF-8.
                 Ok(bytes) => {
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     found.files.extend(text.map(|text| PrivateFile { path, text }));

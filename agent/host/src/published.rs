@@ -1,8 +1,8 @@
-//! Files that other programs read, in folders that are those programs' own.
+//! Files for other programs, in folders that those programs own.
 //!
-//! Such a folder may change at any instant by its owner: links, pipes, another folder in its place. So the
-//! folder is opened once and by no link, all that happens does so in the folder that was opened, nothing that has a name there
-//! is opened or overwritten, and the folder itself keeps its owner and its mode.
+//! The owner of such a folder may change it at any time: links, pipes, another folder in its place. So the agent opens
+//! the folder once, without following links, and does everything in the opened folder. It never opens or overwrites an
+//! existing file there, and it leaves the folder's owner and mode unchanged.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,11 +12,11 @@ use crate::host::Host;
 use crate::root::{Dir, set_mode, temporary_name};
 
 impl Host {
-    /// Writes a file that all may read, whole at once, into a folder that another user may own. It need not survive a power
-    /// cut: it is written again all the time.
+    /// Atomically writes a world-readable file into a folder that another user may own. The file is not synced, because
+    /// the agent rewrites it regularly.
     ///
     /// # Errors
-    /// There is no such folder, a link leads to it, or the file cannot be written there.
+    /// The folder is missing, a link leads to it, or the file cannot be written there.
     pub fn publish(&self, path: &str, content: &[u8]) -> Result<()> {
         let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
             doing: "write",
@@ -24,21 +24,18 @@ impl Host {
             reason: "there is no such folder; make it, for it is the reader's".into(),
         })?;
         let temporary = temporary_name(&name);
-        // Left by a run that was killed, or planted: its name goes, and not what it leads to.
+        // A killed run or another user left this name. The removal does not touch the target of a link.
         dir.remove(&temporary)?;
         let file = dir.create_new(&temporary)?;
         let written = fill(&dir, &temporary, file, content).and_then(|()| dir.rename(&temporary, &name));
         if written.is_err() {
-            // What is wrong has been found out already.
+            // The first error counts.
             let _ = dir.remove(&temporary);
         }
         written
     }
 
-    /// Whether there is such a file; what a link leads to is none of the agent's.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
+    /// Whether a published file exists. A file behind a link does not count, because the agent did not write it.
     pub fn is_published(&self, path: &str) -> Result<bool> {
         match self.root.parent_without_links(path) {
             Ok(None) => Ok(false),
@@ -50,11 +47,8 @@ impl Host {
         }
     }
 
-    /// Takes such a file away. It is not overwritten before: there is no secret in it, and the folder's owner may have given
-    /// its name to another user's file.
-    ///
-    /// # Errors
-    /// It cannot be removed.
+    /// Removes a published file. The file is not overwritten first: it holds no secret, and its name may be a hard link
+    /// to another user's file.
     pub(crate) fn withdraw(&self, path: &str) -> Result<()> {
         match self.root.parent_without_links(path)? {
             Some((dir, name)) => dir.remove(&temporary_name(&name)).and_then(|()| dir.remove(&name)),
@@ -80,7 +74,7 @@ mod tests {
 
     const FILE: &str = "/var/lib/reader/metrics.prom";
 
-    /// A machine, and the folder that its reader owns.
+    /// A machine, and the folder that the reading program owns.
     fn machine() -> (tempfile::TempDir, Host, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("var/lib/reader");
@@ -127,14 +121,14 @@ mod tests {
             assert!(written.is_file() && written.nlink() == 1, "{written:?}");
             assert_eq!((fs::read_to_string(&victim).unwrap(), mode(&victim)), ("victim".into(), 0o600));
             fs::remove_file(folder.join("metrics.prom")).unwrap();
-            // And it is not overwritten when its name is taken away.
+            // Withdrawing the file does not overwrite its content either.
             plant("metrics.prom", hard);
             assert!(host.is_published(FILE).unwrap());
             host.withdraw(FILE).unwrap();
             assert!(!folder.join("metrics.prom").exists() && !host.is_published(FILE).unwrap());
             assert_eq!(fs::read_to_string(&victim).unwrap(), "victim");
         }
-        // What cannot be replaced is said.
+        // A name that cannot be replaced causes an error.
         fs::create_dir(folder.join(temporary_name("metrics.prom"))).unwrap();
         assert!(host.publish(FILE, b"metrics").unwrap_err().to_string().contains("cannot remove"));
     }
@@ -155,7 +149,7 @@ mod tests {
         assert!(!host.is_published(FILE).unwrap());
         host.withdraw(FILE).unwrap_err();
         assert_eq!(fs::read_dir(&etc).unwrap().count(), 1);
-        // Nor by a link above it, and a pipe in its place is no folder.
+        // A link above the folder is refused too, and so is a pipe in place of the folder.
         fs::remove_file(&folder).unwrap();
         fs::rename(root.path().join("var/lib"), root.path().join("var/other")).unwrap();
         fs::create_dir(root.path().join("var/other/reader")).unwrap();

@@ -1,5 +1,5 @@
-//! Files of a machine that are only read, as for a report: the disk may be untrusted, so no link leads out of it, nothing
-//! but a regular file is read, and none that is too long.
+//! Reads files of a machine, for example for a report. The disk may be untrusted, so no link leads out of the root, and
+//! only regular files up to a size limit are read.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,10 +14,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Those below `root`, which is not made where it is not there.
+    /// Opens the directory `root`.
     ///
     /// # Errors
-    /// It is no directory, or cannot be opened.
+    /// `root` is missing, is no directory, or cannot be opened.
     pub fn open(root: &Path) -> Result<Reader> {
         if !root.is_dir() {
             let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
@@ -26,10 +26,10 @@ impl Reader {
         Ok(Reader { root: Root::open(root)? })
     }
 
-    /// All of a file; `None` where there is none.
+    /// Reads a whole file; `None` if it does not exist.
     ///
     /// # Errors
-    /// It cannot be read, is no regular file, or has more than `longest` bytes.
+    /// The file cannot be read, is no regular file, or has more than `longest` bytes.
     pub fn read(&self, path: &str, longest: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.root.open_file(path)? else { return Ok(None) };
         let failed = |error| Error::path("read", self.root.shown(path), error);
@@ -42,10 +42,10 @@ impl Reader {
         Ok(Some(bytes))
     }
 
-    /// As [`Reader::read`]; what is no UTF-8 in it is replaced.
+    /// Like [`Reader::read`], with invalid UTF-8 replaced.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Reader::read`].
     pub fn text(&self, path: &str, longest: u64) -> Result<Option<String>> {
         Ok(self.read(path, longest)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }

@@ -1,5 +1,4 @@
-//! A machine that another program made a node, which is upstream's nodeup: what it left is recognized, so that nothing is
-//! done again that was done well.
+//! Recognizes what upstream's nodeup left on a machine, so that the agent does not repeat correct work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +12,10 @@ use crate::host::Host;
 use crate::root::{Entry, Root};
 use crate::stamps::Stamp;
 
-/// Where nodeup keeps what it downloads, and never removes it (upup/pkg/fi/assetstore.go).
+/// The cache where nodeup keeps its downloads for ever (upup/pkg/fi/assetstore.go).
 const CACHE: &str = "/var/cache/nodeup";
 
-/// Whether a text that was found is as good as the one that is wanted.
+/// Whether a found text is equivalent to the wanted one.
 pub(crate) fn is_as_good(file: &File, found: &[u8], wanted: &[u8]) -> bool {
     let (Ok(found), Ok(wanted)) = (std::str::from_utf8(found), std::str::from_utf8(wanted)) else {
         return false;
@@ -30,8 +29,8 @@ pub(crate) fn is_as_good(file: &File, found: &[u8], wanted: &[u8]) -> bool {
     }
 }
 
-/// The SHA-256 of members of an archive that an earlier run of the agent or of nodeup has downloaded, by their names; none
-/// where it is not there, or is not what it should be.
+/// SHA-256 of archive members by name, from an archive that the agent or nodeup downloaded earlier. Empty if the
+/// archive is missing or corrupt.
 pub(crate) fn known_members(
     root: &Root,
     archive: &str,
@@ -54,7 +53,7 @@ pub(crate) fn known_members(
     Ok(BTreeMap::new())
 }
 
-/// The members that are wanted of each archive, by its SHA-256.
+/// The wanted members of each archive, by the archive's SHA-256.
 pub(crate) fn members_by_archive<'a>(
     resources: impl Iterator<Item = &'a Resource>,
 ) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
@@ -69,23 +68,23 @@ pub(crate) fn members_by_archive<'a>(
     by_archive
 }
 
-/// What is noted about a file that was unpacked.
+/// Text of the stamp of an unpacked file.
 pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
     format!("{sha256} {archive} {member}")
 }
 
-/// The archive and member that are noted about a file of this SHA-256.
+/// The archive and member in a stamp, if the stamp is for a file of this SHA-256.
 pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
     let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
     Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
 }
 
-/// A program with the SHA-256 that it has, and the archive and member that it should be.
+/// A program file, its current SHA-256, and the archive and member that it should come from.
 type Program<'a> = (&'a File, String, &'a str, &'a str);
 
 impl Host {
-    /// Downloads the archives of programs that are there and of which nothing is known, and notes of which of them they
-    /// are members: then a plan can tell those that are right. Only on a machine that the agent sees for the first time.
+    /// Downloads the archives of installed programs of unknown origin, and records which archive member each program
+    /// is. A plan then recognizes correct programs. Does this only on the first sight of a machine.
     ///
     /// # Errors
     /// A file cannot be read, or a download fails.
@@ -127,7 +126,7 @@ impl Host {
     }
 }
 
-/// The programs that are there, are members of archives, and are not known to be by what is at hand.
+/// Installed programs that should be archive members, if no local data shows whether they are.
 fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
     let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
     let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();

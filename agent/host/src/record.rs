@@ -1,9 +1,8 @@
-//! The record: what the agent left on this machine, so that it can tell what others changed since, what was its
-//! own and is no longer wanted, and which big files need no reading because nothing has touched them.
+//! The record of what the agent left on this machine. It shows which resources others changed since, which unwanted
+//! resources are the agent's own, and which large files are unchanged and need no reading.
 //!
-//! A resource is claimed before it is first written and settled after a run: whatever interrupts a run, nothing of
-//! the agent's is left unclaimed. Without the record nothing is lost but this
-//! knowledge.
+//! A run claims a resource before the first write and settles it at the end, so an interrupted run leaves nothing
+//! unclaimed. If the record is lost, only this knowledge is lost.
 
 mod begun;
 mod claim;
@@ -24,84 +23,81 @@ use crate::root::Metadata;
 use claim::{Claim, Left, Unknown};
 pub use decided::Decided;
 
-/// What was left on a machine.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Record {
-    /// `NodeupConfigHash` of the configuration to which the machine last converged; empty before it did.
+    /// `NodeupConfigHash` of the last configuration to which the machine converged; empty before the first.
     pub config_hash: String,
-    /// Since when it is converged to that, in RFC 3339.
+    /// Start of the current convergence, in RFC 3339.
     pub converged_since: Option<String>,
-    /// What the last run failed with, if it did.
+    /// Why the last run failed, if it did.
     pub failure: Option<Failure>,
-    /// The change that was taken back since, if one was.
+    /// The last change that was rolled back, if no later run succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The configuration of other machines that has taken the place of this one's, if one has.
+    /// The newer configuration that new machines get instead of this machine's, if there is one.
     pub superseded: Option<Superseded>,
-    /// What tells the state that was last settled from all others; `None` where an earlier version of the agent settled.
+    /// Digest of the last settled state; `None` if an earlier version of the agent settled it.
     pub(crate) settled_state: Option<String>,
-    /// What tells the state to which a run is under way, or was interrupted.
+    /// Digest of the state that a running or interrupted run applies.
     pub(crate) begun_state: Option<String>,
-    /// Why certificates could not be renewed that had to be taken back, and when: they are not tried again at once.
+    /// When and why a certificate renewal was rolled back. Renewals wait for a while after that.
     pub(crate) renewal_failure: Option<Failure>,
-    /// The hashes of downloads that were told, by URL.
+    /// SHA-256 hashes of downloads that the agent looked up, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
-    /// What of the store is in the files that are on this machine; `None` where that is not known, as after a run of an
-    /// agent that did not note it.
+    /// Parts of the state store that are in this machine's files; `None` if the last agent did not record them.
     pub decided: Option<Decided>,
-    /// The units that are not to run, as kubelet is not on a machine of a warm pool.
+    /// Units that must not run, such as kubelet on a machine in a warm pool.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     stopped_units: BTreeSet<String>,
     resources: BTreeMap<ResourceId, Claim>,
-    /// What other versions of the agent recorded of a run.
+    /// Fields that other versions of the agent wrote.
     #[serde(flatten)]
     other: BTreeMap<String, serde_json::Value>,
     #[serde(skip)]
     unknown: Unknown,
-    /// Why the record that is there cannot be read, where it cannot be.
+    /// Why the record on the disk cannot be read, if it cannot.
     #[serde(skip)]
     pub(crate) unreadable: Option<String>,
-    /// Whether a record was lost, now or since the agent came to this machine.
+    /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// When, in RFC 3339.
+    /// In RFC 3339.
     pub at: String,
-    /// With what, and what to do about it.
+    /// The cause and the remedy.
     pub problem: String,
 }
 
-/// What is kept of a failure, in characters: a store or a mirror may have written any amount of it.
+/// In characters. The text of a store or mirror has no bound.
 const LONGEST_PROBLEM: usize = 16 * 1024;
 
 impl Failure {
-    /// A failure at a time, in RFC 3339.
     pub(crate) fn new(at: String, problem: &str) -> Failure {
         Failure { at, problem: problem.chars().take(LONGEST_PROBLEM).collect() }
     }
 }
 
-/// A configuration that machines get which are made from now on, while this one is pinned to that of before: as
-/// between `kops update cluster` and the rolling update.
+/// Another configuration that new machines get, while this machine stays pinned to its own. That happens between `kops
+/// update cluster` and the rolling update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superseded {
-    /// Since when that is known, in RFC 3339.
+    /// When the agent first saw it, in RFC 3339.
     pub since: String,
     /// `NodeupConfigHash` of the other configuration.
     pub by: String,
 }
 
 impl Record {
-    /// Where it is, below the root.
+    /// Path below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 
-    /// Forgets that these were begun, of which nothing was written.
+    /// Drops the `begun` mark of these resources. A resource that no run settled loses its whole claim.
     pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
         for id in ids {
             match self.resources.get_mut(id) {
@@ -112,12 +108,12 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed anything here: whatever there is was made by other programs.
+    /// Whether no run has ever claimed a resource here, so that other programs made all that exists.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && self.resources.is_empty()
     }
 
-    /// Whether a file has other content than a run has left it with.
+    /// Whether a file's content differs from what the last run left.
     pub(crate) fn is_edited(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
             Some(Left::File { sha256: Some(left), .. }) => left != content,
@@ -125,39 +121,39 @@ impl Record {
         }
     }
 
-    /// Whether a run has settled with something.
+    /// Whether a run has settled this resource.
     pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| claim.left.is_some())
     }
 
-    /// Whether something was left by a run that first made it.
+    /// Whether the agent made this resource and settled it.
     pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
     }
 
-    /// Whether a run was interrupted that wrote any of these.
+    /// Whether a run began to write any matching resource, and did not finish.
     pub(crate) fn has_begun(&self, which: impl Fn(&ResourceId) -> bool) -> bool {
         self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
     }
 
-    /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
+    /// Drops all claims since the last settled run, after a rollback.
     pub(crate) fn unclaim(&mut self) {
         self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
-    /// Whether a run has begun to write something and has not come to its end: it is at work, or was interrupted.
+    /// Whether a run began to write and has not finished. It is running or was interrupted.
     pub(crate) fn is_begun(&self) -> bool {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
     }
 
-    /// Whether a run has begun a change to another state than the settled one, and has not come to its end.
+    /// Whether an unfinished run changes the node to another state than the settled one.
     pub(crate) fn has_begun_change(&self) -> bool {
         self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
     }
 
-    /// Whether this is the state that was last settled.
+    /// Whether `attempt` is the last settled state.
     pub(crate) fn is_settled_with(&self, attempt: &Attempt) -> bool {
         match &self.settled_state {
             Some(settled) => settled == attempt.digest(),
@@ -165,12 +161,12 @@ impl Record {
         }
     }
 
-    /// The SHA-256 of the content that an interrupted run was to write into a file.
+    /// SHA-256 of the content that an interrupted run was to write into a file.
     pub(crate) fn begun_sha256(&self, path: &str) -> Option<&str> {
         self.resources.get(&ResourceId::new(Kind::File, path))?.begun.as_ref()?.sha256()
     }
 
-    /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
+    /// Whether the agent last left this file with this content. Writing it again is a repair, not a change.
     pub(crate) fn has_left(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
             Some(Left::File { sha256, .. }) => sha256.as_deref() == Some(content),
@@ -179,7 +175,7 @@ impl Record {
         }
     }
 
-    /// The SHA-256 that a file of this metadata must have, because nothing has touched it since it was known.
+    /// The recorded SHA-256 of a file, if its metadata shows that nothing touched the file since.
     pub(crate) fn known_sha256(&self, path: &str, metadata: &Metadata) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256: Some(sha256), metadata: known, .. } if known.is_untouched(metadata) => {
@@ -189,7 +185,7 @@ impl Record {
         }
     }
 
-    /// The SHA-256 of the content with which a file was left, where that is recorded.
+    /// SHA-256 with which a file was left, if recorded.
     pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
         match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
             Left::File { sha256, .. } => sha256.as_deref(),
@@ -197,23 +193,23 @@ impl Record {
         }
     }
 
-    /// Everything that is recorded, and whether something was there before the agent first wrote it.
+    /// All recorded resources, each with whether it existed before the agent first wrote it.
     pub(crate) fn claims(&self) -> impl Iterator<Item = (&ResourceId, bool)> {
         self.resources.iter().map(|(id, claim)| (id, claim.was_there))
     }
 
-    /// The units that the agent wrote and that are to run, by name.
+    /// Names of the agent's units that must run.
     pub(crate) fn running_units(&self) -> Vec<&str> {
         self.units().into_iter().filter(|unit| !self.stopped_units.contains(*unit)).collect()
     }
 
-    /// The units whose files the agent wrote, by name.
+    /// Names of the units whose files the agent wrote.
     pub(crate) fn units(&self) -> Vec<&str> {
         let units = self.resources.iter().filter(|(id, claim)| id.kind == Kind::Unit && claim.left.is_some());
         units.map(|(id, _)| id.name.as_str()).collect()
     }
 
-    /// The units whose files the agent wrote, by name, and the SHA-256 with which each was left.
+    /// Names of the units whose files the agent wrote, with the SHA-256 that it left.
     pub(crate) fn unit_texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.resources.iter().filter_map(|(id, claim)| match &claim.left {
             Some(Left::File { sha256: Some(sha256), .. }) if id.kind == Kind::Unit => {
@@ -223,7 +219,7 @@ impl Record {
         })
     }
 
-    /// The files that hold certificates of the node's own, by path.
+    /// Paths of the files that hold the node's own certificates.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().filter_map(|(id, claim)| match &claim.left {
             Some(Left::File { certificate: true, .. }) => Some(id.name.as_str()),

@@ -1,10 +1,10 @@
-//! Registering with the cluster's discovery service, which tells others by which keys the node's tokens are signed.
+//! Registers with the cluster's discovery service, which publishes the keys that sign the node's tokens.
 //!
-//! The service is a hosted one, and the node works without it: where it cannot be reached, the next run tries again.
-//! It keeps registrations in memory only, so that every run registers, whether or not anything has changed.
+//! The service is hosted, and the node works without it. If the service is unreachable, the next run retries. The
+//! service keeps registrations only in memory, so every run registers, even without changes.
 //!
-//! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go; there, a service that is down keeps a control
-//! plane from being set up.
+//! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go. In nodeup, an unreachable service blocks the
+//! setup of a control plane.
 
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Kind, Resource, ResourceId};
@@ -17,13 +17,13 @@ use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use kops_agent_pki::PemPair;
 
-/// What tells one registration from another.
+/// Digest that identifies a registration.
 pub(crate) fn digest(registration: &DiscoveryRegistration) -> String {
     sha256_hex(format!("{}\n{}", registration.url, registration.object).as_bytes())
 }
 
 impl Host {
-    /// Makes every registration that is desired; tells of those that fail.
+    /// Makes every desired registration. Warns if a registration fails, because the node works without it.
     pub(crate) async fn register(
         &self,
         desired: &DesiredState,
@@ -61,8 +61,8 @@ impl Host {
         Ok(())
     }
 
-    /// A certificate that no file holds: it is issued for the occasion. The service takes the last certificate that
-    /// it is shown for the authority.
+    /// Issues a client certificate that no file holds. The service expects the last certificate of the chain to be the
+    /// authority's.
     fn identity(&self, desired: &DesiredState, secrets: &dyn Secrets, name: &str) -> Result<PemPair> {
         let mut certificates =
             Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;

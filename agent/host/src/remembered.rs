@@ -1,4 +1,4 @@
-//! What the binary wants to know again at the next run, though the cloud may not tell it then.
+//! Facts that the binary needs at the next run, even if the cloud does not provide them then.
 
 use kops_agent_plan::lifecycle_action::LifecycleAction;
 
@@ -8,30 +8,27 @@ use crate::staged::write_file;
 use kops_agent_plan::lifecycle_action::Completion;
 
 impl Host {
-    /// Where remembered facts are, below the root: beside the record.
+    /// Path of the remembered facts below the root, beside the record.
     pub const REMEMBERED_FACTS: &'static str = "/var/lib/kops-agent/facts.json";
 
-    /// Keeps facts for later runs, in the form that these read.
+    /// Stores facts in JSON for later runs.
     ///
     /// # Errors
-    /// They cannot be written, or another run is at work.
+    /// The file cannot be written, or another run holds the lock.
     pub fn remember_facts(&self, json: &[u8]) -> Result<()> {
         let _lock = self.lock()?;
         write_file(&self.root, Host::REMEMBERED_FACTS, 0o600, None, json)
     }
 
-    /// Tells the cloud that this machine is ready, where a lifecycle hook holds it until then.
+    /// Tells the cloud that this machine is ready, if a lifecycle hook holds the machine until then.
     ///
     /// # Errors
-    /// Why the cloud could not be told.
+    /// The cloud was not told; the text says why.
     pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
         self.remote.complete_lifecycle_action(action).await
     }
 
-    /// What the kernel calls the time since this machine was last started (`/proc/sys/kernel/random/boot_id`, random(4)).
-    ///
-    /// # Errors
-    /// It cannot be read.
+    /// The kernel's ID of the current boot (`/proc/sys/kernel/random/boot_id`, random(4)).
     pub fn boot_id(&self) -> Result<String> {
         self.kernel.boot_id()
     }

@@ -1,5 +1,5 @@
-//! Taking a node back to the machine that it was: its units stopped, its containers and mounts gone, what the
-//! agent left removed, keys and certificates overwritten first. Nothing else is touched.
+//! Turns a node back into the machine that it was: stops its units, ends containers and mounts, and removes what the
+//! agent left. Keys and certificates are overwritten first. Nothing else is touched.
 
 mod data_folders;
 
@@ -30,12 +30,12 @@ use crate::system::systemd::{Systemd, UnitState};
 use crate::unit_files::remove_unit;
 use crate::unit_overrides::is_masked;
 
-/// The slice in which kubelet puts pods where systemd manages control groups.
+/// The slice where kubelet puts pods if systemd manages control groups.
 const PODS: &str = "kubepods.slice";
-/// How long pods have to end: what Kubernetes gives them, where systemd would wait for a minute and a half.
+/// Grace period of pods: Kubernetes' default. systemd would wait for 90 s.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What containers, kubelet and the network plugins leave behind while they run, and no other program uses.
+/// Folders that containers, kubelet and network plugins leave behind, and that no other program uses.
 const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
@@ -43,36 +43,37 @@ const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/log/containers",
     "/var/log/pods",
     "/var/lib/cni",
-    // What tells the runtime of a network whose plugin runs in a pod; in /etc, and written by that pod.
+    // Network configuration for the container runtime, written by the pod of the network plugin.
     "/etc/cni",
 ];
 
-/// Those of them that are in a folder which pods that collect logs have from the host, as root: a link there leads where such a pod wants,
-/// and is removed itself.
+/// Runtime folders in a host folder that log-collecting pods mount as root. Such a pod can put a link there. A reset
+/// removes that link and does not follow it.
 const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
 
-/// What kubelet writes for logind where it is to end pods before the machine (pkg/kubelet/nodeshutdown/systemd).
+/// Settings that kubelet writes so that logind ends pods before a shutdown (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
-/// Where network namespaces have names, and how containerd's CRI plugin calls those of pods (its pkg/netns).
+/// Folder of named network namespaces, and the name prefix of pods' namespaces in containerd's CRI plugin (its
+/// pkg/netns).
 const NETWORKS: (&str, &str) = ("/run/netns", "cni-");
 
-/// What the agent keeps for itself.
+/// Folders of the agent's own data.
 const OWN_FOLDERS: [&str; 2] = ["/var/cache/nodeup", "/var/lib/kops-agent"];
 
-/// Everything that a reset does, in order.
+/// The plan of a reset, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reset {
     /// Units that are stopped and disabled.
     pub units: Vec<String>,
-    /// Whether pods go, and what runs them.
+    /// Whether the reset removes pods, and the data of kubelet and of the container runtime.
     pub containers: bool,
     pub mounts: Vec<String>,
     /// Resources whose files are removed.
     pub removed: Vec<ResourceId>,
-    /// Volumes of which the unit that mounts them at boot is removed, mounted or not.
+    /// Volumes whose boot unit is removed, mounted or not.
     pub removed_volumes: Vec<ResourceId>,
-    /// Folders that are removed with all that is in them.
+    /// Folders that are removed with their content.
     pub folders: Vec<String>,
     /// The entries of `folders` that the spec names as a data folder of kubelet or containerd.
     pub data_folders: BTreeSet<String>,
@@ -80,29 +81,29 @@ pub struct Reset {
     pub shared: BTreeSet<String>,
     /// Folders on which something else is mounted. The mounted file system is emptied and stays mounted; files below the mount point stay.
     pub emptied: BTreeSet<String>,
-    /// What was written for other programs to read, and goes ([`Host::is_published`]). The caller adds it to the plan.
+    /// Files for other programs that are removed ([`Host::is_published`]). The caller adds them to the plan.
     pub published: Vec<String>,
-    /// What is left of the network of pods, and goes.
+    /// Remains of the pod network that are removed.
     pub pod_network: PodNetworkLeft,
-    /// What the agent wrote over something that had been there before, and that therefore stays.
+    /// Resources that existed before the agent overwrote them, and that therefore stay.
     pub kept: Vec<ResourceId>,
 }
 
-/// Hears how far a reset has come.
+/// Receives the progress of a reset.
 pub trait Resetting {
-    /// Something is about to be done.
+    /// Called before each action.
     fn doing(&self, what: &str);
 }
 
 impl Host {
-    /// What a reset would do. `own_units` are units that the agent wrote and is started by, and `own_files` what they
-    /// read; `of_packages` are such units whose files are a package's, and stay. Changes nothing.
+    /// Plans a reset. `own_units` are the agent's units that start the agent, and `own_files` are the files that they
+    /// read. `of_packages` are such units with a package's file, which stays. Changes nothing.
     ///
     /// # Errors
-    /// Something cannot be looked at.
+    /// A resource cannot be inspected, or the record is unreadable or was lost and no run has settled since.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        // Until a run has settled, the next record has only what that run was about to write.
+        // Until a run settles, a new record has only the resources that this run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
             "what kops-agent left on this machine is not known: its record could not be read, and no run has come to \
@@ -132,7 +133,7 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (rank(unit), (*unit).to_owned()));
-        // First of all: they would make the machine a node again, at once or at the next boot.
+        // These units come first. They would make the machine a node again, immediately or at the next boot.
         let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
@@ -190,10 +191,7 @@ impl Host {
         })
     }
 
-    /// Those of the files that are there.
-    ///
-    /// # Errors
-    /// One of them cannot be looked at.
+    /// The given files that exist.
     pub fn those_there(&self, files: &[&str]) -> Result<Vec<String>> {
         let mut there = Vec::new();
         for path in files {
@@ -204,10 +202,10 @@ impl Host {
         Ok(there)
     }
 
-    /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
+    /// Executes a plan of [`Host::plan_reset`]. An interrupted reset can be repeated.
     ///
     /// # Errors
-    /// The first thing that cannot be done.
+    /// The first action that fails.
     pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
         let _lock = self.lock()?;
         let names: Vec<&str> = reset.units.iter().map(String::as_str).collect();
@@ -217,12 +215,12 @@ impl Host {
         }
         for path in &reset.published {
             progress.doing(&format!("removing {path}"));
-            // The owner of its folder may put anything there meanwhile, which is to keep no node from being reset.
+            // The owner of the folder may put anything there meanwhile. That must not block the reset.
             if let Err(error) = self.withdraw(path) {
                 log::warn!("{error}");
             }
         }
-        // Pods have ended: what is a link by now stays one.
+        // Pods have ended, so no pod can make a new link.
         let runtime = self.runtime_folders(reset.containers, &reset.data_folders)?;
         unmount_all(&*self.mounts, || self.mounts.within(&runtime), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
@@ -251,7 +249,7 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
-        // While volumes are mounted: a folder may be on one, and would be there again with it.
+        // Volumes are still mounted here. A folder on a volume would come back with the next mount.
         let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
@@ -260,7 +258,7 @@ impl Host {
         for volume in reset.removed_volumes.iter().chain(&reset.kept).filter(|id| id.kind == Kind::Mount) {
             self.no_longer_mount_at_boot(&volume.name)?;
         }
-        // Volumes: what of the agent's, kubelet's and the runtime's is on them has gone, and nothing else goes.
+        // Volumes no longer hold files of the agent, kubelet or the container runtime. Their other files stay.
         let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();
         unmount_all(&*self.mounts, || self.mounted_among(&mounts), progress)?;
         for id in directories {
@@ -268,7 +266,7 @@ impl Host {
             remove_resource(&self.root, id)?;
         }
         self.systemd.reload()?;
-        // Keys may be among what an interrupted change has replaced.
+        // The backups of an interrupted change may contain keys.
         shred_kept_files(&self.root)?;
         shred_applied(&self.root)?;
         for folder in &reset.folders {
@@ -281,7 +279,8 @@ impl Host {
         Ok(())
     }
 
-    /// What containers and kubelet leave behind, where there are any, but for links that a pod may have made.
+    /// Folders of kubelet and the container runtime, if the machine has containers. Links that a pod may have made are
+    /// left out.
     fn runtime_folders<'a>(&self, containers: bool, data: &'a BTreeSet<String>) -> Result<Vec<&'a str>> {
         let mut folders: Vec<&str> = data.iter().map(String::as_str).collect();
         for folder in RUNTIME_FOLDERS.into_iter().filter(|_| containers) {
@@ -298,23 +297,23 @@ impl Host {
     }
 
     fn stop(&self, unit: &str, state: UnitState) -> Result<()> {
-        // systemd refuses to stop what it does not know: an earlier reset, or an operator, has removed it.
+        // systemd refuses to stop an unknown unit. An earlier reset or an operator may have removed it.
         if state.is_known || state.running {
             self.systemd.stop(unit)?;
         }
-        // Pods and containers may run all the same.
+        // Pods and containers may run without the unit.
         match unit {
             KUBELET => stop_or_kill(&*self.systemd, PODS, GRACE)?,
-            // What keeps containers running outlives their runtime.
+            // The processes that keep containers running outlive the container runtime.
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        // It does not start at boot as it is, and a mask is not the agent's to take away.
+        // A masked unit does not start at boot, and the mask is the operator's.
         if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
 }
 
-/// Those of the units that start at boot, run, or are run by a timer; not those that are listed anyway.
+/// The given units that run or start at boot, without those in `listed`.
 fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
     let states = systemd.states(of_packages)?;
     let would_start = |(unit, state): (&&str, UnitState)| {
@@ -324,7 +323,7 @@ fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> 
     Ok(of_packages.iter().zip(states).filter_map(would_start).collect())
 }
 
-/// The network namespaces of pods, by where they are mounted.
+/// Mount points of the network namespaces of pods.
 fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
     let (folder, prefix) = NETWORKS;
     let of_pods = format!("{folder}/{prefix}");
@@ -333,7 +332,7 @@ fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Unmounts what is there by now, and says what that was: most mounts of pods go with those, and some with others.
+/// Unmounts all paths that `find` returns, and returns them. A path may vanish with another path's mount.
 fn unmount_all(
     mounts: &dyn Mounts,
     find: impl Fn() -> Result<Vec<String>>,
@@ -367,7 +366,7 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
+/// Overwrites and removes the temporary file that a killed run left for a resource. It may hold a key.
 fn remove_beginning(root: &Root, id: &ResourceId) -> Result<()> {
     let Some(path) = written_file(root, id) else { return Ok(()) };
     match root.parent(&path)? {
@@ -376,7 +375,7 @@ fn remove_beginning(root: &Root, id: &ResourceId) -> Result<()> {
     }
 }
 
-/// Stops a unit, and kills what is left of it after some time.
+/// Stops a unit, and kills it if it still runs after `grace`.
 fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()> {
     thread::scope(|scope| {
         let (ended, waiting) = channel();
@@ -391,7 +390,8 @@ fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()
     })
 }
 
-/// What stays because something was there before, and what goes; what is in a directory goes before it.
+/// Resources that stay because they existed before the agent, and resources to remove. A directory comes after its
+/// content.
 fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     let (mut kept, mut removed) = (Vec::new(), Vec::new());
     for (id, was_there) in record.claims() {
@@ -406,7 +406,7 @@ fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     (kept, removed)
 }
 
-/// Kubelet goes before what it needs, and the runtime of containers after everything else.
+/// Order of stopping: kubelet before its dependencies, the container runtime last.
 fn rank(unit: &str) -> u8 {
     match unit {
         KUBELET => 0,

@@ -1,29 +1,29 @@
-//! A change that was taken back, as the record and `status` tell of it.
+//! A rolled-back change, as the record and `status` report it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Attempt, RENEWAL};
 
-/// A change that was taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RolledBack {
-    /// When, in RFC 3339.
+    /// In RFC 3339.
     pub at: String,
-    /// `NodeupConfigHash` of the configuration that was tried.
+    /// `NodeupConfigHash` of the rejected configuration.
     pub config_hash: String,
-    /// That of the configuration of before, which is in force again.
+    /// `NodeupConfigHash` of the earlier configuration, which is in force again; empty if another program made the
+    /// node.
     pub back_to: String,
     pub problem: String,
-    /// What is wrong although everything is as it was.
+    /// Problems that remain after the rollback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub still_wrong: Vec<String>,
-    /// What tells the state that was tried from others.
+    /// Digest of the rejected state.
     pub(crate) desired: String,
 }
 
 impl RolledBack {
-    /// Whether this is what was tried.
+    /// Whether `attempt` is the rejected state.
     pub(crate) fn is_of(&self, attempt: &Attempt) -> bool {
         self.desired == attempt.desired
     }
@@ -32,7 +32,7 @@ impl RolledBack {
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.back_to.as_str() {
-            // It was another program's node.
+            // Another program made the node.
             "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
             before => write!(f, "{}; rolled back to the configuration of before ({before})", self.problem)?,
         }

@@ -1,8 +1,8 @@
 //! The directory below which everything is read and written, as a capability.
 //!
-//! Paths are resolved as if the root were `/`: neither a symbolic link nor `..` leads out of it (openat2's
-//! `RESOLVE_IN_ROOT`), and no link is followed that is another user's ([`way`]). Whatever happens to a file happens
-//! relative to an open directory, and never through a link in the last place.
+//! Paths resolve as if the root were `/`: neither a symbolic link nor `..` leads out of it (openat2's
+//! `RESOLVE_IN_ROOT`). Links of other users are not followed ([`way`]). Every file operation is relative to an open
+//! directory, and never follows a link in the last component.
 
 mod entry;
 pub(crate) mod labels;
@@ -33,10 +33,10 @@ pub(crate) use entry::{Entry, Metadata};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
-/// How the names of files end that are not complete yet.
+/// Suffix of the names of incomplete files.
 pub(crate) const TEMPORARY: &str = ".kops-agent";
 
-/// The name under which a file is written before it takes its own.
+/// The temporary name of a file while it is written.
 pub(crate) fn temporary_name(name: &str) -> String {
     format!(".{name}{TEMPORARY}")
 }
@@ -46,21 +46,21 @@ pub(crate) fn temporary_name(name: &str) -> String {
 pub(crate) struct Root {
     fd: Arc<OwnedFd>,
     path: Arc<PathBuf>,
-    /// The users whose links are followed: root, and the agent's own, which is root wherever a machine is a node.
+    /// UIDs whose links are followed: root, and the agent's own UID, which is root on every node.
     followed: [uid_t; 2],
-    /// That of SELinux, once it was asked for.
+    /// The SELinux policy, read on first use.
     policy: Arc<OnceLock<Option<Policy>>>,
-    /// Where units are written, once it was asked for.
+    /// The folder of units, found on first use.
     units: Arc<OnceLock<&'static str>>,
-    /// Units that are the agent's although they are in the folder of administrators, once it was asked for.
+    /// The agent's units in the folder of administrators' units, found on first use.
     own_in_etc: Arc<OnceLock<BTreeSet<String>>>,
 }
 
 impl Root {
-    /// Opens a directory as a root; makes it if it is not there.
+    /// Opens a directory as a root. A missing directory is made.
     pub(crate) fn open(path: &Path) -> Result<Root> {
         let shown = path.display().to_string();
-        // As of any folder that is made: whatever the umask, no other user may write to it.
+        // Whatever the umask is, no other user may write to it.
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
         made.map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
@@ -75,23 +75,23 @@ impl Root {
         })
     }
 
-    /// Where a path of this root is outside it; for messages, and for programs that are run.
+    /// A path of this root as seen from outside, for messages and for programs that the agent runs.
     pub(crate) fn shown(&self, path: &str) -> String {
         let root = self.path.display().to_string();
         format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
     }
 
-    /// The folder in which units are written that upstream writes too: `find` looks for it once.
+    /// The folder for units that upstream writes too. Calls `find` once.
     pub(crate) fn units_folder(&self, find: fn(&Root) -> &'static str) -> &'static str {
         self.units.get_or_init(|| find(self))
     }
 
-    /// The units that are the agent's although they are in the folder of administrators: `find` looks for them once.
+    /// The agent's units in the folder of administrators' units. Calls `find` once.
     pub(crate) fn own_units_in_etc(&self, find: fn(&Root) -> BTreeSet<String>) -> &BTreeSet<String> {
         self.own_in_etc.get_or_init(|| find(self))
     }
 
-    /// The same root, where every link is another user's.
+    /// Treats every link as another user's.
     #[cfg(test)]
     pub(crate) fn following_none(self) -> Root {
         Root { followed: [uid_t::MAX; 2], ..self }
@@ -101,7 +101,7 @@ impl Root {
         self.path.as_path() == Path::new("/")
     }
 
-    /// The directory at `path`; it and whatever is missing above it is made, for all to enter.
+    /// The directory at `path`. It and missing directories above it are made with mode 0755.
     pub(crate) fn make_dirs(&self, path: &str) -> Result<Dir> {
         if let Some(dir) = self.reach(path)? {
             return Ok(dir);
@@ -110,7 +110,7 @@ impl Root {
         self.make_dir(&self.make_dirs(above)?, name)
     }
 
-    /// Where the directory at `path` really is, in this root, whatever links lead there; `None` where there is none.
+    /// The path of the directory at `path` in this root, with all links resolved; `None` if it does not exist.
     pub(crate) fn real_path(&self, path: &str) -> Result<Option<String>> {
         let Some(dir) = self.dir(path)? else { return Ok(None) };
         let place = |fd: BorrowedFd<'_>| {
@@ -119,11 +119,11 @@ impl Root {
         };
         let (root, real) = (place(self.fd.as_fd())?, place(dir.fd.as_fd())?);
         let real = real.strip_prefix(root).map(|below| format!("/{}", below.display()));
-        // What is outside of the root is nothing of it: its top stands for that.
+        // A directory outside the root counts as the root's top.
         Ok(Some(real.unwrap_or_else(|_| "/".to_owned())))
     }
 
-    /// The directory that holds `path`, and the name in it; `None` where there is no such directory.
+    /// The directory that holds `path`, and the name in it; `None` if that directory does not exist.
     pub(crate) fn parent(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         Ok(self.dir(above)?.map(|dir| (dir, name.to_owned())))
@@ -135,7 +135,7 @@ impl Root {
         Ok((self.make_dirs(above)?, name.to_owned()))
     }
 
-    /// All of a small regular file; `None` where there is none.
+    /// The content of a small regular file; `None` if there is no such file.
     pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
         match dir.entry(&name)? {
@@ -144,8 +144,8 @@ impl Root {
         }
     }
 
-    /// Opens a regular file for reading, wherever below the root links lead to it; `None` where nothing has the name. Opening a
-    /// pipe or a device does not block.
+    /// Opens a regular file for reading, and follows links within the root; `None` if the path does not exist. A pipe
+    /// or device does not block the call.
     pub(crate) fn open_file(&self, path: &str) -> Result<Option<File>> {
         const READ: OFlag =
             OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
@@ -173,7 +173,7 @@ impl Root {
         }
     }
 
-    /// Mode and owner of a regular file; `None` where there is none.
+    /// Mode and owner of a regular file; `None` if there is no such file.
     pub(crate) fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
         Ok(match dir.entry(&name)? {
@@ -182,7 +182,7 @@ impl Root {
         })
     }
 
-    /// When what has this name was last written, a link itself and not what it leads to; `None` where nothing has.
+    /// When the path was last modified; `None` if it does not exist. For a link, it is the time of the link itself.
     pub(crate) fn modified(&self, path: &str) -> Result<Option<SystemTime>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
         match fstatat(&dir.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -196,14 +196,14 @@ impl Root {
         }
     }
 
-    /// Whether all may read a regular file, and only the agent's user may write it.
+    /// Whether a regular file has mode 0644 and belongs to the agent's user.
     pub(crate) fn is_for_all_to_read(&self, path: &str) -> Result<bool> {
         let is_so = |metadata: Metadata| metadata.mode == 0o644 && metadata.uid == geteuid().as_raw();
         Ok(self.metadata(path)?.is_some_and(is_so))
     }
 }
 
-/// The path above, and the last name.
+/// Splits a path into the path above and the last name.
 fn split(path: &str) -> Result<(&str, &str)> {
     let trimmed = path.trim_end_matches('/');
     match trimmed.rsplit_once('/') {
@@ -222,7 +222,7 @@ pub(crate) struct Dir {
 }
 
 impl Dir {
-    /// Where a name of this directory is, for messages.
+    /// The path of a name in this directory, for messages.
     pub(crate) fn shown(&self, name: &str) -> String {
         if name.is_empty() {
             self.shown.clone()
@@ -235,7 +235,7 @@ impl Dir {
         move |error| Error::path(doing, self.shown(name), error)
     }
 
-    /// What has this name, if anything.
+    /// The entry of this name, if it exists.
     pub(crate) fn entry(&self, name: &str) -> Result<Option<Entry>> {
         let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -264,7 +264,7 @@ impl Dir {
         openat(&self.fd, name, flags, Mode::empty()).map(File::from).map_err(self.failed("read", name))
     }
 
-    /// Reads a whole file. Only for small ones.
+    /// Reads a whole small file.
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(name)?
@@ -273,17 +273,17 @@ impl Dir {
         Ok(bytes)
     }
 
-    /// Makes a new file for writing, for its owner's eyes only; there must be none.
+    /// Makes a new file for writing, with mode 0600. Fails if the name exists.
     pub(crate) fn create_new(&self, name: &str) -> Result<File> {
         self.open_for_writing(name, OFlag::O_WRONLY | OFlag::O_EXCL)
     }
 
-    /// Opens a file for reading and writing, for its owner's eyes only if it is new.
+    /// Opens a file for reading and writing. A new file gets mode 0600.
     pub(crate) fn open_or_create(&self, name: &str) -> Result<File> {
         self.open_for_writing(name, OFlag::O_RDWR)
     }
 
-    /// Opens a file for adding to its end, for its owner's eyes only if it is new.
+    /// Opens a file for appending. A new file gets mode 0600.
     pub(crate) fn open_for_appending(&self, name: &str) -> Result<File> {
         self.open_for_writing(name, OFlag::O_WRONLY | OFlag::O_APPEND)
     }
@@ -295,12 +295,12 @@ impl Dir {
             .map_err(self.failed("write", name))
     }
 
-    /// The directory of this name, made for all to enter if it is missing.
+    /// Opens the directory of this name. A missing directory is made with mode 0755.
     pub(crate) fn make_dir(&self, name: &str) -> Result<Dir> {
         match mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) => {
                 let dir = self.open_dir(name)?;
-                // The umask may have taken away what others need.
+                // The umask may have cleared bits that other users need.
                 dir.set_mode(0o755)?;
                 self.sync()?;
                 Ok(dir)
@@ -327,12 +327,12 @@ impl Dir {
             .map_err(self.failed("set the owner of", ""))
     }
 
-    /// Gives a file another name, in the place of what has that name.
+    /// Renames a file within this directory, and replaces an existing target.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
         renameat(&self.fd, from, &self.fd, to).map_err(self.failed("put in place", to))
     }
 
-    /// Removes a file or link, if it is there.
+    /// Removes a file or link, if it exists.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -340,14 +340,14 @@ impl Dir {
         }
     }
 
-    /// Another handle of the same directory.
+    /// A second handle of this directory.
     pub(crate) fn again(&self) -> Result<Dir> {
         let fd =
             self.fd.try_clone().map_err(|error| Error::path("open the directory", self.shown(""), error))?;
         Ok(Dir { fd, shown: self.shown.clone() })
     }
 
-    /// Whether a name of this directory and one of another are of the same file.
+    /// Whether `name` here and `other_name` in `other` are hard links of one file.
     pub(crate) fn has_same(&self, name: &str, other: &Dir, other_name: &str) -> Result<bool> {
         let number = |dir: &Dir, name: &str| match fstatat(&dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
@@ -358,7 +358,7 @@ impl Dir {
         Ok(one.is_some() && one == number(other, other_name)?)
     }
 
-    /// How many names the file of this name has.
+    /// The number of hard links of a file.
     fn names_of(&self, name: &str) -> Result<nlink_t> {
         let stat =
             fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(self.failed("look at", name))?;
@@ -370,7 +370,7 @@ impl Dir {
         self.some_names(usize::MAX)
     }
 
-    /// So many of the names in this directory at the most.
+    /// At most `most` of the names in this directory.
     fn some_names(&self, most: usize) -> Result<Vec<CString>> {
         let cannot = |error| Error::path("list", self.shown(""), error);
         let fd = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(cannot)?;
@@ -382,7 +382,7 @@ impl Dir {
         names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
-    /// Removes a directory, unless something is left in it or it is in use; what is none, as a link to one, stays.
+    /// Removes a directory, unless it has content or is in use. Anything else stays, such as a link to a directory.
     pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
             Ok(())
@@ -391,13 +391,13 @@ impl Dir {
         }
     }
 
-    /// Makes a symbolic link; nothing may have that name.
+    /// Makes a symbolic link. Fails if the name exists.
     pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
         symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
     }
 
-    /// Gives a file a second name in another directory, which nothing may have; false where file systems or their rules
-    /// do not allow that.
+    /// Makes a hard link in another directory, where the name must not exist; false if the file systems or their rules
+    /// do not allow it.
     pub(crate) fn link_to(&self, name: &str, to: &Dir, other: &str) -> Result<bool> {
         match linkat(&self.fd, name, &to.fd, other, AtFlags::empty()) {
             Ok(()) => Ok(true),
@@ -406,8 +406,8 @@ impl Dir {
         }
     }
 
-    /// Gives a file a name in another directory, in the place of what has that name there; false where that is on
-    /// another file system.
+    /// Moves a file to another directory, and replaces an existing target; false if that directory is on another file
+    /// system.
     pub(crate) fn move_to(&self, from: &str, to: &Dir, name: &str) -> Result<bool> {
         match renameat(&self.fd, from, &to.fd, name) {
             Ok(()) => Ok(true),
@@ -424,7 +424,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// Which file system this is on, and how many bytes are free there for users other than root.
+    /// The device number of the file system, and its free bytes for users other than root.
     pub(crate) fn free_space(&self) -> Result<(u64, u64)> {
         let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
         let space = fstatvfs(&self.fd).map_err(self.failed("ask for the free space of", ""))?;
@@ -436,7 +436,7 @@ impl Dir {
         fstatvfs(&self.fd).is_ok_and(|found| !found.flags().contains(FsFlags::ST_RDONLY))
     }
 
-    /// Waits until the names in this directory are on the disk.
+    /// Syncs the directory, so that its names are on the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         fsync(&self.fd).map_err(self.failed("write out the directory", ""))
     }

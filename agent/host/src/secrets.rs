@@ -1,23 +1,23 @@
-//! Where private keys and secrets come from while a plan is applied.
+//! The source of private keys and secrets while a plan is applied.
 
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{Certificate, Content, File, Issuer, Resource, SecretPiece};
 
-/// Something secret, of the state store or of the agent's environment.
+/// A secret of the state store or of the agent's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Material<'a> {
-    /// The secret of this name.
+    /// Name of a secret.
     Secret(&'a str),
-    /// The keyset of this name, with its private keys.
+    /// Name of a keyset, with its private keys.
     Keyset(&'a str),
-    /// The first of these variables that has a value.
+    /// Names of variables. The first one with a value counts.
     Environment(&'a [String]),
 }
 
-/// The state store, as far as it is secret.
+/// The secret part of the state store.
 pub trait Secrets: Sync {
-    /// An item of a keyset with its private key: that of this id, or the primary one where `id` is
-    /// empty. `None` where there is no such item, or its key may not be read by this node.
+    /// A keyset item with its private key: the item `id`, or the primary item if `id` is empty. `None` if the item does
+    /// not exist, or if this node may not read its key.
     fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair>;
 
     /// The certificates of all trusted items of a keyset, in PEM.
@@ -26,14 +26,15 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// The first of these variables that the agent was given with a value; empty where none has one, and `None` where that
-    /// is not known. Only what kOps itself puts into the agent's environment is asked for.
+    /// The value of the first of these variables that has one in the agent's environment. Empty if none has a value,
+    /// and `None` if that is unknown. Callers ask only for variables that kOps itself sets.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None
     }
 
-    /// This variable of the agent's environment; `None` where it has no value. Only what kOps itself puts there is asked for.
+    /// The value of this variable in the agent's environment, if it has one. Callers ask only for variables that kOps
+    /// itself sets.
     fn variable(&self, name: &str) -> Option<String> {
         let _ = name;
         None
@@ -42,15 +43,15 @@ pub trait Secrets: Sync {
     /// A certificate that a control plane's bootstrap server has issued for this node.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
 
-    /// Why nothing is known of a secret or of a keyset: its store denies it, or is out of reach. `None` where it is
-    /// known, or known not to be there. What is not known is not absent.
+    /// Why a secret or keyset is unknown: the store denies access, or is unreachable. `None` if it is known, or known
+    /// to be missing. Unknown does not mean missing.
     fn why_unknown(&self, material: Material<'_>) -> Option<String> {
         let _ = material;
         None
     }
 
-    /// Why this certificate cannot be issued now, and may well be at a later time. `None` where it can, and where it
-    /// is the configuration's fault that it cannot.
+    /// Why this certificate cannot be issued now, although a later try may succeed. `None` if it can be issued, or if
+    /// the configuration prevents it.
     fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
         match certificate.issuer {
             Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
@@ -58,12 +59,12 @@ pub trait Secrets: Sync {
         }
     }
 
-    /// The certificate of a keyset's item in PEM, also where its private key is not at hand.
+    /// The PEM certificate of a keyset item, even if its private key is not available.
     fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
         Some(self.keyset_item(keyset, id)?.certificate)
     }
 
-    /// Whether a certificate that is due to be renewed is kept as long as it is valid, because nothing can renew it now.
+    /// Whether a certificate that is due for renewal is kept while it is valid, because nothing can renew it now.
     fn keeps_certificate(&self, name: &str) -> bool {
         let _ = name;
         false
@@ -92,14 +93,14 @@ impl Secrets for NoSecrets {
     }
 }
 
-/// The secrets that are in a file.
+/// Names of the secrets in a file.
 pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
     pieces(resource)
         .iter()
         .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
 }
 
-/// What a file is made of that has secrets in it; nothing of all others.
+/// The pieces of a file with secret text; empty for any other resource.
 pub(crate) fn pieces(resource: &Resource) -> &[SecretPiece] {
     match resource {
         Resource::File(File { content: Content::SecretText(pieces), .. }) => pieces,

@@ -1,9 +1,9 @@
-//! Files that are complete before they can be seen.
+//! Writes files that are complete before they are visible.
 //!
-//! A file is written beside its target under a name of its own, with SELinux label, owner and mode set before
-//! the first byte; it is synced, renamed over the target, and the directory is synced. Whatever
-//! interrupts that leaves the target as it was. The temporary name follows from the target's, so
-//! that the next run finds and removes what a killed one left behind.
+//! A file is written beside its target under a temporary name. Its SELinux label, owner and mode are set before the
+//! first byte. The file is synced and renamed over the target, and the directory is synced. An interruption leaves the
+//! target unchanged. The temporary name derives from the target's, so that the next run finds and removes what a killed
+//! run left.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,13 +18,13 @@ use crate::root::{Dir, Entry, Root, TEMPORARY, set_mode, set_owner, temporary_na
 /// How many files are synced at a time.
 const AT_ONCE: usize = 8;
 
-/// A file while it is written. Dropped, it was never there.
+/// A file while it is written. Dropping it removes the file.
 pub(crate) struct Staged {
     file: File,
     temporary: Temporary,
 }
 
-/// A file that is complete and on the disk, but does not have its name yet. Dropped, it was never there.
+/// A complete file that does not have its final name yet. Dropping it removes the file.
 pub(crate) struct Sealed(Temporary);
 
 struct Temporary {
@@ -34,13 +34,13 @@ struct Temporary {
 }
 
 impl Staged {
-    /// Begins a file that will be at `path`; directories above it are made.
+    /// Begins a file at `path`, and makes the directories above it.
     pub(crate) fn new(root: &Root, path: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
         let (dir, name) = root.make_parent(path)?;
         Staged::in_dir(root, Arc::new(dir), &name, mode, owner)
     }
 
-    /// Begins a file that will have this name in `dir`, with the owner, mode and label that decide which users may read it.
+    /// Begins a file named `name` in `dir`, with the owner, mode and label that restrict its readers.
     pub(crate) fn in_dir(
         root: &Root,
         dir: Arc<Dir>,
@@ -57,7 +57,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Whether it has one now that is the policy's.
+    /// Applies the policy's SELinux label. Returns whether that worked.
     fn set_label(&self, root: &Root) -> Result<bool> {
         root.label_file(&self.file, &self.temporary.dir, &self.temporary.name)
     }
@@ -66,7 +66,7 @@ impl Staged {
         if let Some((uid, gid)) = owner {
             set_owner(&self.file, uid, gid).map_err(|error| self.failed("set the owner of", error))?;
         }
-        // After the owner, because a change of owner takes bits away.
+        // Set after the owner, because a change of owner clears mode bits.
         set_mode(&self.file, mode).map_err(|error| self.failed("set the mode of", error))
     }
 
@@ -79,23 +79,22 @@ impl Staged {
         Error::path(doing, self.shown(), error)
     }
 
-    /// Where it will be, for messages.
+    /// The final path, for messages.
     pub(crate) fn shown(&self) -> String {
         self.temporary.dir.shown(&self.temporary.name)
     }
 
-    /// Writes bytes to it.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
-    /// Leaves it to the kernel when it gets to the disk: after a power cut it may be there in part. For notes of which
-    /// a part is as good as none.
+    /// Completes the file without a sync. After a power cut, it may be partial. For stamps, which count as missing if
+    /// they are partial.
     pub(crate) fn seal_loosely(self) -> Sealed {
         Sealed(self.temporary)
     }
 
-    /// Waits until all of it is on the disk.
+    /// Syncs the file to the disk.
     pub(crate) fn seal(self) -> Result<Sealed> {
         self.file.sync_all().map_err(|error| self.failed("write", error))?;
         Ok(Sealed(self.temporary))
@@ -103,8 +102,8 @@ impl Staged {
 }
 
 impl Sealed {
-    /// Takes over a file that is complete and on the disk with its owner and mode, from a directory of the agent's
-    /// own; directories above `path` are made. Where that is on another file system, it is copied.
+    /// Takes over a complete, synced file with its owner and mode from a directory of the agent. Makes the directories
+    /// above `path`. If `path` is on another file system, the file is copied.
     pub(crate) fn adopt(
         root: &Root,
         path: &str,
@@ -122,9 +121,9 @@ impl Sealed {
         }
         let file = dir.open(&temporary_name(&name))?;
         let staged = Staged { file, temporary: Temporary { dir: Arc::new(dir), name, is_placed: false } };
-        // It was begun in another place, which may have given it another label.
+        // The file was begun elsewhere, where the policy may give another label.
         let is_labelled = staged.set_label(root)?;
-        // Users may have come since the file was begun.
+        // The owner may have been created after the file was begun.
         let is_others = owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner));
         if is_others {
             staged.set_owner_and_mode(mode, owner)?;
@@ -142,7 +141,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Gives files their names, in order and one right after another, and waits until that is on the disk.
+/// Renames files to their final names, one right after another and in order, and syncs their directories.
 pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
     let mut dirs: Vec<Arc<Dir>> = Vec::new();
     for Sealed(mut file) in files {
@@ -155,14 +154,14 @@ pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
     in_parallel(AT_ONCE, &dirs, |dir| dir.sync())
 }
 
-/// Gives a file its name, and leaves it to the kernel when that gets to the disk.
+/// Renames a file to its final name, without a sync.
 pub(crate) fn place_loosely(Sealed(mut file): Sealed) -> Result<()> {
     file.dir.rename(&temporary_name(&file.name), &file.name)?;
     file.is_placed = true;
     Ok(())
 }
 
-/// Waits until all of these are on the disk, together: a journal takes many files at the price of one.
+/// Syncs all files together: a journal commits many files at the price of one.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     in_parallel(AT_ONCE, &files, |staged| {
         staged.file.sync_all().map_err(|error| staged.failed("write", error))
@@ -170,7 +169,7 @@ pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     Ok(files.into_iter().map(|staged| Sealed(staged.temporary)).collect())
 }
 
-/// Does something with each of `items`, `at_once` at a time, and tells the first failure.
+/// Runs `act` for each item, at most `at_once` at a time. Returns the first failure.
 pub(crate) fn in_parallel<T: Sync>(
     at_once: usize,
     items: &[T],
@@ -185,7 +184,7 @@ pub(crate) fn in_parallel<T: Sync>(
     };
     thread::scope(|scope| {
         let helpers = at_once.min(items.len()).saturating_sub(1);
-        // Where there can be no more threads, fewer do it.
+        // If the system refuses more threads, fewer threads do the work.
         let helpers: Vec<_> =
             (0..helpers).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         let mine = work();
@@ -196,7 +195,7 @@ pub(crate) fn in_parallel<T: Sync>(
     })
 }
 
-/// Writes a small file as a whole.
+/// Atomically writes a small file.
 pub(crate) fn write_file(
     root: &Root,
     path: &str,
@@ -209,7 +208,7 @@ pub(crate) fn write_file(
     place(vec![staged.seal()?])
 }
 
-/// Removes what a killed run may have left beside `path`.
+/// Removes the temporary file that a killed run left beside `path`.
 pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     match root.parent(path)? {
         Some((dir, name)) => dir.remove(&temporary_name(&name)),
@@ -217,7 +216,7 @@ pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     }
 }
 
-/// Removes what a killed run may have left in a folder of the agent's own, and in the folders there.
+/// Removes the temporary files that a killed run left in a folder of the agent and below it.
 pub(crate) fn sweep_below(root: &Root, path: &str) -> Result<()> {
     let Some(dir) = root.dir(path)? else { return Ok(()) };
     for name in dir.names()? {
@@ -270,7 +269,7 @@ mod tests {
             (temp.path().join("etc/selinux"), temp.path().join("etc/selinux/x/contexts/files"));
         std::fs::create_dir_all(&contexts).unwrap();
         if lsetxattr(&config, "security.selinux", b"u:r:t:s0\0", XattrFlags::empty()).is_err() {
-            // Only root may, and only on some file systems: tests/selinux.rs says so by name.
+            // Only root can set labels, and only on some file systems. tests/selinux.rs reports a skip by name.
             return;
         }
         std::fs::write(config.join("config"), "SELINUX=permissive\nSELINUXTYPE=x\n").unwrap();

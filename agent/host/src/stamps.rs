@@ -1,7 +1,7 @@
-//! What the agent notes about what it has done, so that the next run can tell.
+//! Stamps: notes about completed actions, for the next run.
 //!
-//! A note is written after the deed: where a run is interrupted between the two, the deed is done
-//! again. None of it is needed to recover; without any, a run does too much and never too little.
+//! A stamp is written after its action. If a run is interrupted between the two, the next run repeats the action.
+//! Recovery needs no stamps: without them, a run does too much, never too little.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,32 +9,33 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::staged::{Staged, place, write_file};
 
-/// Where the agent keeps its own files.
+/// Folder of the agent's own files.
 pub(crate) const STATE: &str = "/var/lib/kops-agent";
 
-/// What a note is about.
+/// The subject of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Stamp {
-    /// A unit: the digest of what it had read when it was last started.
+    /// A unit: digest of the files that it had read at its last start.
     Unit,
-    /// A unit that runs once: the boot of the machine in which it last did, to its end.
+    /// A run-once unit: ID of the boot in which it last ran to its end.
     Run,
-    /// A file: the digest for which its commands last ran to their end.
+    /// A file: digest for which its commands last ran to their end.
     Commands,
-    /// A file of kernel parameters: those that the kernel has otherwise than the file says, as they were once they were set.
+    /// A file of kernel parameters: those whose value in the kernel differed from the file right after they were set.
     Parameters,
     /// A file: the archive and member from which it was unpacked, and its own digest.
     Member,
-    /// An image: the digest of the archive that was loaded.
+    /// An image: digest of the loaded archive.
     Image,
-    /// The file of a static pod: the digest of what it had mounted when it was last started.
+    /// A static pod's manifest: digest of the files that the pod had mounted at its last start.
     Pod,
-    /// A unit: the text that another, a package or nodeup, had written where the agent's is; put back when that goes.
+    /// A unit: the text of a package or of nodeup that the agent overwrote. It is restored when the agent's unit is
+    /// removed.
     Replaced,
-    /// Something asked of others over the network: the digest of what was asked.
+    /// A request to a remote service: digest of the request.
     Remote,
-    /// What a package manager has installed and does not list by that name, by its digest: what it was given.
+    /// A package that the package manager lists under another name or not at all: the requested name, by its digest.
     Package,
 }
 
@@ -58,15 +59,15 @@ impl Stamp {
         format!("{STATE}/{}/{}", self.folder(), as_file_name(name))
     }
 
-    /// What was noted about `name`.
+    /// Reads the stamp of `name`.
     pub(crate) fn read(self, root: &Root, name: &str) -> Result<Option<String>> {
         let bytes = root.read(&self.path(name))?;
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        // Without its end it is a part of one.
+        // A stamp without its final newline was written only in part.
         Ok(text.and_then(|text| text.strip_suffix('\n').map(str::to_owned)))
     }
 
-    /// Notes many things at once, without waiting for each of them to be on the disk.
+    /// Writes many stamps, without waiting for each of them to be on the disk.
     pub(crate) fn write_all<'a>(
         self,
         root: &Root,
@@ -80,7 +81,7 @@ impl Stamp {
         place(written.collect::<Result<_>>()?)
     }
 
-    /// Notes again what was noted about `name` at an earlier time, which may have been nothing.
+    /// Restores an earlier stamp of `name`. `None` removes the stamp.
     pub(crate) fn put_back(self, root: &Root, name: &str, value: Option<&str>) -> Result<()> {
         match (value, root.parent(&self.path(name))?) {
             (Some(value), _) => self.write(root, name, value),
@@ -89,14 +90,13 @@ impl Stamp {
         }
     }
 
-    /// Notes `value` about `name`.
     pub(crate) fn write(self, root: &Root, name: &str, value: &str) -> Result<()> {
         write_file(root, &self.path(name), 0o600, None, format!("{value}\n").as_bytes())
     }
 }
 
-/// A name or path as one file name. In a path `/` becomes `-`, and what would be mistaken for it is escaped: in lower case, which no
-/// library writes, as in the names of notes that earlier versions have left.
+/// Encodes a name or path as one file name. In a path, `/` becomes `-`, and a literal `-` is escaped. The escapes are
+/// lower-case, as in stamps of earlier versions; libraries write upper-case ones.
 fn as_file_name(name: &str) -> String {
     let escaped = name.replace('%', "%25");
     match escaped.strip_prefix('/') {

@@ -1,4 +1,4 @@
-//! How the machine is, by what earlier runs recorded and by what can be seen: without the state store.
+//! The status of the machine, from the record and from observation. It needs no state store.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,33 +22,33 @@ use crate::system::systemd::UnitState;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Whether it is as the last run that succeeded left it, and its units run. A run that failed and changed nothing since leaves
-    /// this true.
+    /// Whether the machine is as the last successful run left it, and its units run. Also true after a failed run that
+    /// changed nothing.
     pub converged: bool,
-    /// Whether no run has come to its end here yet.
+    /// Whether no run has ever settled here.
     pub never_converged: bool,
-    /// `NodeupConfigHash` of the configuration to which it last converged; empty before it did.
+    /// `NodeupConfigHash` of the last configuration to which the machine converged; empty before the first.
     pub config_hash: String,
-    /// The kOps release that wrote that configuration; `None` where no run has noted it.
+    /// The kOps release that wrote that configuration; `None` if no run recorded it.
     pub written_by: Option<WrittenBy>,
-    /// Since when it is converged to that, in RFC 3339.
+    /// Start of the current convergence, in RFC 3339.
     pub converged_since: Option<String>,
-    /// What the last run failed with, if it did.
+    /// Why the last run failed, if it did.
     pub failure: Option<Failure>,
-    /// Whether a run has begun a change and has not come to its end: it is at work, or was killed.
+    /// Whether a run began a change and has not finished. It is running or was killed.
     pub unfinished: bool,
-    /// The change that was taken back since, if one was.
+    /// The last change that was rolled back, if no later run succeeded.
     pub rolled_back: Option<RolledBack>,
-    /// The configuration that has taken the place of this machine's for machines that are made from now on, if one has.
+    /// The newer configuration that new machines get instead of this machine's, if there is one.
     pub superseded: Option<Superseded>,
     pub changed: Vec<Drift>,
-    /// The units that the agent wrote and that are to run.
+    /// The agent's units that must run.
     pub units: Vec<UnitStatus>,
-    /// The node's own certificates, those that expire first before the others.
+    /// The node's own certificates, the earliest expiry first.
     pub certificates: Vec<CertificateStatus>,
 }
 
-/// Something that is not as it was left.
+/// A resource that differs from what the agent left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
     pub resource: ResourceId,
@@ -60,20 +60,20 @@ pub struct Drift {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnitStatus {
     pub name: String,
-    /// Whether it runs, or has done what it is for.
+    /// Whether it runs, or is a run-once unit that has run.
     pub running: bool,
 }
 
-/// A certificate of the node's own.
+/// A certificate of the node itself.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// The file that it is in: PEM, or a kubeconfig.
+    /// The file of the certificate: PEM, or a kubeconfig.
     pub path: String,
-    /// When it expires, in seconds since 1970; `None` where no certificate can be read there.
+    /// Expiry in seconds since 1970; `None` if the file has no readable certificate.
     pub expires: Option<i64>,
-    /// How many whole days that is from now; negative where it has expired.
+    /// Whole days until the expiry; negative after it.
     pub days_left: Option<i64>,
 }
 
@@ -84,16 +84,13 @@ impl UnitStatus {
 }
 
 impl Host {
-    /// Looks at the machine. Changes nothing.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// Inspects the machine. Changes nothing.
     pub fn status(&self) -> Result<Status> {
         let record = self.record()?;
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // A run keeps no journal before the node has converged for the first time, nor where it waits for no component.
+        // A run writes no journal before the first convergence, nor if it waits for no component.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
@@ -116,17 +113,11 @@ impl Host {
     }
 
     /// What others changed since the agent left it.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
     pub fn drift(&self) -> Result<Vec<Drift>> {
         Ok(drift(&self.owned()?))
     }
 
-    /// The node's own certificates, those that expire first before the others.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// The node's own certificates, the earliest expiry first.
     pub fn certificates(&self) -> Result<Vec<CertificateStatus>> {
         self.certificate_statuses(&self.record()?)
     }
@@ -166,7 +157,7 @@ fn drift(owned: &OwnedState) -> Vec<Drift> {
     changed
 }
 
-/// When the first certificate of a PEM file or of a kubeconfig expires.
+/// The expiry of the first certificate in a PEM file or kubeconfig.
 fn expiry(file: &[u8]) -> Option<OffsetDateTime> {
     let text = std::str::from_utf8(file).ok()?;
     let in_kubeconfig = text.lines().find_map(|line| line.trim().strip_prefix("client-certificate-data:"));
@@ -241,7 +232,7 @@ mod tests {
         record.write(&host.root).unwrap();
         assert!(host.status().unwrap().converged);
 
-        // Killed once the file was written: all that was wanted is there, and nothing has read it.
+        // The run was killed after it wrote the file. The content is right, but no component has read it.
         let mut begun = record.clone();
         let (id, _) = desired.iter().next().unwrap();
         let step =
@@ -252,7 +243,7 @@ mod tests {
         let status = host.status().unwrap();
         assert!(status.unfinished && !status.converged && status.changed.is_empty(), "{status:?}");
 
-        // Killed before it had claimed anything.
+        // The run was killed before it claimed anything.
         record.write(&host.root).unwrap();
         Journal::new(Attempt::new(&desired, "next")).write(&host.root).unwrap();
         let status = host.status().unwrap();

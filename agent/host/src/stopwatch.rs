@@ -1,6 +1,7 @@
-//! Measures what a run takes its time for, for `status --timeline`.
+//! Measures the steps of a run, for `status --timeline`.
 //!
-//! What is measured is a [`kops_agent_plan::timeline::Timeline`]; names of steps are of resources, and never of URLs, which may let one in.
+//! The result is a [`kops_agent_plan::timeline::Timeline`]. Names of steps are names of resources, never URLs, which
+//! may contain credentials.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,14 +9,14 @@ use std::time::Instant;
 use kops_agent_plan::timeline::{TimedStep, Timeline, Work, floor_us, in_order};
 use parking_lot::Mutex;
 
-/// Measures the steps of a run; clones measure the same one, also on other threads.
+/// Measures the steps of a run. Clones share one measurement, also across threads.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
     started: Instant,
     steps: Arc<Mutex<Vec<TimedStep>>>,
 }
 
-/// A step that is under way; dropping it ends it.
+/// A running step. Dropping it ends the step.
 #[derive(Debug)]
 pub struct Running {
     watch: Stopwatch,
@@ -31,7 +32,7 @@ impl Default for Stopwatch {
 }
 
 impl Stopwatch {
-    /// Measures a process that was started then.
+    /// A stopwatch for a process that started at `started`.
     pub fn since(started: Instant) -> Stopwatch {
         Stopwatch { started, steps: Arc::default() }
     }
@@ -41,7 +42,7 @@ impl Stopwatch {
         Running { watch: self.clone(), name: name.into(), work, begin_us: self.now_us() }
     }
 
-    /// Has all that was measured so far be one step: a try that failed, and the pause after it.
+    /// Merges everything measured so far into one step: a failed try and the pause after it.
     pub fn start_over(&self) {
         let end_us = self.now_us();
         let name = "tries that failed".into();
@@ -49,7 +50,7 @@ impl Stopwatch {
             vec![TimedStep { name, work: Work::Other, begin_us: 0, end_us, waited_for: None }];
     }
 
-    /// What was measured of a run that has ended now.
+    /// The timeline of a run that ends now.
     pub(crate) fn timeline(&self, ended_at: String, changes: usize, succeeded: bool) -> Timeline {
         let steps = in_order(self.steps.lock().clone());
         Timeline { ended_at, took_us: self.now_us(), floor_us: floor_us(&steps), changes, succeeded, steps }

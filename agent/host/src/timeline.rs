@@ -1,4 +1,4 @@
-//! Keeps what a run took its time for, as `status --timeline` shows it.
+//! Stores how long the steps of runs took, for `status --timeline`.
 
 use kops_agent_plan::timeline::{Timeline, Timelines, Work};
 
@@ -9,36 +9,33 @@ use crate::staged::{Staged, place, place_loosely};
 use crate::stopwatch::Running;
 
 impl Host {
-    /// Begins a step of the run that is measured.
+    /// Begins a measured step of the run.
     #[must_use = "dropping it ends the step"]
     pub fn measure(&self, work: Work, name: impl Into<String>) -> Running {
         self.stopwatch.begin(work, name)
     }
 
-    /// Keeps what was measured of the run that ends now, and returns it. The lock must be held.
+    /// Stores and returns the measurements of the run that ends now. The caller holds the lock.
     ///
     /// # Errors
-    /// It cannot be written; nothing else depends on it.
+    /// The file cannot be written. Nothing else depends on it.
     pub fn keep_timeline(&self, changes: usize, succeeded: bool) -> Result<Timeline> {
         let timeline = self.stopwatch.timeline(self.timestamp(), changes, succeeded);
-        // What is there and cannot be read is as good as nothing.
+        // An unreadable file counts as empty.
         let kept = self.timelines().unwrap_or_default().with(timeline.clone());
         let json = serde_json::to_vec(&kept)
             .map_err(|error| Error::path("write", self.root.shown(TIMELINE), error))?;
         let mut staged = Staged::new(&self.root, TIMELINE, 0o600, None)?;
         staged.write(&json)?;
         match changes {
-            // A run with nothing to do is not to wait for the disk.
+            // A run without changes does not wait for the disk.
             0 => place_loosely(staged.seal_loosely())?,
             _ => place(vec![staged.seal()?])?,
         }
         Ok(timeline)
     }
 
-    /// The timelines of the runs that are remembered; none before the first run has ended.
-    ///
-    /// # Errors
-    /// They cannot be read.
+    /// The stored timelines of runs; empty before the first run has ended.
     pub fn timelines(&self) -> Result<Timelines> {
         let Some(bytes) = self.root.read(TIMELINE)? else { return Ok(Timelines::default()) };
         serde_json::from_slice(&bytes).map_err(|error| Error::Path {

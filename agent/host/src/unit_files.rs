@@ -1,4 +1,4 @@
-//! Writing a unit's file over another's, moving it, and taking it away.
+//! Overwrites, moves and removes the files of units.
 
 use kops_agent_plan::resource::ResourceId;
 
@@ -11,16 +11,13 @@ use crate::stamps::Stamp;
 use crate::unit_overrides;
 
 impl Host {
-    /// Where upstream's nodeup writes a unit of this name.
+    /// The path where upstream's nodeup writes a unit of this name.
     pub fn upstreams_unit_path(&self, name: &str) -> String {
         upstreams_unit_path(&self.root, name)
     }
 
-    /// Removes a unit's file from the folder of administrators, once it is where upstream writes it. It is for units that
-    /// only the agent, of an earlier version, can have written there.
-    ///
-    /// # Errors
-    /// It cannot be removed, or systemd refuses.
+    /// Removes a unit's file from the folder of administrators' units, once upstream's path has the unit. Only for
+    /// units that nobody but an earlier version of the agent can have written there.
     pub fn remove_superseded_unit(&self, name: &str) -> Result<()> {
         let _lock = self.lock()?;
         let right = upstreams_unit_path(&self.root, name);
@@ -31,11 +28,11 @@ impl Host {
         self.remove_from_overrides(name, true)
     }
 
-    /// Removes a unit's file from the folder of administrators, and has systemd read that which is elsewhere.
+    /// Removes a unit's file from the folder of administrators' units, so that systemd reads the unit's other file.
     pub(crate) fn remove_from_overrides(&self, name: &str, enabled: bool) -> Result<()> {
         let path = format!("{OVERRIDES}/{name}");
         let Some((dir, file)) = self.root.parent(&path)? else { return Ok(()) };
-        // The links by which it starts at boot lead to the file that goes.
+        // The links that start the unit at boot point to the file to remove.
         if enabled {
             self.systemd.disable(name)?;
         }
@@ -48,7 +45,7 @@ impl Host {
     }
 }
 
-/// Removes the file of a unit, or puts back what the agent has written it over. A mask in its place stays.
+/// Removes the file of a unit, or restores the file that the agent overwrote. A mask in its place stays.
 pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -> Result<()> {
     let path = unit_path(root, &id.name);
     if unit_overrides::find(root, &id.name)?.is_some_and(|theirs| theirs.path() == path) {
@@ -63,7 +60,8 @@ pub(crate) fn remove_unit(root: &Root, id: &ResourceId, dir: &Dir, name: &str) -
     }
 }
 
-/// Keeps the text of another's unit that is about to be written over, to put it back when the agent's goes.
+/// Backs up the text of another program's unit that the agent is about to overwrite, to restore it when the agent's
+/// unit is removed.
 pub(crate) fn keep_replaced(root: &Root, path: &str, id: &ResourceId, text: &[u8]) -> Result<()> {
     let is_new = Stamp::Replaced.read(root, &id.name)?.is_none();
     let found = match is_new && is_kept(root, &id.name, path) {

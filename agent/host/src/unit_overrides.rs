@@ -1,6 +1,6 @@
-//! What an operator has put in the place of a unit, by which systemd goes instead of what the agent or a package writes
-//! (systemd.unit(5), "Unit File Load Path"): a mask (systemctl(1), `mask`), or another unit (`edit --full`, `link`). The
-//! agent writes neither over it nor takes it away.
+//! Finds what an operator put in the place of a unit. systemd uses it instead of the file of the agent or of a package
+//! (systemd.unit(5), "Unit File Load Path"). It is a mask (systemctl(1), `mask`), or another unit (`edit --full`,
+//! `link`). The agent neither overwrites nor removes it.
 
 use kops_agent_plan::diff::Override;
 use kops_agent_plan::unit_files::is_of_systemd;
@@ -9,20 +9,21 @@ use crate::error::Result;
 use crate::places::{OVERRIDES, has_own_unit_in_etc, upstreams_unit_path};
 use crate::root::{Entry, Root};
 
-/// Where masks are that last until the next boot (`systemctl mask --runtime`).
+/// The folder of masks that last until the next boot (`systemctl mask --runtime`).
 const UNTIL_BOOT: &str = "/run/systemd/system";
 const NOTHING: &str = "/dev/null";
 
-/// What an operator has put in the place of a unit.
+/// The operator's override of a unit, if there is one.
 pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
     let path = format!("{OVERRIDES}/{name}");
     let has_other_place = upstreams_unit_path(root, name) != path;
     match entry(root, &path)? {
         Some(Entry::Symlink(target)) if target == NOTHING => Ok(Some(Override::Masked(path))),
-        // By which an alias is made, or a unit that is in its own place by another name of that.
+        // A link into systemd's own folders makes an alias, or leads to the unit's own file by another path.
         Some(Entry::Symlink(target)) if is_of_systemd(&target) => Ok(None),
         Some(Entry::Symlink(_)) => Ok(Some(Override::Unit(path))),
-        // To systemd an empty file is a mask too; where the agent's own is, one may be all that a power cut left.
+        // systemd treats an empty file as a mask. Where the agent writes, an empty file may be the remains of a power
+        // cut.
         Some(Entry::File(metadata)) if metadata.size == 0 && has_other_place => {
             Ok(Some(Override::Masked(path)))
         }
@@ -38,12 +39,12 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
     }
 }
 
-/// Whether systemd starts a unit by no means, because an operator wants so.
+/// Whether an operator's mask keeps systemd from starting a unit.
 pub(crate) fn is_masked(root: &Root, name: &str) -> Result<bool> {
     Ok(matches!(find(root, name)?, Some(Override::Masked(_))))
 }
 
-/// Whether an operator has masked a unit that only the agent writes, or has linked another in its place.
+/// Whether an operator masked a unit that only the agent writes, or linked another unit in its place.
 pub(crate) fn is_linked(root: &Root, name: &str) -> Result<bool> {
     let link = entry(root, &format!("{OVERRIDES}/{name}"))?;
     Ok(matches!(link, Some(Entry::Symlink(_))) || is_masked(root, name)?)

@@ -1,8 +1,8 @@
-//! Volumes at boot: the `.mount` units by which systemd mounts them before the container runtime and kubelet start.
+//! The `.mount` units by which systemd mounts volumes at boot, before the container runtime and kubelet start.
 //!
-//! kubelet and containerd are enabled, and run long before a converge at boot would get to mount anything: without its
-//! volume in place either fills the root disk instead, and what it wrote there is hidden later. A volume that `/etc/fstab`
-//! or a unit of the operator's mounts already is left to that.
+//! kubelet and containerd are enabled, and start long before a converge at boot could mount a volume. Without its
+//! volume, either fills the root disk, and the later mount hides those files. If `/etc/fstab` or an operator's unit
+//! already mounts a volume, the agent leaves it alone.
 //!
 //! Source of names and options: systemd.mount(5), systemd.unit(5) and systemd-escape(1).
 
@@ -18,11 +18,12 @@ use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
 
 const FSTAB: &str = "/etc/fstab";
-/// By this the agent's units are told from an operator's of the same name, which systemd lets no-one choose.
+/// Marks the agent's units. An operator's unit for the volume has the same name, because systemd dictates it.
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether something mounts a volume when the machine boots, or is masked, so that nothing does: that is the operator's.
+    /// Whether the agent has no boot unit to write: something mounts the volume at boot, or an operator masked its
+    /// unit.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
         if is_linked(&self.root, &name)? {
@@ -41,10 +42,7 @@ impl Host {
         Ok((is_ours && is_enabled()?) || (text.is_none() && is_in_fstab(&self.root, &mount.path)?))
     }
 
-    /// Refuses volumes in whose place others are mounted, before anything of a node that works is touched.
-    ///
-    /// # Errors
-    /// There is one.
+    /// Refuses volumes at whose path another volume is mounted, before a working node is changed.
     pub(crate) fn refuse_other_volumes(&self, plan: &Plan, desired: &DesiredState) -> Result<()> {
         for step in plan.stage(Stage::Mounts) {
             if let Some(Resource::Mount(mount)) = desired.get(&step.resource) {
@@ -54,7 +52,7 @@ impl Host {
         Ok(())
     }
 
-    /// Has systemd mount a volume when the machine boots.
+    /// Makes systemd mount a volume at boot.
     pub(crate) fn mount_at_boot(&self, mount: &Mount) -> Result<()> {
         if self.is_mounted_at_boot(mount)? {
             return Ok(());
@@ -62,8 +60,8 @@ impl Host {
         let (name, text) = (unit_name(&mount.path), unit_text(mount)?);
         let is_there = self.root.read(&mount_unit_path(&name))?;
         if is_there.is_some_and(|present| present != text.as_bytes()) {
-            // What another text had it enabled for is not what this one asks for; and a run that is killed in between is
-            // seen to have left it disabled.
+            // The old unit may be enabled for other targets than the new one. If the run is killed here, the next run
+            // sees a disabled unit.
             self.systemd.disable(&name)?;
         }
         write_file(&self.root, &mount_unit_path(&name), 0o644, None, text.as_bytes())?;
@@ -71,7 +69,7 @@ impl Host {
         self.systemd.reload()
     }
 
-    /// Takes back what [`Host::mount_at_boot`] did for the volume at a path, and nothing that others did.
+    /// Reverts [`Host::mount_at_boot`] for the volume at `path`. Units of others stay.
     pub(crate) fn no_longer_mount_at_boot(&self, path: &str) -> Result<()> {
         if !has_boot_unit(&self.root, path)? {
             return Ok(());
@@ -89,7 +87,7 @@ impl Host {
 /// Whether a volume is mounted.
 ///
 /// # Errors
-/// Another is mounted in its place: it would be hidden, with whatever writes to it.
+/// Another volume is mounted at its path. A second mount would hide it from the programs that write to it.
 pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bool> {
     let Some(found) = mounts.mounted(mount)? else { return Ok(false) };
     if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
@@ -105,7 +103,7 @@ pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bo
     })
 }
 
-/// Whether there is a unit of the agent's that mounts the volume at a path when the machine boots.
+/// Whether a unit of the agent mounts the volume at `path` at boot.
 pub(crate) fn has_boot_unit(root: &Root, path: &str) -> Result<bool> {
     let text = root.read(&mount_unit_path(&unit_name(path)))?;
     Ok(text.is_some_and(|text| text.starts_with(MARK.as_bytes())))
@@ -121,14 +119,14 @@ fn is_in_fstab(root: &Root, path: &str) -> Result<bool> {
     Ok(fstab.lines().filter_map(mounted_at).any(|mounted| mounted == path))
 }
 
-/// Whether a node does without a volume where it is missing: the mount option `nofail` says so (systemd.mount(5)).
+/// Whether a node works without this volume: it has the mount option `nofail` (systemd.mount(5)).
 pub(crate) fn is_optional(mount: &Mount) -> bool {
     let mut options = mount.mount_options.iter().flat_map(|options| options.split(','));
     options.any(|option| option == "nofail")
 }
 
-/// The unit that mounts a volume. Neither the boot nor a login waits for a device that is late or gone; the container
-/// runtime and kubelet do, and do not start without it, unless the volume is optional.
+/// The text of a volume's mount unit. Neither the boot nor a login waits for a late or missing device. The container
+/// runtime and kubelet wait, and do not start without it, unless the volume is optional.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {
@@ -162,17 +160,17 @@ fn unit_text(mount: &Mount) -> Result<String> {
     Ok(format!("{MARK}{}", lines.join("\n")))
 }
 
-/// systemd expands what comes after a percent sign.
+/// Escapes `%`, which systemd would expand.
 fn literal(value: &str) -> String {
     value.replace('%', "%%")
 }
 
-/// Upstream writes no such units, so they are where administrators' are.
+/// Upstream writes no such units, so they go into the folder of administrators' units.
 fn mount_unit_path(name: &str) -> String {
     format!("{OVERRIDES}/{name}")
 }
 
-/// The name that systemd demands of the unit that mounts something at a path.
+/// The name that systemd requires of the unit that mounts `path`.
 fn unit_name(path: &str) -> String {
     let mut name = String::new();
     let words: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
@@ -193,7 +191,7 @@ mod tests {
 
     #[test]
     fn names_are_those_that_systemd_demands() {
-        // As systemd-escape --path --suffix=mount prints them.
+        // Output of `systemd-escape --path --suffix=mount`.
         for (path, name) in [
             ("/data", "data.mount"),
             ("/var/lib/containerd/", "var-lib-containerd.mount"),

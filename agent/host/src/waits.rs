@@ -1,4 +1,4 @@
-//! Timeouts of systemd's jobs, and the error of one that takes longer.
+//! Timeouts of systemd jobs, and the error of a job that exceeds its timeout.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use crate::system::systemd::Act;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// For a unit that pods wait for. Most have timeouts of their own that are shorter; a oneshot has none, and may
+    /// For a unit that pods wait for. Most units have shorter timeouts of their own. A oneshot unit has none, and may
     /// format a disk or build a driver.
     pub awaited: Duration,
-    /// For all others together, after everything else is done: what fails early is told by the run, what fails later by
-    /// systemd and the next run.
+    /// For all other units together, after everything else is done. The run reports early failures. systemd and the
+    /// next run report later ones.
     pub others: Duration,
-    /// For an image to be pulled or loaded. As long as upstream tries a task (`RunTasksOptions` in
-    /// upup/pkg/fi/executor.go). Once one has taken all of it, those that kubelet waits for have as long as `others`.
+    /// For the pull or load of an image. It equals the time for which upstream retries a task (`RunTasksOptions` in
+    /// upup/pkg/fi/executor.go). After one image that kubelet waits for used it up, the other ones get `others`.
     pub image: Duration,
-    /// For the API server of a machine that is no node yet, before the pods are started that end where it does not answer
-    /// ([`kops_agent_plan::late_pods`]); zero where those are started with all others.
+    /// For the API server of a machine that is no node yet, before pods are started that exit without it
+    /// ([`kops_agent_plan::late_pods`]). Zero starts them with all other pods.
     pub api_server: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for Waits {
     }
 }
 
-/// What is told of a unit whose job has not come to its end in time.
+/// The error of a unit whose job exceeds its timeout.
 pub(crate) fn late(act: Act, unit: &str, timeout: Duration) -> Error {
     Error::Unit {
         doing: act.name(),

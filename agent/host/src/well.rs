@@ -1,4 +1,4 @@
-//! Waiting until a component is well, and stays so.
+//! Waits until a component is healthy, and stays healthy.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,29 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::system::systemd::Rest;
 
-/// Which pod is expected where a static pod was changed: kubelet gives every manifest a UID of its own.
+/// The pod that is expected after a change of a static pod. kubelet gives each version of a manifest its own UID.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'a> {
     Any,
-    /// Another than this, which ran before.
+    /// A pod with another UID than this one, which ran before.
     Other(&'a str),
-    /// This, which ran before the change that is taken back.
+    /// The pod with this UID, which ran before the change that is being rolled back.
     Same(&'a str),
 }
 
-/// Why a component is not known to be well.
+/// Why a component is not known to be healthy.
 enum Why {
-    /// It is not, because of this.
+    /// It is unhealthy, for this reason.
     Unwell(String),
-    /// This process listens where it should.
+    /// This process listens at the component's address.
     OtherListener(String),
 }
 
 impl Host {
-    /// Waits until all checks of a component hold, and go on to hold for a while.
+    /// Waits until all checks of a component pass, and keep passing for the steady time.
     pub(crate) async fn wait_until_well(&self, component: &Component, expected: Expected<'_>) -> Result<()> {
         let timings = self.health_timings;
-        // Of other units nothing is known but what systemd says, which waits for them itself.
+        // For other units, only systemd reports the state, and its jobs already wait for them.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
         let steady = if is_asked { timings.steady } else { Duration::ZERO };
         let start = Instant::now();
@@ -57,8 +57,7 @@ impl Host {
         }
     }
 
-    /// Why a component is not healthy; `None` once it is at any time in as long as a component has to be healthy to count
-    /// as such.
+    /// Why a component is unhealthy for the whole steady time; `None` if one probe in that time succeeds.
     pub(crate) async fn why_unhealthy(&self, component: &Component) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
@@ -72,7 +71,7 @@ impl Host {
         }
     }
 
-    /// Asks by every check once; what is wrong by the first that does not hold.
+    /// Runs every check once. Returns the problem of the first check that fails.
     async fn look(
         &self,
         component: &Component,
@@ -81,7 +80,7 @@ impl Host {
     ) -> Result<Result<(), Why>> {
         for check in &component.checks {
             let answer = match check {
-                // One that runs once has, or systemd had not said that it was started.
+                // systemd reports a run-once unit as started only after it ran.
                 Check::Unit { name } => match self
                     .systemd
                     .states(&[name])?
@@ -98,7 +97,7 @@ impl Host {
                 },
                 Check::Runtime { .. } | Check::Answers { .. } => self.health.ask(check).await,
             };
-            // Whatever it answers: another process may say that all is well, or that nothing is.
+            // Checked whatever the answer is, because the answer of another process means nothing.
             if let Check::Answers { url } = check
                 && component.resource.kind == Kind::Unit
                 && let Some(listener) = self.health.other_listener(url, &component.resource.name)
@@ -124,7 +123,7 @@ impl Host {
         }
     }
 
-    /// The error for a component that is not well.
+    /// The error for an unhealthy component.
     pub(crate) fn unwell(&self, component: &Component, why: &str) -> Error {
         let resource = &component.resource;
         let words = self.health.last_words(resource);

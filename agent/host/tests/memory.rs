@@ -1,4 +1,4 @@
-//! Peak memory, in a process of its own.
+//! Peak memory of downloads, in a separate process.
 #![allow(clippy::unwrap_used)]
 
 #[path = "it/support/mod.rs"]
@@ -10,13 +10,13 @@ use std::net::TcpListener;
 use sha2::Digest as _;
 use support::{Machine, asset, state};
 
-/// What downloading may take over what this process has without it, of the 24 MiB that `tests/bench/run` allows the whole
-/// agent. The test's own unoptimized code does not count, of which more is read from disk the more it does.
+/// The memory that downloads may add to this process. `tests/bench/run` allows 24 MiB for the whole agent. The code of
+/// the test is not counted: it is not optimized, and more of it is read from disk the more it does.
 const LIMIT_KB: u64 = 12 * 1024;
 const SIZE: usize = 32 * 1024 * 1024;
 const FILES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The most memory that this process ever had, without the files that are mapped into it: its code.
+/// Peak memory of this process in KiB, without mapped files such as its code.
 fn peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let field = |name: &str| -> u64 {
@@ -26,7 +26,7 @@ fn peak_kb() -> u64 {
     field("VmHWM:") - field("RssFile:")
 }
 
-/// Serves large files that are never held in memory: the number of the file's name, repeated.
+/// Serves large files without holding them in memory. The content is the number in the file's name, repeated.
 fn serve_large_files() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

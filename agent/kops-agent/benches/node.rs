@@ -1,8 +1,8 @@
-//! What a node costs, each number beside the most that it may be: `cargo bench -p kops-agent`.
+//! Benchmarks of the agent's time and memory, each with a limit: `cargo bench -p kops-agent`.
 //!
-//! Decided are every node of the conformance corpus, if it is there, and the example cluster's control
-//! plane, which a whole process also renders from a local store and converges, with small and with large
-//! downloads. Fails if a number is twice what it may be.
+//! The benchmark decides every node of the conformance corpus, if the corpus is present, and the example cluster's
+//! control plane. A separate process renders that control plane from a local store and converges it, with small and
+//! with large downloads. The benchmark fails if a number reaches twice its limit.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -27,13 +27,13 @@ use nix::sys::resource::{UsageWho, getrusage};
 const GROUP: &str = "control-plane-eu-west-1a";
 const LARGE: usize = 256 << 20;
 const MIB: f64 = 1024.0 * 1024.0;
-/// The most that each may be (issues 3 and 4).
+/// The limits (issues 3 and 4).
 const DECIDE_MS: f64 = 10.0;
 const RENDER_MS: f64 = 60.0;
 const PEAK_MIB: f64 = 24.0;
-/// The ratio to that from which on the benchmark fails.
+/// The benchmark fails if a measurement reaches this multiple of its limit.
 const FAILS_AT: f64 = 2.0;
-/// The argument by which this program runs another and tells its memory.
+/// The argument that makes this program run another program and print that program's peak memory.
 const PEAK_OF: &str = "--peak-of";
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     report.end()
 }
 
-/// What was measured so far.
+/// Prints measurements, and remembers the worst ratio to a limit.
 struct Report {
     worst: f64,
 }
@@ -103,18 +103,17 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Runs a command and prints the most memory that it had, in MiB.
+/// Runs a command and prints its peak memory, in MiB.
 ///
-/// The kernel counts what a process had before it became another program, so this must be told by a parent
-/// that is small itself.
+/// The kernel also counts the memory that a process had before `exec`, so the parent process must be small itself.
 fn print_peak_of(command: &mut Command) -> ExitCode {
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    // The kernel counts it in KiB.
+    // `max_rss` is in KiB.
     println!("{}", getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss() as f64 * 1024.0 / MIB);
     if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The shortest of some tries: what others do on the machine makes the rest longer.
+/// The shortest of several tries. Other load on the machine makes the other tries longer.
 fn shortest(tries: u32, once: impl Fn() -> Duration) -> Duration {
     (0..tries).map(|_| once()).min().unwrap()
 }
@@ -140,7 +139,7 @@ fn add_manifests(inputs: &mut Inputs, cluster_folder: &Path) {
     }
 }
 
-/// The conformance corpus, beside this checkout or a folder above it.
+/// The conformance corpus: `shared/conformance` in the folder of this crate or in a folder above it.
 fn corpus() -> Option<PathBuf> {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders.map(|folder| folder.join("shared/conformance")).find(|folder| folder.join("cases").is_dir())
@@ -258,7 +257,7 @@ fn render(store: &ExampleStore) -> Duration {
     shortest(20, once)
 }
 
-/// Converges, and tells the most memory that took, in MiB.
+/// Converges, and returns the peak memory, in MiB.
 fn converge(store: &ExampleStore, root: &Path) -> f64 {
     fs::create_dir(root).unwrap();
     let mut agent = agent(store, "converge");
@@ -287,7 +286,7 @@ fn agent(store: &ExampleStore, verb: &str) -> Command {
     agent
 }
 
-/// Makes kubelet large, and tells its new hash.
+/// Makes the kubelet file `LARGE` bytes long, and adds its new hash.
 fn enlarge(files: &mut BTreeMap<String, Vec<u8>>) {
     let kubelet = files.keys().find(|path| path.ends_with("/amd64/kubelet")).unwrap().clone();
     let bytes = vec![0x5a; LARGE];

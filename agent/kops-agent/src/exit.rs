@@ -1,4 +1,4 @@
-//! How the process ends.
+//! Exit codes of errors, and which errors allow a retry.
 
 use kops_agent_bootstrap_client::BootstrapError;
 use kops_agent_plan::resolve::Problems;
@@ -10,7 +10,7 @@ pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED, 
 
 use crate::source::SpecDiffers;
 
-/// The code for an error, from what lies at its bottom.
+/// The exit code for an error, from the causes in its chain.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     if error.chain().any(|cause| cause.is::<WrongUsage>()) {
         return USAGE;
@@ -30,22 +30,22 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     if wrong { CONFIGURATION } else { FAILED }
 }
 
-/// Whether no later try of the same process can end otherwise: what is wrong is in its own flags or environment. All else
-/// may change while a machine waits: what the store has, which machines may read it, and what its user-data is.
+/// Whether no retry in this process can succeed, because its own flags or environment are wrong. Everything else may
+/// change while a machine waits: the store's files, its permissions, and the user-data.
 pub fn is_final(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(StoreError::BadMirror { .. } | StoreError::BadSettings(_)))
     })
 }
 
-/// Whether what failed keeps no pod from this machine and is tried again by the next run that is due: the timer's, or the
-/// next boot's. Other stages of the boot wait for this run's end, and must not wait for a unit that never starts.
+/// Whether the failure keeps no pod from running here, and the next run retries it: the timer's run, or the next
+/// boot's. Other stages of the boot wait for the end of this run. They must not wait for a unit that never starts.
 pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::leaves_a_working_node))
 }
 
-/// Whether only images are missing of a node, which pods may need: upstream's nodeup tries for ever to load and to pull
-/// them (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
+/// Whether the node lacks only images, which pods may need. Upstream's nodeup retries to load and pull them forever
+/// (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
 pub fn misses_images(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::misses_images))
 }

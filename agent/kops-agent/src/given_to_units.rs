@@ -1,8 +1,8 @@
-//! The variables that the agent's units are given, for a run from a shell that has none of them: how to reach the state store,
-//! and proxies. Without them a store that needs a key looks closed, and a node that is well looks broken.
+//! Gives a run from a shell the variables of the agent's units: how to reach the state store, and proxies. Without
+//! them, a store that needs a key looks closed, and a healthy node looks broken.
 //!
-//! Libraries read them from the process's environment, which can only be set as a process starts; so this one starts again,
-//! as the same process.
+//! Libraries read these variables from the process's environment, which is set when a process starts. So this process
+//! executes itself again, with the same process ID.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,10 +12,10 @@ use nix::unistd::geteuid;
 use crate::cli::Command;
 use crate::node::environment::Environment;
 
-/// Becomes this program with those variables besides its own, where there are any and the command looks at this machine as its
-/// node. What is set here stays.
+/// Executes this program again with the variables of the units, if it lacks some and the command concerns the node of
+/// this machine. Variables that are already set stay.
 pub fn run_again(command: &Command) {
-    // The files are root's, and there may be keys in them.
+    // Only root may read the files, which may contain keys.
     if !is_of_this_node(command) || !geteuid().is_root() {
         return;
     }
@@ -26,7 +26,7 @@ pub fn run_again(command: &Command) {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     log::debug!("these variables are those of the units: {:?}", missing.keys());
-    // By this name also where the file was replaced since.
+    // This path works even if the program's file was replaced after the start.
     let failed = std::process::Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
     log::warn!("the variables of this machine's units are left out: {failed}");
 }
@@ -38,7 +38,7 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Verify(args) => &args.root.root,
         Command::Doctor(args) => &args.look.root,
         Command::SupportBundle(args) => &args.look.root,
-        // What these tell is of the node that this machine's boot config describes.
+        // These commands describe the node of this machine's boot config.
         Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
         // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
         Command::Addons { .. } => return true,

@@ -34,7 +34,7 @@ pub fn learn(spec: &NodeSpec) {
     *KNOWN.write() = Some(Arc::new(redactor));
 }
 
-/// A text without what is known to be secret.
+/// Hides known secrets and free text in a text.
 pub fn masked(text: String) -> String {
     let known = KNOWN.read().clone();
     match known {
@@ -43,7 +43,7 @@ pub fn masked(text: String) -> String {
     }
 }
 
-/// An error and its causes, without what is known to be secret.
+/// An error and its causes, with known secrets and free text hidden.
 pub fn error_text(error: &anyhow::Error) -> String {
     masked(output::error_text(error))
 }

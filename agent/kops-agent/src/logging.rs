@@ -1,7 +1,7 @@
 //! Where messages go: to the journal under systemd, else to standard error as plain lines.
 //!
-//! In the journal, what is about a step of the plan has fields to look for it by:
-//! `KOPS_AGENT_RESOURCE` (`file:/etc/hosts`), `KOPS_AGENT_STAGE` and `KOPS_AGENT_ACTION`.
+//! In the journal, a message about a step of the plan has searchable fields: `KOPS_AGENT_RESOURCE` (`file:/etc/hosts`),
+//! `KOPS_AGENT_STAGE` and `KOPS_AGENT_ACTION`.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,12 @@ use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
-/// From this verbosity on libraries speak too: thousands of lines a run, with requests and their headers in them. kOps' boot script
-/// gives each machine `--v=8`.
+/// From this verbosity on, libraries log too: thousands of lines per run, with requests and their headers. kOps' boot
+/// script sets `--v=8` on each machine.
 const LIBRARIES: u8 = 10;
 
-/// Starts logging. `verbosity` is klog's: 1 is usual, from 2 on each step is told, from [`LIBRARIES`] on libraries speak too.
+/// Starts logging. `verbosity` is klog's: 1 is the default, from 2 on each step is logged, from [`LIBRARIES`] on
+/// libraries log too.
 pub fn start(verbosity: u8) {
     let (level, libraries) = heard(verbosity);
     let started = if stderr_is_the_journal() {
@@ -34,13 +35,13 @@ pub fn start(verbosity: u8) {
         false
     };
     if !started {
-        // A second logger in one process is the only way this fails, and then the first one serves.
+        // This fails only if a logger is already set, which then stays in use.
         let _ = log::set_boxed_logger(Box::new(OursOnly { inner: Lines, libraries }));
     }
     log::set_max_level(level);
 }
 
-/// What is heard: messages of which level, and whether libraries' too.
+/// The lowest level that is logged, and whether libraries log too.
 fn heard(verbosity: u8) -> (LevelFilter, bool) {
     match verbosity {
         0 => (LevelFilter::Warn, false),
@@ -50,7 +51,7 @@ fn heard(verbosity: u8) -> (LevelFilter, bool) {
     }
 }
 
-/// The step that is under way, as the journal's fields have it.
+/// The current step, as fields of the journal.
 struct Fields {
     resource: ResourceId,
     fields: [(&'static str, String); 3],
@@ -58,7 +59,7 @@ struct Fields {
 
 static STEP: Mutex<Option<Fields>> = Mutex::new(None);
 
-/// From now on messages that name this step's resource are about the step.
+/// Sets the current step. Messages that name its resource get its fields.
 pub fn about(step: &Step) {
     let action = match step.action {
         Action::Create => "create",
@@ -68,7 +69,7 @@ pub fn about(step: &Step) {
     };
     let resource = step.resource.clone();
     let fields = [
-        // Without the space that it has for people: it is to be typed in a shell.
+        // Without the space of the displayed form, so that it is easy to type in a shell.
         ("KOPS_AGENT_RESOURCE", format!("{}:{}", resource.kind.name(), resource.name)),
         ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
         ("KOPS_AGENT_ACTION", action.to_owned()),
@@ -76,22 +77,21 @@ pub fn about(step: &Step) {
     *STEP.lock() = Some(Fields { resource, fields });
 }
 
-/// From now on messages are about no step.
+/// Clears the current step.
 pub fn no_step() {
     *STEP.lock() = None;
 }
 
-/// The fields of the step that a message is about. Several files are written before they take their places together,
-/// so the step that was begun last is not what every failure is about.
+/// The fields of the current step, if the message names its resource. Several files are written before they are moved
+/// into place together, so a failure may be about an earlier step.
 fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     let step = STEP.lock();
     let step = step.as_ref().filter(|step| message.contains(&step.resource.name))?;
     Some(step.fields.clone())
 }
 
-/// Tells why this process ends. The journal asks the kernel of which unit a message's sender is, and
-/// a process that has said nothing before may have gone by then; of the stream that systemd has opened as standard error
-/// it knows.
+/// Logs why this process ends, through standard error if that is the journal. The journal knows the unit of that
+/// stream. For other messages it asks the kernel for the sender's unit, and this process may be gone by then.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();
@@ -102,22 +102,24 @@ pub fn last_words(why: &str) {
     log::error!("{why}");
 }
 
-/// Tells of a panic. It may come from a logger, so none is used, and nothing that another thread may have locked for good.
+/// Writes a panic to standard error. It uses no logger, because the panic may come from one, and no lock that another
+/// thread may hold forever.
 pub fn last_words_of_panic(what: &str) {
     let prefix = if stderr_is_the_journal() { "<2>" } else { "error: " };
     let text: String = what.lines().map(|line| format!("{prefix}{line}\n")).collect();
-    // Without standard error there is nothing left to tell it to.
+    // Without standard error there is no other place for the message.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// systemd tells by `JOURNAL_STREAM` which file its journal is at; a redirected stderr is another.
+/// Whether standard error is the journal. systemd puts the journal's device and inode into `JOURNAL_STREAM`; a
+/// redirected stderr has others.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
     let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
     stream == format!("{}:{}", stderr.dev(), stderr.ino())
 }
 
-/// Lets only this project's messages through, unless libraries were asked for.
+/// Lets only this project's messages through, unless the verbosity includes libraries.
 struct OursOnly<L> {
     inner: L,
     libraries: bool,
@@ -132,7 +134,7 @@ impl<L: Log> Log for OursOnly<L> {
         if !self.enabled(record.metadata()) {
             return;
         }
-        // A message may say what a server has said, and journalctl is read on a terminal.
+        // A message may quote a server, and journalctl prints to a terminal, so control characters are removed.
         let message = plain_lines(&known::masked(record.args().to_string()));
         let fields = fields_of(&message);
         let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());
@@ -144,7 +146,7 @@ impl<L: Log> Log for OursOnly<L> {
     }
 }
 
-/// One line a message; warnings and errors say what they are.
+/// Writes one line per message. Warnings and errors have a prefix.
 struct Lines;
 
 impl Log for Lines {

@@ -1,11 +1,11 @@
-//! The node side of kOps in one static binary: it reads what kOps keeps of a cluster, decides what
-//! this machine must be, and makes it so.
+//! The node side of kOps in one static binary. It reads a cluster's state store, decides the node that this machine
+//! must be, and converges the machine to it.
 //!
-//! [`cli`] is what can be asked for, [`command`] has a file a verb, [`node`] is the way that all of them go, each to its
-//! own end, and [`source`] is where a node's specification comes from. [`doctor`] and [`support`] look at a machine that may
-//! not get as far.
+//! [`cli`] defines the command line, and [`command`] has one file per verb. [`node`] has the steps that the verbs
+//! share, and [`source`] reads a node's specification. [`doctor`] and [`support`] examine a machine that may not get as
+//! far.
 
-// `pub` says here that other modules may use it: a binary has no other public.
+// In a binary, `pub` only means that other modules use an item.
 #![allow(unreachable_pub)]
 
 mod cli;
@@ -63,7 +63,7 @@ fn keep_others_from_writing() {
     umask(given | by_others);
 }
 
-/// A node converges on one thread; a control plane serves on all there are.
+/// Control-plane mode uses one thread per core, every other command uses one thread.
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     match command {
         Command::Controller(_) => Builder::new_multi_thread().enable_all().build(),

@@ -20,7 +20,7 @@ pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, p
 use crate::cli::{Color, Output};
 use crate::node::last_applied::superseded as superseded_means;
 
-/// Prints everything a node must have: the names of its resources, or these.
+/// Prints everything that a node must have: the names of its resources as text, or `resources` as JSON.
 pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
     match output {
         Output::Json => {
@@ -40,7 +40,7 @@ pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: 
     }
 }
 
-/// A plan in JSON.
+/// A plan in JSON, or only its summary.
 #[derive(Serialize)]
 struct Summarized<'a> {
     summary: Summary,
@@ -48,7 +48,7 @@ struct Summarized<'a> {
     plan: Option<&'a Plan>,
 }
 
-/// Prints what would change, or only how much of it.
+/// Prints a plan, or only its summary if `is_brief` is true.
 pub fn print_plan(plan: &Plan, is_brief: bool, output: Output, color: Color) -> Result<u8> {
     let style = Style { colour: in_color(color), diffs: true };
     match output {
@@ -76,16 +76,16 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
     }
 }
 
-/// Something that `config check` tells.
+/// A finding of `config check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// URL of the file, where one file is to blame.
+    /// URL of the file with the problem; empty if no single file has it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// Path of the field, where one is to blame.
+    /// Path of the field with the problem; empty if no single field has it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
-    /// What is the matter, and what to do.
+    /// The problem, and what to do about it.
     pub problem: String,
 }
 
@@ -98,20 +98,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that `config check` tells.
+/// All findings of `config check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
-    /// The kOps release that wrote what is checked; `None` where that could not be read, or is an error.
+    /// The kOps release that wrote the configuration; `None` if it is unknown or the version is an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// What keeps the node from being decided.
+    /// Problems that keep the node from being decided.
     pub errors: Vec<Finding>,
-    /// What does not, and deserves attention.
+    /// Problems that do not keep the node from being decided.
     pub warnings: Vec<Finding>,
 }
 
-/// Prints what `config check` tells.
 pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
     if output == Output::Json {
         return print_json(findings);
@@ -130,7 +129,7 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
     print_text(&text)
 }
 
-/// Prints what a node is decided from.
+/// Prints the resolved configuration of a node.
 pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_document(&(serde_json::to_string_pretty(node)? + "\n")),
@@ -138,7 +137,7 @@ pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints where values come from.
+/// Prints the origins of values.
 pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
     if output == Output::Json {
         return print_json(&lines);
@@ -171,8 +170,8 @@ pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     }
 }
 
-/// Prints what differs from what was last applied, and from what is wanted now where that is known; `superseded` is the
-/// hash of the configuration that has taken the place of this machine's, if one has.
+/// Prints the drift, and the plan if the wanted state is known. `superseded` is the hash of the configuration that
+/// supersedes this machine's, if there is one.
 pub fn print_verification(
     changed: &[Drift],
     plan: Option<&Plan>,
@@ -218,12 +217,12 @@ fn in_color(color: Color) -> bool {
     }
 }
 
-/// Whether a terminal is to be sent colours (<https://no-color.org>: an empty variable is none).
+/// Whether the environment allows colours (<https://no-color.org>: an empty `NO_COLOR` counts as unset).
 fn takes_colour(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     variable("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb(variable("TERM").as_deref())
 }
 
-/// Whether a terminal of this name (`TERM`) takes nothing but text.
+/// Whether a terminal of this name (`TERM`) supports only plain text.
 pub fn is_dumb(terminal: Option<&OsStr>) -> bool {
     terminal.is_some_and(|name| name == "dumb")
 }

@@ -1,5 +1,5 @@
-//! What a panic says before the process aborts, in the journal or on standard error: a message with its place, and the functions that
-//! were running.
+//! The report of a panic before the process aborts, in the journal or on standard error: the message, its place in the
+//! source, and a backtrace.
 
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
@@ -9,15 +9,15 @@ use kops_agent_process::output::one_line;
 
 use crate::logging;
 
-/// The most that is said of a panic's message, in characters: untrusted text may be part of it.
+/// Maximum length of a panic's message, in characters. It may contain untrusted text.
 const LONGEST: usize = 2000;
 
-/// From now on a panic is told by [`logging::last_words_of_panic`].
+/// Installs the panic hook, which writes by [`logging::last_words_of_panic`].
 pub fn start() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();
         logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
-        // After the message: walking a broken stack may end the process.
+        // The backtrace comes after the message, because walking a broken stack may crash the process.
         logging::last_words_of_panic(&format!(
             "the functions that were running:\n{}",
             Backtrace::force_capture()

@@ -1,5 +1,4 @@
-//! What is told of a run while it is under way: to a person, as bars on a terminal or as lines elsewhere; and to
-//! systemd, where it waits.
+//! The progress of a run: bars on a terminal, lines elsewhere, and messages to systemd, which waits for the run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,11 +15,11 @@ use parking_lot::Mutex;
 
 use crate::{logging, output};
 
-/// How long another program may be at work for us without a sign of it: a package manager, which also waits for locks;
-/// containerd, which pulls images; a user's hook, which its unit may allow any time.
+/// How long another program may work for a run without a sign of progress. Examples are a package manager that waits
+/// for locks, containerd that pulls images, and a user's hook, whose unit may allow any time.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Watches a run and shows it.
+/// Shows the progress of a run.
 pub struct Watch {
     bars: MultiProgress,
     downloads: Mutex<BTreeMap<String, Download>>,
@@ -152,7 +151,7 @@ impl fmt::Display for Downloading<'_> {
     }
 }
 
-/// What a download is called in a few words: what comes before and after in its URL may let one in.
+/// The file name in a URL. The rest of the URL may contain credentials.
 fn file_name(url: &str) -> &str {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     path.rsplit('/').next().unwrap_or(path)

@@ -1,11 +1,11 @@
-//! When this process was started: what a run's timeline counts from.
+//! The start time of this process. The timeline of a run counts from it.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
-/// Notes that the process starts now; called once, first of all.
+/// Records the start of the process. `main` calls it first.
 pub fn note() {
     at();
 }

@@ -1,4 +1,4 @@
-//! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
+//! The HTTP client and settings of the AWS SDK, for all requests of the SDK: files of S3, APIs of AWS, and credentials.
 
 mod own_client;
 
@@ -8,23 +8,24 @@ use thiserror::Error;
 
 use own_client::OwnClient;
 
-/// The SDK cannot be set up; says why, and what to do.
+/// The SDK cannot be set up. The text says why, and what to do.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct SetupError(String);
 
-/// What every AWS tool would find on this machine for a region: settings, and the source of credentials.
+/// The SDK's default configuration for a region. Like every AWS tool, the SDK finds the settings and the source of credentials on
+/// this machine.
 ///
 /// # Errors
-/// As [`http_client`].
+/// Same errors as [`http_client`].
 pub async fn shared_config(region: &str) -> Result<SdkConfig, SetupError> {
     let region = Region::new(region.to_owned());
     let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?);
     Ok(loader.region(region).load().await)
 }
 
-/// Refuses by name what upstream's nodeup asks EC2 and Auto Scaling with and this agent does not: another role than the
-/// machine's own (`KOPS_AWS_ROLE_ARN`, upup/pkg/fi/nodeup/awsup/aws_cloud.go).
+/// Refuses `KOPS_AWS_ROLE_ARN`. With this variable, upstream's nodeup calls EC2 and Auto Scaling in another role than the
+/// machine's own (upup/pkg/fi/nodeup/awsup/aws_cloud.go). The agent does not support that.
 ///
 /// # Errors
 /// If the variable is set.
@@ -38,18 +39,18 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
     }
 }
 
-/// A client that trusts the host's CA bundle; without one it speaks no TLS. It reads 16 MiB of an answer at most, and 1 MiB of one
-/// that is an error.
+/// A client that trusts the host's CA bundle. Without a CA bundle, TLS connections fail. The client reads at most 16 MiB of a
+/// successful response, and at most 1 MiB of any other response.
 ///
 /// # Errors
-/// If TLS cannot be set up, or a proxy variable names no proxy.
+/// If TLS cannot be set up, or a proxy variable is not the URL of an HTTP proxy.
 pub fn http_client() -> Result<SharedHttpClient, SetupError> {
     let client = OwnClient::new().map_err(|error| SetupError(error.to_string()))?;
     Ok(SharedHttpClient::new(client))
 }
 
-/// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for requests without
-/// it, and where it must be known beforehand.
+/// The endpoint that the environment sets for a service (`S3`): the name of the variable, and the URL. This is the SDK's own rule.
+/// It is needed for requests without the SDK, and where the endpoint must be known before a request.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,
@@ -62,7 +63,6 @@ pub fn endpoint_of_environment(
     names.into_iter().find_map(set)
 }
 
-/// A variable of this process' environment.
 pub fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

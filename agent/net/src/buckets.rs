@@ -1,4 +1,4 @@
-//! Objects of buckets that are read with credentials.
+//! Objects in buckets, which are read with credentials.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,45 +12,45 @@ use crate::redirects;
 
 /// The stores whose files can be downloaded with this machine's own credentials.
 pub trait Buckets: Send + Sync {
-    /// Whether this is the URL of such a file, by its scheme alone.
+    /// Whether this is the URL of a file in such a store. Only the URL is inspected.
     fn locates(&self, url: &str) -> bool;
 
-    /// How to ask for the object at a URL, for two minutes at least.
+    /// How to request the object at a URL. The location stays usable for at least two minutes.
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
 }
 
 pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>> + Send + 'a>>;
 
-/// How to ask for an object over HTTP. It may hold a credential, so `Debug` shows nothing but the host, and only a
-/// [`LocationClient`] can ask.
+/// How to request an object over HTTP. A location may hold a credential, so `Debug` shows only the host, and only a
+/// [`LocationClient`] can send the request.
 #[derive(Clone)]
 pub struct Location {
-    /// Where to ask; may be signed.
+    /// The URL of the object. It may be signed.
     pub url: Url,
-    /// Its size in bytes, if that is known.
+    /// The object's size in bytes, if it is known.
     pub size: Option<u64>,
     headers: HeaderMap,
 }
 
 impl Location {
-    /// A place that a request needs no header for: its URL may be signed.
+    /// A location that needs no extra request headers. The URL may be signed.
     pub fn of(url: Url) -> Location {
         Location { url, size: None, headers: HeaderMap::new() }
     }
 
-    /// The same, where each request says this: a token, say.
+    /// Sets the extra headers of every request for this location, such as a token.
     #[must_use]
     pub fn with_headers(self, headers: HeaderMap) -> Location {
         Location { headers, ..self }
     }
 
-    /// The same, whose size in bytes may be known.
+    /// Sets the object's size in bytes, if it is known.
     #[must_use]
     pub fn of_size(self, size: Option<u64>) -> Location {
         Location { size, ..self }
     }
 
-    /// Whether a request says more than where: it may have a token then, and follows no redirect.
+    /// Whether requests have extra headers. The headers may hold a token, so such a request follows no redirect.
     pub fn has_headers(&self) -> bool {
         !self.headers.is_empty()
     }
@@ -62,12 +62,12 @@ impl fmt::Debug for Location {
     }
 }
 
-/// What an error says of a redirect that was answered to a request with headers of its own.
+/// The error text if the response to a request with extra headers is a redirect.
 pub const NOT_FOLLOWED: &str =
     "a request with this machine's credentials follows no redirect; name the place to which it leads";
 
-/// What asks for locations. A request with headers of its own follows no redirect: reqwest strips `Authorization` on the way to
-/// another host, and no header that it does not know, as `X-Auth-Token`.
+/// Sends requests for locations. A request with extra headers follows no redirect. On a redirect to another host, reqwest
+/// strips `Authorization`, but no header that it does not know, such as `X-Auth-Token`.
 #[derive(Clone, Debug)]
 pub struct LocationClient {
     following: Client,
@@ -75,7 +75,7 @@ pub struct LocationClient {
 }
 
 impl LocationClient {
-    /// For the world, as [`crate::http::client`] is.
+    /// A client for any server, like [`crate::http::client`].
     ///
     /// # Errors
     /// If TLS or a client cannot be set up.
@@ -83,27 +83,27 @@ impl LocationClient {
         LocationClient::built_by(client_for_the_world)
     }
 
-    /// Of clients that are built otherwise, with the redirects that each is to follow.
+    /// Builds the two clients with `build`. Its argument is the redirect policy of the client.
     ///
     /// # Errors
-    /// If one cannot be built.
+    /// The error of `build`.
     pub fn built_by<E>(build: impl Fn(Policy) -> Result<Client, E>) -> Result<LocationClient, E> {
         Ok(LocationClient { following: build(redirects())?, staying: build(Policy::none())? })
     }
 
-    /// A request for what is there.
+    /// A request for a location, with the extra headers of the location.
     pub fn request(&self, method: Method, at: &Location) -> RequestBuilder {
         let client = if at.has_headers() { &self.staying } else { &self.following };
         client.request(method, at.url.clone()).headers(at.headers.clone())
     }
 }
 
-/// Why an object cannot be asked for.
+/// Why an object cannot be requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLocated {
-    /// What is wrong, and what to do; without the URL.
+    /// What is wrong, and what to do. The text does not contain the URL.
     pub reason: String,
-    /// Whether trying again may help.
+    /// Whether a retry may help.
     pub may_pass: bool,
 }
 

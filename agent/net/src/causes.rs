@@ -7,10 +7,11 @@ use kops_agent_spec::terminal::one_line;
 
 use crate::dns::NameError;
 
-/// The most that is said of one error, in characters: a server may have written any amount of it.
+/// The longest text of one error, in characters. A server may send a text of any length.
 const LONGEST: usize = 2000;
 
-/// An error and its causes in one line, none of them twice. A name without an address says all by itself.
+/// An error and its causes in one line, without repetition. If a cause is a `NameError`, its text is the
+/// whole line, because it tells everything.
 pub fn in_one_line(error: &dyn Error) -> String {
     one_line(&all_of(error), LONGEST)
 }
@@ -28,7 +29,7 @@ fn all_of(error: &dyn Error) -> String {
     joined(causes)
 }
 
-/// What an error comes from in the end.
+/// The innermost cause of an error.
 pub fn innermost<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     while let Some(source) = error.source() {
         error = source;

@@ -1,7 +1,7 @@
-//! Names to addresses, for every HTTP client of this process.
+//! Resolves names to addresses, for every HTTP client of this process.
 //!
-//! Not by getaddrinfo: in a static binary glibc loads the host's own libraries for it where
-//! nsswitch.conf asks for them, which need not fit.
+//! This module does not use getaddrinfo. In a static binary, glibc's getaddrinfo loads the host's libraries that
+//! nsswitch.conf names, and these libraries may not fit the binary.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,16 +18,16 @@ use answers::Answers;
 
 pub use error::NameError;
 
-/// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change. Requests side by side
-/// share an answer.
+/// Reads `/etc/resolv.conf` and `/etc/hosts` for each query, because both still change early in a boot. Concurrent requests
+/// share a query.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl SystemResolver {
-    /// The addresses of a name, as they were some seconds ago at most.
+    /// The addresses of a name. They come from a query, or from a cache of a few seconds.
     ///
     /// # Errors
-    /// If it has none, or no name server can tell.
+    /// If the name has no address, or no name server can tell.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         static ANSWERS: Answers = Answers::new();
         ANSWERS.get(name, || SystemResolver::look_up_now(name)).await
@@ -46,9 +46,9 @@ impl SystemResolver {
     }
 }
 
-/// What `/etc/hosts` says of a name, if anything. That is the whole answer, of one family or of both, as it is to
-/// getaddrinfo and to Go (`hosts: files dns` in nsswitch.conf(5)): the resolver itself would ask a name server for the family
-/// that the file does not have, and fail if that one is silent.
+/// The addresses of a name in `/etc/hosts`, if it has any. They are the whole answer, even if they are of one IP family only.
+/// getaddrinfo and Go do the same (`hosts: files dns` in nsswitch.conf(5)). The resolver itself would ask a name server for
+/// the missing family, and fail if that server does not answer.
 fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
     let name = DnsName::from_utf8(name.to_lowercase()).ok()?;
     let found = [RecordType::AAAA, RecordType::A]

@@ -20,39 +20,36 @@ use crate::tls;
 /// No HTTP client could be made.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// A proxy variable names no proxy.
+    /// A proxy variable is not the URL of an HTTP proxy.
     #[error("cannot set up an HTTP client: {0}")]
     Proxy(#[from] ProxyError),
-    /// The client cannot be set up.
     #[error("cannot set up an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
 
-/// A token that no request can show.
+/// A token that no request header can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnusableToken {
-    /// It has no characters.
     #[error("the token is empty")]
     Empty,
-    /// It has characters that are none of a header, such as the end of a line.
+    /// The token has characters that a header may not have, such as a newline.
     #[error("the token has characters that no header may have")]
     NoHeader,
 }
 
-/// How much of an HTTP/2 answer may be on its way before it is read; and of all answers of a connection. Enough to
-/// fill a gigabit over a continent, and little enough to be held in memory.
+/// HTTP/2 flow control windows in bytes: of one stream, and of a whole connection. They are large enough to fill 1 Gbit/s across a
+/// continent, and small enough to be held in memory.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names: kOps' boot
-/// script writes `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy`
-/// (upstream: `createProxyEnv` in pkg/model/resources/nodeup.go), which it loads itself and nodeup's unit reads.
-/// A download may take its time, but must not stall; a redirect from https to http is not followed.
+/// A client for any server: it uses the host's CA bundle, HTTP/2 and the proxies that the environment names. kOps' boot script writes
+/// `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy` (upstream: `createProxyEnv` in
+/// pkg/model/resources/nodeup.go). The script itself loads this file, and nodeup's unit reads it. A download has no timeout as a whole,
+/// but it must not stall. The client does not follow a redirect from https to http.
 ///
-/// [`tls::require_ca_bundle_for`] tells early whether the CA bundle is there.
+/// [`tls::require_ca_bundle_for`] checks early whether the host has a CA bundle.
 ///
 /// # Errors
 /// If TLS or the client cannot be set up.
@@ -60,7 +57,7 @@ pub fn client() -> Result<Client, HttpError> {
     client_for_the_world(crate::redirects())
 }
 
-/// What [`client`] is, following these redirects.
+/// Like [`client`], with this redirect policy.
 pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
     Ok(proxied_builder()?
         .tls_backend_preconfigured(tls_with_http2()?)
@@ -72,7 +69,7 @@ pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpErro
         .build()?)
 }
 
-/// A client for the API of a cloud, to which alone its tokens may go: with HTTP/2, and never redirected.
+/// A client for the API of a cloud: with HTTP/2, and without redirects, because the cloud's tokens may go to this API only.
 ///
 /// # Errors
 /// If TLS or the client cannot be set up.
@@ -80,15 +77,14 @@ pub fn client_without_redirects() -> Result<Client, HttpError> {
     client_with(tls_with_http2()?)
 }
 
-/// With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
+/// A TLS configuration that offers HTTP/2. If reqwest gets a ready TLS configuration, it adds no ALPN and uses HTTP/1.1.
 fn tls_with_http2() -> Result<rustls::ClientConfig, rustls::Error> {
     let mut config = tls::client_config()?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// A client for one server of the world that asks for a client certificate: with this configuration of TLS, and what else
-/// [`client`] has.
+/// A client with this TLS configuration and with the proxies that the environment names. It follows no redirect.
 ///
 /// # Errors
 /// If the client cannot be set up.
@@ -96,8 +92,8 @@ pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder()?.tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
-/// A client for the requests of a cloud's own library: never redirected, in HTTP/1.1. Connecting may take ten seconds, unless it is told
-/// otherwise.
+/// A client for the requests of a cloud's own library: with HTTP/1.1, and without redirects. The connect timeout is ten seconds if none
+/// is given.
 pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Client, HttpError> {
     let mut builder = proxied_builder()?.tls_backend_preconfigured(tls::client_config()?);
     if let Some(limit) = connect_timeout {
@@ -106,8 +102,8 @@ pub(crate) fn client_of_library(connect_timeout: Option<Duration>) -> Result<Cli
     Ok(builder.redirect(Policy::none()).build()?)
 }
 
-/// A client for a server of the cluster itself, as kops-controller's are: at this address, never through a proxy,
-/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
+/// A client for a server of the cluster itself, such as kops-controller. It connects to `address` with HTTP/1.1, and uses no proxy and
+/// no redirects. Each request has to end within `timeout`, and its TLS handshake within `connect_timeout`.
 ///
 /// # Errors
 /// If the client cannot be set up.
@@ -129,13 +125,12 @@ pub fn cluster_client(
         .build()?)
 }
 
-/// A client for a cloud's metadata service: link-local, so never through a proxy, without TLS, and
-/// never redirected.
+/// A client for a cloud's metadata service. The service is link-local, so the client uses no proxy, no TLS and no redirects.
 ///
 /// # Errors
 /// If the client cannot be set up.
 pub fn metadata_client() -> Result<Client, HttpError> {
-    // No request of it uses TLS; this keeps reqwest from reading the CA bundle.
+    // No request to a metadata service uses TLS. This configuration keeps reqwest from reading the CA bundle.
     let config = tls::refusing_every_server("a metadata service is not spoken to in TLS".into())?;
     Ok(builder()
         .tls_backend_preconfigured(config)
@@ -145,13 +140,13 @@ pub fn metadata_client() -> Result<Client, HttpError> {
         .build()?)
 }
 
-/// What goes to the world, through the proxies that the environment names.
+/// A client builder with the proxies that the environment names.
 fn proxied_builder() -> Result<ClientBuilder, ProxyError> {
     let proxies = Proxies::of_environment()?;
     Ok(builder().proxy(Proxy::custom(move |url| proxies.proxy_for(url).cloned())))
 }
 
-/// Whether a request for this URL goes through a proxy that the environment names: that one resolves the server's name then.
+/// Whether a request for this URL goes through a proxy that the environment names. If so, the proxy resolves the server's name.
 pub fn is_proxied(url: &str) -> bool {
     let (url, proxies) = (Url::parse(url), Proxies::of_environment());
     url.is_ok_and(|url| proxies.is_ok_and(|proxies| proxies.proxy_for(&url).is_some()))
@@ -167,10 +162,10 @@ pub fn secret(value: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     Ok(value)
 }
 
-/// What a request shows as its `Authorization` with an access token (RFC 6750), as a [`secret`].
+/// The `Authorization` header of a request with an access token (RFC 6750), as a [`secret`].
 ///
 /// # Errors
-/// If it is empty, or has characters that no header may have.
+/// If the token is empty, or has characters that no header may have.
 pub fn bearer(token: &str) -> Result<HeaderValue, UnusableToken> {
     match token {
         "" => Err(UnusableToken::Empty),
@@ -178,16 +173,16 @@ pub fn bearer(token: &str) -> Result<HeaderValue, UnusableToken> {
     }
 }
 
-/// When a server says that it is, by the `Date` of its answer (RFC 9110, section 6.6.1): in seconds since 1970.
+/// The server's time, from the `Date` header of its response (RFC 9110, section 6.6.1), in seconds since 1970.
 pub fn date_of(answer: &Response) -> Option<i64> {
     let date = answer.headers().get(DATE)?.to_str().ok()?;
     Some(OffsetDateTime::parse(date, &Rfc2822).ok()?.unix_timestamp())
 }
 
-/// The body of an answer; `None` where it has more bytes than that.
+/// The body of a response. `None` if it has more than `longest` bytes.
 ///
 /// # Errors
-/// If it does not come to its end.
+/// If the body cannot be read to its end.
 pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
@@ -199,8 +194,8 @@ pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>
     Ok(Some(bytes))
 }
 
-/// What the body of an answer says at its beginning, as part of one line, of so many characters at most, for an error:
-/// a server may say any amount, and has given its reason with the status where it says nothing.
+/// The beginning of a response's body for an error message, as one line of at most `longest` characters. A server may send a body of any
+/// length. If the body is empty, the HTTP status is the only reason.
 pub async fn said(answer: Response, longest: usize) -> String {
     // A character has four bytes at most.
     let bytes = beginning(answer, longest.saturating_mul(4), |_| false).await;
@@ -208,7 +203,8 @@ pub async fn said(answer: Response, longest: usize) -> String {
     one_line(&text.trim().lines().collect::<Vec<_>>().join("; "), longest)
 }
 
-/// As much of a body as is enough, and no more bytes than that; as much as came, where it does not come to its end.
+/// Reads a body until `is_enough` returns true, but at most `longest` bytes. If the connection fails earlier, returns the bytes that
+/// arrived.
 pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     while bytes.len() < longest
@@ -220,15 +216,15 @@ pub async fn beginning(mut answer: Response, longest: usize, is_enough: impl Fn(
     bytes
 }
 
-/// Whether bytes begin as a web page does. Where something else was asked for, a proxy, a mirror or a captive portal answers in the
-/// place of the server.
+/// Whether bytes begin like a web page. If the request was for something else, a proxy, a mirror or a captive portal answered instead of
+/// the server.
 pub fn is_page(beginning: &[u8]) -> bool {
     let text = String::from_utf8_lossy(&beginning[..beginning.len().min(1024)]);
     let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
     ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag))
 }
 
-/// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.
+/// The innermost cause of a failed request, without the URL. The caller knows the URL, and the URL may be signed.
 pub fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {
         return "it takes too long".to_owned();
@@ -242,7 +238,7 @@ fn builder() -> ClientBuilder {
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(SystemResolver))
         .connect_timeout(Duration::from_secs(10))
-        // A redirect's target has no business with the signature in the URL that led there.
+        // A `Referer` header would show the original URL to the target of a redirect, and this URL may be signed.
         .referer(false)
 }
 
@@ -296,7 +292,7 @@ mod tests {
             let (mut connection, _) = listener.accept().await.unwrap();
             let _ = connection.read(&mut [0; 4096]).await.unwrap();
             connection.write_all(b"HTTP/1.1 500 Oh\r\n\r\n\x1b[2J[-]etcd\r\nbad\n").await.unwrap();
-            // Until the client has heard enough.
+            // Sends until the client closes the connection.
             while connection.write_all(&[b'x'; 1 << 16]).await.is_ok() {}
         });
         let answer = metadata_client().unwrap().get(&url).send().await.unwrap();

@@ -1,5 +1,5 @@
-//! How anything outside this machine is asked: HTTP clients and their TLS trust, names, proxies, redirects, retries
-//! with their deadlines, and the AWS SDK's client. The requests themselves are made elsewhere.
+//! Access to servers outside this machine: HTTP clients and their TLS trust, name resolution, proxies, redirects,
+//! retries with deadlines, and the AWS SDK's client. Other crates send the requests.
 
 pub mod aws_sdk;
 mod buckets;

@@ -1,5 +1,6 @@
-//! Which proxy a request goes through, by the variables and rules of Go's HTTP clients (golang.org/x/net/http/httpproxy). kOps
-//! writes `spec.networking.egressProxy` into these variables, and nodeup reads them so; every client of this process does likewise.
+//! Selects the proxy of a request by the variables and rules of Go's HTTP clients (golang.org/x/net/http/httpproxy). kOps writes
+//! `spec.networking.egressProxy` into these variables, and nodeup follows the same rules. Every client of this process uses this
+//! module.
 
 use std::net::IpAddr;
 
@@ -14,39 +15,39 @@ use thiserror::Error;
 /// A proxy variable has a value that no request can use. The value is not shown: it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProxyError {
-    /// It is no URL.
+    /// The value is not a URL.
     #[error("{0} is no URL; set it as in http://proxy.example.com:3128")]
     NoUrl(&'static str),
-    /// It names a protocol of proxies that this program does not speak.
+    /// The value names a proxy protocol that this program does not support.
     #[error(
         "{0} names a proxy of {1}, and only proxies of http and https are supported; set it as in http://proxy.example.com:3128"
     )]
     Unsupported(&'static str, String),
 }
 
-/// A proxy, as a client uses it that is not reqwest's. It has no `Debug`, since the login is a password.
+/// A proxy, for clients other than reqwest. The type has no `Debug`, because the login is a password.
 #[derive(Clone)]
 pub struct ProxyServer {
-    /// Its URL, without the login.
+    /// The proxy's URL, without the login.
     pub url: String,
-    /// The `Proxy-Authorization` of each request, where the URL has a login (RFC 7617).
+    /// The `Proxy-Authorization` header of each request, if the URL has a login (RFC 7617).
     pub authorization: Option<HeaderValue>,
 }
 
 impl ProxyServer {
-    /// The proxy of the environment for requests to this URL; `None` where they go straight to the server.
+    /// The proxy that the environment names for requests to this URL. `None` if requests go directly to the server.
     ///
     /// # Errors
-    /// If a variable is no URL of a proxy for HTTP.
+    /// If a proxy variable is not the URL of an HTTP proxy.
     pub fn of_environment(url: &str) -> Result<Option<ProxyServer>, ProxyError> {
         let Ok(url) = Url::parse(url) else { return Ok(None) };
         Ok(Proxies::of_environment()?.proxy_for(&url).map(ProxyServer::new))
     }
 
-    /// The proxy that a setting of this name has.
+    /// The proxy in the value of a setting. Errors name the setting.
     ///
     /// # Errors
-    /// If the value is no URL of a proxy for HTTP.
+    /// If `value` is not the URL of an HTTP proxy.
     pub fn parse(setting: &'static str, value: &str) -> Result<ProxyServer, ProxyError> {
         proxy(setting, value).map(|url| ProxyServer::new(&url))
     }
@@ -64,7 +65,7 @@ impl ProxyServer {
     }
 }
 
-/// The proxies of an environment. It has no `Debug`, since a proxy's URL may hold a password.
+/// The proxies that an environment names. The type has no `Debug`, because a proxy's URL may hold a password.
 #[derive(Clone, Default)]
 pub(crate) struct Proxies {
     http: Option<Url>,
@@ -73,15 +74,15 @@ pub(crate) struct Proxies {
 }
 
 impl Proxies {
-    /// The proxies that this process' environment names. `ALL_PROXY` is not read, as Go does not read it.
+    /// The proxies that this process' environment names. `ALL_PROXY` is not read, because Go does not read it.
     ///
     /// # Errors
-    /// If a variable is no URL of a proxy for HTTP.
+    /// If a proxy variable is not the URL of an HTTP proxy.
     pub(crate) fn of_environment() -> Result<Proxies, ProxyError> {
         Proxies::of(|name| std::env::var(name).ok())
     }
 
-    /// The same, with these variables.
+    /// The proxies that these environment variables name.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, ProxyError> {
         let set = |names: [&'static str; 2]| {
             let mut values = names.into_iter().filter_map(|name| Some((name, variable(name)?)));
@@ -96,7 +97,7 @@ impl Proxies {
         })
     }
 
-    /// The proxy for a request to this URL; `None` where the request goes straight to the server.
+    /// The proxy for a request to this URL. `None` if the request goes directly to the server.
     pub(crate) fn proxy_for(&self, url: &Url) -> Option<&Url> {
         let proxy = match url.scheme() {
             "http" => self.http.as_ref(),
@@ -109,7 +110,7 @@ impl Proxies {
     }
 }
 
-/// The proxy that a variable names, with or without a scheme.
+/// Parses the proxy in the value of a variable. The default scheme is `http`.
 fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
     let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
     let url = Url::parse(&url).ok().filter(Url::has_host).ok_or(ProxyError::NoUrl(name))?;
@@ -119,8 +120,9 @@ fn proxy(name: &'static str, value: &str) -> Result<Url, ProxyError> {
     }
 }
 
-/// Whether a host is this machine, as Go has it, or a cloud's metadata service: that one is link-local, or has Amazon's address of
-/// IPv6 (docs.aws.amazon.com, "Use the Instance Metadata Service"), and answers each machine about itself.
+/// Whether a host is this machine (by Go's rule) or a cloud's metadata service. A metadata service is link-local, or has Amazon's
+/// IPv6 address (docs.aws.amazon.com, "Use the Instance Metadata Service"). It answers each machine about itself, so a request must
+/// not come from a proxy.
 fn is_nearby(host: &str) -> bool {
     match address(host) {
         None => host == "localhost",
@@ -133,7 +135,7 @@ fn is_nearby(host: &str) -> bool {
     }
 }
 
-/// An address, of IPv4 where it is mapped into IPv6: to Go the two are equal.
+/// Parses an address. An IPv4-mapped IPv6 address becomes its IPv4 address, because Go treats the two as equal.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
@@ -146,9 +148,9 @@ struct Exceptions(Vec<Exception>);
 enum Exception {
     Everything,
     Network(IpNet),
-    /// Without a port: each port.
+    /// Without a port, every port matches.
     Address(IpAddr, Option<String>),
-    /// All names that end so; it begins with a dot.
+    /// All names that end with `suffix`, which begins with a dot. `and_itself` adds the name without that dot.
     Below {
         suffix: String,
         and_itself: bool,
@@ -157,7 +159,7 @@ enum Exception {
 }
 
 impl Exceptions {
-    /// What is no host is passed over, as Go passes it over.
+    /// Skips entries that are not hosts, as Go does.
     fn parse(list: &str) -> Exceptions {
         let entries = list.split(',').map(|entry| entry.trim().to_lowercase());
         Exceptions(entries.filter_map(|entry| Exception::parse(&entry)).collect())
@@ -202,14 +204,15 @@ impl Exception {
             Exception::Address(excepted, wanted) => address == Some(*excepted) && is_of(wanted),
             Exception::Below { suffix, and_itself, port } => {
                 let is_below = host.ends_with(suffix.as_str()) || *and_itself && host == &suffix[1..];
-                // An address has no name that could end so.
+                // A suffix of names never matches an address.
                 address.is_none() && is_below && is_of(port)
             }
         }
     }
 }
 
-/// A host and its port, if it has one: `host:port`, `[IPv6]:port`. More colons than that are an address of IPv6.
+/// Splits a host and its port, if it has one: `host:port`, `[IPv6]:port`. An entry with more colons is an IPv6 address without a
+/// port.
 fn split_port(entry: &str) -> (&str, Option<String>) {
     let (host, port) = match entry.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
         Some(parts) => parts,
@@ -239,7 +242,7 @@ mod tests {
         proxies.proxy_for(&url.parse().unwrap()).is_none()
     }
 
-    /// The rows are what Go's `httpproxy` decides.
+    /// The expected results are those of Go's `httpproxy`.
     #[test]
     fn exceptions_are_read_as_go_reads_them() {
         for (exceptions, direct, proxied) in [

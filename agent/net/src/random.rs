@@ -3,15 +3,15 @@
 use rustls::crypto::aws_lc_rs;
 use thiserror::Error;
 
-/// There are none.
+/// The kernel has no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("there are no random numbers")]
 pub struct NoRandomness;
 
-/// So many random bytes.
+/// `N` random bytes.
 ///
 /// # Errors
-/// If the kernel has none.
+/// If the kernel has no random bytes.
 pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
     aws_lc_rs::default_provider().secure_random.fill(&mut bytes).map_err(|_| NoRandomness)?;

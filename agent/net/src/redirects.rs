@@ -1,13 +1,13 @@
-//! Where a server may send us on to.
+//! The redirect policy of the agent's HTTP clients.
 
 use kops_agent_spec::urls::shown_url;
 use reqwest::redirect::{Attempt, Policy};
 
-/// A chain that is longer leads nowhere; curl's own default is 50, browsers stop at 20.
+/// The most redirects of a request. curl's default is 50, and browsers stop at 20.
 const MOST: usize = 10;
 
-/// What an HTTP client of the agent follows: a few steps, in no circle, and never from https to http, which would
-/// show the request to every hop on the way, and let any of them answer.
+/// The redirects that the agent's HTTP clients follow: at most 10, without a loop, and never from https to http.
+/// Plain http would show the request to every hop on the way, and let any of them answer.
 pub fn redirects() -> Policy {
     Policy::custom(|attempt: Attempt<'_>| {
         let to = attempt.url();

@@ -8,13 +8,14 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 /// The deadline and the backoff of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// No attempt begins later than this after the first one did.
+    /// Every attempt starts within this time after the start of the first attempt.
     pub deadline: Duration,
-    /// One attempt may take this long; the last one, too, or its failure would tell nothing.
+    /// The timeout of one attempt. The last attempt has the full timeout, too: if the deadline cut it short,
+    /// its error would tell nothing.
     pub attempt: Duration,
-    /// The pause after the first attempt; each later one is about twice as long.
+    /// The pause after the first attempt. Each later pause is about twice as long.
     pub first_pause: Duration,
-    /// No pause is longer, but for its jitter of up to as much again.
+    /// The longest pause without its jitter. The jitter adds at most 100 %.
     pub longest_pause: Duration,
 }
 
@@ -29,25 +30,24 @@ impl Default for Retries {
     }
 }
 
-/// The last failure, and what was done to avoid it.
+/// The error of the last attempt, and how many attempts took how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaveUp<E> {
-    /// What was wrong in the last attempt.
+    /// The error of the last attempt.
     pub error: E,
-    /// How often it was tried.
     pub attempts: u32,
-    /// From the beginning of the first attempt to the end of the last.
+    /// The time from the start of the first attempt to the end of the last attempt.
     pub waited: Duration,
 }
 
 impl Retries {
-    /// Attempts until one succeeds, one fails for good, or there is no time left.
+    /// Runs attempts until one succeeds, one fails permanently, or no time is left.
     ///
-    /// `what` names it in the log. An attempt has to keep to [`Retries::attempt`]
-    /// itself. `deadline` says for how long such a failure is retried: not at all where it is zero.
+    /// `what` names the request in the log. An attempt has to keep the timeout [`Retries::attempt`] itself.
+    /// `deadline` returns how long an error is retried; zero means no retry.
     ///
     /// # Errors
-    /// The last failure.
+    /// The error of the last attempt.
     pub async fn run<T, E, F>(
         &self,
         what: &str,
@@ -62,10 +62,10 @@ impl Retries {
         self.run_pausing(what, attempt, deadline, |_| pauses.next()).await
     }
 
-    /// The same, where the pause depends on the failure before it; without one, it is the longest.
+    /// Like `run`, but `pause` chooses the pause after an error. `None` means the longest pause.
     ///
     /// # Errors
-    /// The last failure.
+    /// The error of the last attempt.
     pub async fn run_pausing<T, E, F>(
         &self,
         what: &str,
@@ -93,7 +93,7 @@ impl Retries {
                 return Err(GaveUp { error, attempts, waited });
             }
             let problem = error.to_string();
-            // What is asked once a second may fail in the same way for hours.
+            // A repeated error is logged once: a request that runs every second may fail for hours.
             if problem != said {
                 log::info!("{what}: {problem}; trying again {}", until(deadline));
                 said = problem;
@@ -102,7 +102,7 @@ impl Retries {
         }
     }
 
-    /// The pauses between attempts, without end.
+    /// The pauses between attempts. The iterator does not end.
     pub fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
         ExponentialBuilder::default()
             .with_min_delay(self.first_pause)
@@ -113,12 +113,12 @@ impl Retries {
     }
 }
 
-/// Whether another attempt may begin at this time after the first one did.
+/// Whether another attempt may start at this time after the start of the first attempt.
 fn leaves_time(begin: Duration, deadline: Duration) -> bool {
     begin < deadline
 }
 
-/// In words, when retries end.
+/// When retries end, in words for the log.
 fn until(deadline: Duration) -> String {
     match deadline {
         Duration::MAX => "until it succeeds".to_owned(),
@@ -126,7 +126,7 @@ fn until(deadline: Duration) -> String {
     }
 }
 
-/// For tests against servers of their own: what passes is tried again at once.
+/// Short pauses, for tests with a local server.
 pub const FAST: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),

@@ -1,4 +1,4 @@
-//! What a server says of an error, in its own words: they tell one reason of a status from another.
+//! The code and message of an error in a server's response. They tell the reasons for one HTTP status apart.
 
 use aws_smithy_xml::decode::{Document, XmlDecodeError, try_data};
 use kops_agent_spec::terminal::one_line;
@@ -7,34 +7,35 @@ use serde_json::Value;
 
 use crate::http;
 
-/// The most that is told of a server's own words, in characters. They get into logs and the record.
+/// The longest code or message that is kept, in characters. Both get into logs and the record.
 const LONGEST_WORDS: usize = 300;
-/// The most of an error that is read, in bytes.
+/// The most bytes that are read of an error response.
 const LONGEST_ERROR: usize = 64 * 1024;
 
-/// A server's own words about an error.
+/// A server's code and message of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Its name of the error (`AccessDenied`); may be empty.
+    /// The error code, such as `AccessDenied`. May be empty.
     pub code: String,
-    /// Its sentence; may be empty.
+    /// The error message. May be empty.
     pub message: String,
 }
 
 impl Said {
-    /// These words, as part of one line and of bounded length.
+    /// Turns code and message into single lines of bounded length.
     pub fn new(code: &str, message: &str) -> Said {
         let [code, message] = [code, message]
             .map(|words| one_line(&words.lines().collect::<Vec<_>>().join(" "), LONGEST_WORDS));
         Said { code: code.trim().to_owned(), message: message.trim().to_owned() }
     }
 
-    /// The words of an answer.
+    /// Reads code and message from a response.
     pub async fn of(answer: Response) -> Said {
         Said::of_body(&http::beginning(answer, LONGEST_ERROR, |_| false).await)
     }
 
-    /// The words of a body: of XML (`<Error><Code/><Message/></Error>`), of JSON, or else its text without tags.
+    /// Reads code and message from a body: from XML (`<Error><Code/><Message/></Error>`) or from JSON. The
+    /// message of any other body is its text without tags.
     pub fn of_body(body: &[u8]) -> Said {
         let text = String::from_utf8_lossy(body);
         let text = text.trim_start_matches('\u{feff}').trim();
@@ -49,12 +50,12 @@ impl Said {
         }
     }
 
-    /// Whether the sentence has these words, in capitals or not.
+    /// Whether the message contains these words. Ignores case.
     pub fn mentions(&self, words: &str) -> bool {
         self.message.to_lowercase().contains(&words.to_lowercase())
     }
 
-    /// `CODE: sentence`, or what there is of it.
+    /// `CODE: message`. An empty part is left out.
     pub fn in_words(&self) -> String {
         let words = [self.code.as_str(), self.message.as_str()];
         words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")
@@ -75,7 +76,8 @@ fn of_xml(text: &str) -> Result<(String, String), XmlDecodeError> {
     Ok((code, message))
 }
 
-/// The forms `{"error": {"message", "status", "errors": [{"reason"}]}}` and `{"forbidden": {"message"}}`.
+/// Reads the forms `{"error": {"message", "status", "errors": [{"reason"}]}}`, `{"forbidden": {"message"}}` and
+/// `{"error", "error_description"}`.
 fn of_json(error: &Value) -> Option<(String, String)> {
     let about = error.as_object()?.values().find(|value| value["message"].is_string()).unwrap_or(error);
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -1,6 +1,6 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
-/// The methods of a verifier of certificates that check a handshake's signature, as rustls' own verifiers check it.
+/// The signature methods of a certificate verifier. They check a handshake's signature like rustls' own verifiers.
 macro_rules! signatures_as_ever {
     () => {
         fn verify_tls12_signature(
@@ -49,13 +49,13 @@ use verifier::{Rule, RuleVerifier};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE{details}")]
 pub struct NoCaBundle {
-    /// What was tried, if that says more; begins with punctuation.
+    /// The errors of reading CA bundles, if any. Begins with punctuation.
     details: String,
 }
 
 static KNOWN: Known = Known(Mutex::new(None));
 
-/// A CA bundle, or that there is none, since it was read last.
+/// The CA bundle as it was last read, or the error that the host has none. `None` until the bundle is read.
 struct Known(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
 
 impl Known {
@@ -76,7 +76,8 @@ pub struct CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Read once, until [`CaBundle::forget`].
+    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. It is read once, and cached until
+    /// [`CaBundle::forget`].
     ///
     /// # Errors
     /// If no usable certificate is found.
@@ -84,15 +85,15 @@ impl CaBundle {
         KNOWN.bundle(rustls_native_certs::load_native_certs)
     }
 
-    /// Has the bundle read again when it is needed next: what runs beside this process at a first boot may bring an
-    /// authority, as a script of `spec.additionalUserData` does.
+    /// Drops the cached bundle, so the next use reads it again. At a first boot, another process may add an authority, for example a
+    /// script of `spec.additionalUserData`.
     pub fn forget() {
         KNOWN.forget();
     }
 
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
         let mut roots = RootCertStore::empty();
-        // Bundles hold certificates that rustls rightly refuses, which is no mistake here.
+        // Bundles contain certificates that rustls refuses for good reasons. These are skipped without an error.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let details =
@@ -102,22 +103,21 @@ impl CaBundle {
         Ok(CaBundle { roots: Arc::new(roots) })
     }
 
-    /// The authorities, to judge certificates by that are no servers'.
+    /// The authorities, to verify certificates that are not a server's.
     pub fn roots(&self) -> Arc<RootCertStore> {
         self.roots.clone()
     }
 }
 
-/// Makes aws-lc-rs the cryptography of the process. To be called first; again does no harm.
+/// Makes aws-lc-rs the cryptography provider of the process. Call it before any use of TLS. Another call has no effect.
 pub fn install_provider() {
     let _already_installed = aws_lc_rs::default_provider().install_default();
 }
 
-/// Fails where one of these URLs needs a CA bundle and the host has none, so that it is said before
-/// anything is begun.
+/// Fails early if one of these URLs needs a CA bundle and the host has none.
 ///
 /// # Errors
-/// If there is no bundle, but a URL begins with `https://`.
+/// If a URL begins with `https://`, and the host has no CA bundle.
 pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<(), NoCaBundle> {
     if urls.into_iter().any(|url| url.starts_with("https://")) {
         CaBundle::of_this_host()?;
@@ -125,47 +125,47 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
     Ok(())
 }
 
-/// How to be a TLS client that trusts the host's CA bundle, which is read once a server is to be judged. Where there is
-/// none, every server is refused, with that as the reason: plain HTTP needs none.
+/// A TLS client configuration that trusts the host's CA bundle. The bundle is read when the first server is verified. Without a
+/// bundle, every TLS server is refused for that reason, and plain HTTP still works.
 ///
 /// # Errors
-/// If the provider can do no version of TLS that rustls deems safe.
+/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     client_config_trusting_current(|| Ok(CaBundle::of_this_host().map_err(unusable)?.roots()))
 }
 
-/// How to be a TLS client that takes any server for the one that it asks: for an operator who has asked for that by name, and is
-/// warned.
+/// A TLS client configuration that accepts any certificate of a server. Only for operators who request that explicitly, and who get
+/// a warning.
 ///
 /// # Errors
-/// If the provider can do no version of TLS that rustls deems safe.
+/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config_without_verification() -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Anyone)?.with_no_client_auth())
 }
 
-/// How to be a TLS client that trusts the authorities that `authorities` gives, which is asked with each server: they may be
-/// replaced while the client is in use.
+/// A TLS client configuration that trusts the authorities that `authorities` returns. `authorities` is called for each server,
+/// because the authorities may be replaced while the client is in use.
 ///
 /// # Errors
-/// If the provider can do no version of TLS that rustls deems safe.
+/// If the provider supports no TLS version that rustls considers safe.
 pub fn client_config_trusting_current(
     authorities: impl Fn() -> Result<Arc<RootCertStore>, rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::VouchedForBy(Box::new(authorities)))?.with_no_client_auth())
 }
 
-/// How to be a TLS client that trusts the authorities in this PEM text, and no others.
+/// A TLS client configuration that trusts the authorities in this PEM text, and no others.
 ///
 /// # Errors
-/// If there is no authority in it.
+/// If the text has no usable certificate of an authority.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
     Ok(client_of(Arc::new(roots_of(authorities)?))?.with_no_client_auth())
 }
 
-/// The same, with a client certificate: a PEM chain and its key.
+/// Like `client_config_trusting`, with a client certificate: a PEM chain and its key.
 ///
 /// # Errors
-/// If there is no authority, or the chain and its key are none.
+/// If `authorities` has no usable certificate, or the chain and its key cannot be used.
 pub fn client_config_trusting_as(
     authorities: &str,
     chain: &str,
@@ -177,7 +177,7 @@ pub fn client_config_trusting_as(
 /// The authorities in a PEM text.
 ///
 /// # Errors
-/// If there is none in it.
+/// If the text has no usable certificate of an authority.
 pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::Error> {
     let certificates = CertificateDer::pem_slice_iter(authorities.as_ref()).filter_map(Result::ok);
     let mut roots = RootCertStore::empty();
@@ -188,10 +188,10 @@ pub fn roots_of(authorities: impl AsRef<[u8]>) -> Result<RootCertStore, rustls::
     }
 }
 
-/// How to be a TLS client that trusts the host's CA bundle and shows a client certificate: a PEM chain and its key.
+/// A TLS client configuration that trusts the host's CA bundle, with a client certificate: a PEM chain and its key.
 ///
 /// # Errors
-/// If there is no bundle, or the chain and its key are none.
+/// If the host has no CA bundle, or the chain and its key cannot be used.
 pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
     config_as(CaBundle::of_this_host().map_err(unusable)?.roots(), chain, key)
 }
@@ -201,11 +201,11 @@ fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<Client
     client_of(roots)?.with_client_auth_cert(chain, key)
 }
 
-/// How to be a TLS server, by a PEM chain and its key, to clients whose certificate one of these authorities (PEM) has signed itself
-/// ([`chains::Clients`]).
+/// A TLS server configuration with a PEM chain and its key. It accepts only clients whose certificate one of these authorities (PEM)
+/// has signed directly ([`chains::Clients`]).
 ///
 /// # Errors
-/// If there is no authority among them, or the chain and its key are none.
+/// If `authorities` has no usable certificate, or the chain and its key cannot be used.
 pub fn server_config_for_clients_of(
     authorities: &str,
     chain: &str,
@@ -219,11 +219,11 @@ pub fn server_config_for_clients_of(
         .with_single_cert(chain, key)
 }
 
-/// How to be a TLS client that trusts only the server of this certificate (PEM), with a client certificate: a PEM chain and
+/// A TLS client configuration that trusts only the server with this certificate (PEM), with a client certificate: a PEM chain and
 /// its key.
 ///
 /// # Errors
-/// If it is none, or the chain and its key are none.
+/// If `certificate` cannot be read, or the chain and its key cannot be used.
 pub fn client_config_pinned_to(
     certificate: &[u8],
     chain: &str,
@@ -247,10 +247,10 @@ fn chain_and_key(
     Ok((chain, key))
 }
 
-/// How to be a client that speaks TLS to no server.
+/// A TLS client configuration that refuses every server, with `reason` as the error.
 ///
 /// # Errors
-/// If the provider can do no version of TLS that rustls deems safe.
+/// If the provider supports no TLS version that rustls considers safe.
 pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Error> {
     Ok(client_by(Rule::Nothing(reason))?.with_no_client_auth())
 }

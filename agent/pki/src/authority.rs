@@ -1,4 +1,4 @@
-//! A certificate authority from the state store, fit to sign.
+//! A certificate authority from the state store, checked before it signs.
 
 use rcgen::{Issuer, KeyPair, PublicKeyData as _};
 use time::OffsetDateTime;
@@ -8,7 +8,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::CertificateError;
 use crate::pem::{PemPair, first_der, with_newline};
 
-/// An authority that is valid now, and whose key is its own.
+/// A certificate authority with the private key of its certificate. `load` has checked that it is valid.
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -20,7 +20,8 @@ impl Authority {
     /// Checks the key pair of an authority: the item `id` of a keyset.
     ///
     /// # Errors
-    /// If it cannot be read, is no authority, or not valid at this time.
+    /// If the certificate or the key cannot be read, or the two do not match. If the certificate is not a CA,
+    /// or is not valid at `now`.
     pub fn load(
         keyset: &str,
         id: &str,
@@ -61,7 +62,7 @@ impl Authority {
         Ok(Authority { pem: with_newline(&item.certificate), issuer, not_before, not_after })
     }
 
-    /// Its certificate in PEM, ended by a newline.
+    /// The certificate in PEM, with a newline at its end.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -70,7 +71,7 @@ impl Authority {
         &self.issuer
     }
 
-    /// The earlier and later end of its life.
+    /// The times `notBefore` and `notAfter` of the certificate.
     pub(crate) fn validity(&self) -> (OffsetDateTime, OffsetDateTime) {
         (self.not_before, self.not_after)
     }

@@ -1,9 +1,9 @@
-//! What can be wrong with an authority, or with a certificate that it should issue.
+//! Errors of certificate authorities, and of issuing certificates.
 
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The signer is not in the store.
+    /// The store does not have the signer, or this node may not read the signer's private key.
     #[error(
         "certificate {name}: the item {id:?} of keyset {keyset} is not in the state store, or this node may not read its private key"
     )]
@@ -15,30 +15,30 @@ pub enum CertificateError {
         /// What is wrong, and what to do.
         what: String,
     },
-    /// The signer is not valid now, by this machine's clock, which may be wrong.
+    /// By this machine's clock, the signer is not valid yet or has expired. The clock may be wrong.
     #[error("the certificate authority {keyset} (item {id:?}) {what}")]
     NotValidNow {
         keyset: String,
         id: String,
-        /// When it is, and what to do.
+        /// When the signer is valid, and what to do.
         what: String,
     },
-    /// The bootstrap server should have issued it.
+    /// Only kops-controller can issue this certificate to this node, and the node has not requested it.
     #[error(
         "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
     )]
     NoBootstrap { name: String, keyset: String },
-    /// A file needs a certificate that is neither good nor being issued.
+    /// A file needs a certificate that is not usable, and that the plan does not issue.
     #[error("certificate {name} has changed since the plan was made; run again")]
     Changed { name: String },
-    /// What the certificate should say cannot be written into one.
+    /// The certificate cannot be made. `reason` says why.
     #[error("certificate {name}: {reason}")]
     Invalid { name: String, reason: String },
 }
 
 impl CertificateError {
-    /// Whether trying again can help only after the configuration has changed. A clock is no part of the configuration, and an
-    /// error that says to run again means that.
+    /// Whether a retry fails until the configuration changes. A wrong clock is not a configuration error. An error that says
+    /// "run again" is not one, either.
     pub fn is_configuration(&self) -> bool {
         match self {
             CertificateError::NoAuthority { .. }

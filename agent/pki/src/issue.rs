@@ -1,4 +1,4 @@
-//! Issuing a certificate, with a new key or for one that is there.
+//! Issues certificates, with a new key or for an existing key.
 
 use std::net::IpAddr;
 
@@ -16,18 +16,19 @@ use crate::pem::PemPair;
 
 /// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// How far back its life begins, for clocks that are slow (pkg/pki/csr.go).
+/// How far `notBefore` lies in the past, so that machines with slow clocks accept the certificate
+/// (pkg/pki/csr.go).
 const BACKDATED: Duration = Duration::hours(48);
 
-/// The object identifier of an organization's name, for every one after the first.
+/// The object identifier of `organizationName`, for the second organization of a subject.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
-/// How long a certificate of a node lives, which is by so many hours longer than others do.
+/// The lifetime of a node's certificate: the default lifetime plus `extra_hours`.
 pub fn lifetime(extra_hours: u32) -> Duration {
     LIFETIME + Duration::hours(extra_hours.into())
 }
 
-/// Issues a certificate that says all that `wanted` says and nothing else.
+/// Issues a certificate with exactly the content of `wanted`, and with a new key.
 pub(crate) fn issue(
     wanted: &Certificate,
     authority: &Authority,
@@ -36,7 +37,7 @@ pub(crate) fn issue(
 ) -> Result<PemPair, CertificateError> {
     let key =
         KeyPair::generate().map_err(|error| invalid(wanted, format!("no key could be made: {error}")))?;
-    // As random as the key, which is made for this one certificate.
+    // The key is new and random, so the hash of its public part is a random serial number.
     let hash = Sha256::digest(key.subject_public_key_info());
     let mut random = [0; 16];
     random.copy_from_slice(&hash[..16]);
@@ -44,7 +45,7 @@ pub(crate) fn issue(
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
-/// Signs a certificate for this key, and gives it in PEM.
+/// Signs a certificate for this key. Returns it in PEM.
 pub(crate) fn sign(
     wanted: &Certificate,
     key: &impl PublicKeyData,
@@ -72,20 +73,21 @@ pub(crate) fn sign(
     Ok(certificate.pem())
 }
 
-/// What is not to be had of a certificate.
+/// The error for a certificate that cannot be made.
 pub(crate) fn invalid(wanted: &Certificate, reason: String) -> CertificateError {
     CertificateError::Invalid { name: wanted.name.clone(), reason }
 }
 
 fn serial(mut random: [u8; 16]) -> SerialNumber {
-    // Positive, and of the same length whatever the first bits are.
+    // The sign bit is 0 and the next bit is 1: the number is positive, and its encoding always has 16 bytes.
     random[0] = random[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&random)
 }
 
 fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
     let mut name = DistinguishedName::new();
-    // rcgen holds one value for each type, and this type can be named in two ways.
+    // rcgen stores one value per type. The organization type has two names in rcgen, so a subject has at most
+    // two organizations.
     let types = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
     if wanted.subject.organization.len() > types.len() {
         return Err("more than two organizations cannot be written into a certificate".into());
@@ -97,7 +99,8 @@ fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
     Ok(name)
 }
 
-/// The names that a certificate is for: what reads as an address is one.
+/// The subject alternative names. An entry that parses as an IP address becomes an address, any other entry a
+/// DNS name.
 pub(crate) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
     let name = |san: &str| match san.parse::<IpAddr>() {
         Ok(address) => Ok(SanType::IpAddress(address)),

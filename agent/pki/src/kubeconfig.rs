@@ -1,6 +1,6 @@
 //! Kubeconfigs that authenticate with a certificate.
 //!
-//! The names in it are upstream's (upup/pkg/fi/nodeup/nodetasks/kubeconfig.go).
+//! The names of the cluster and the context are upstream's (upup/pkg/fi/nodeup/nodetasks/kubeconfig.go).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ const KEY: &str = "client-key-data: ";
 
 /// A kubeconfig with certificate, key and authority inside.
 pub fn write(kubeconfig: &Kubeconfig, ca: &str, certificate: &str, private_key: &str) -> String {
-    // A JSON string is a YAML string, whatever is in it.
+    // Every JSON string is also a YAML string, so JSON quoting is safe here.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (server, user) = (quoted(&kubeconfig.server), quoted(&kubeconfig.certificate));
     let (ca, certificate, key) =
@@ -41,7 +41,8 @@ current-context: service-account-context
     )
 }
 
-/// The certificate and key in a kubeconfig that the agent or upstream's nodeup has written; `None` where they are not in it.
+/// Reads the certificate and key from a kubeconfig of the agent or of upstream's nodeup. `None` if one of them is missing or
+/// unreadable.
 pub fn read(text: &str) -> Option<PemPair> {
     let field = |name: &str| {
         let encoded = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;

@@ -1,5 +1,6 @@
-//! Authorities, and the certificates that they issue: for this node, for nodes that ask the control plane, and between
-//! two that know each other otherwise. PEM is read and written here, and keys are made; files are others'.
+//! Certificate authorities and the certificates that they issue, for this node and for nodes that ask the control
+//! plane. Self-signed certificates, too. This crate makes keys, and reads and writes PEM; it does not read or write
+//! files.
 
 mod authority;
 mod error;

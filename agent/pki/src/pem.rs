@@ -10,7 +10,7 @@ const END: &str = "-----END CERTIFICATE-----";
 /// A certificate and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemPair {
-    /// The certificate; others may follow it.
+    /// The certificate. More certificates may follow it.
     pub certificate: String,
     /// The private key, as PKCS#8, PKCS#1 or SEC1.
     pub private_key: String,
@@ -22,7 +22,7 @@ impl fmt::Debug for PemPair {
     }
 }
 
-/// The content of every certificate in a PEM text.
+/// The DER bytes of every certificate in a PEM text.
 pub fn ders(pem: &str) -> Vec<Vec<u8>> {
     Pem::iter_from_buffer(pem.as_bytes())
         .filter_map(Result::ok)
@@ -31,17 +31,17 @@ pub fn ders(pem: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The content of the first certificate in a PEM text.
+/// The DER bytes of the first certificate in a PEM text.
 pub fn first_der(pem: &str) -> Option<Vec<u8>> {
     ders(pem).into_iter().next()
 }
 
-/// The certificates of a PEM text, each as a text of its own.
+/// Splits a PEM text into one text per certificate.
 pub fn split(pem: &str) -> impl Iterator<Item = String> {
     pem.split_inclusive(END).filter(|one| first_der(one).is_some()).map(|one| format!("{}\n", one.trim()))
 }
 
-/// A certificate, and after it those of a PEM text that are not the same.
+/// Appends the certificates of `others` to `first`, except those that equal `first`.
 pub fn with_others(first: &str, others: &str) -> String {
     let known = first_der(first);
     let mut all = first.to_owned();
@@ -54,7 +54,7 @@ pub fn with_others(first: &str, others: &str) -> String {
     all
 }
 
-/// The first certificate of a PEM text, as a text of its own.
+/// The first certificate of a PEM text, in PEM. A text without a certificate is returned unchanged.
 pub fn first_pem(pem: &str) -> String {
     match pem.split_once(END) {
         Some((first, _)) => format!("{}{END}\n", first.trim_start()),
@@ -62,7 +62,7 @@ pub fn first_pem(pem: &str) -> String {
     }
 }
 
-/// A PEM text that ends with one newline.
+/// The PEM text with exactly one newline at its end.
 pub fn with_newline(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }

@@ -1,4 +1,4 @@
-//! Certificates that vouch for themselves: for a few minutes between two peers that know each other otherwise, and authorities of
+//! Self-signed certificates: short-lived ones for the challenge server of the bootstrap protocol, and certificate authorities of
 //! add-ons.
 
 use rcgen::{
@@ -11,22 +11,22 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// When a certificate's life begins and ends, from when it is made.
+/// How long before now a certificate's validity begins, and how long after now it ends.
 struct Life {
     backdated: Duration,
     lifetime: Duration,
 }
 
-/// The life of a serving certificate (pkg/bootstrap/challenge_server.go).
+/// The validity of a serving certificate (pkg/bootstrap/challenge_server.go).
 const SERVING: Life = Life { backdated: Duration::minutes(15), lifetime: Duration::minutes(45) };
 
-/// The life of an authority of an add-on (upstream: `signNewCertificate` in pkg/pki/csr.go).
+/// The validity of an add-on's authority (upstream: `signNewCertificate` in pkg/pki/csr.go).
 const AUTHORITY: Life = Life { backdated: Duration::hours(48), lifetime: Duration::days(10 * 365) };
 
-/// A serving certificate for a name, signed by its own key. It is no authority.
+/// A self-signed serving certificate for `name`. It cannot sign other certificates.
 ///
 /// # Errors
-/// If the name is none, or no key can be made.
+/// If `name` cannot be written into a certificate, or no key can be made.
 pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
     signed_by_its_own_key(name, now, SERVING, |params| {
         params.serial_number = Some(SerialNumber::from(1));
@@ -36,10 +36,10 @@ pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, Certifica
     })
 }
 
-/// An authority that is for itself, as kOps makes one for an add-on: its name is its common name, and its DNS name.
+/// A self-signed certificate authority, as kOps makes one for an add-on. `name` is both its common name and its DNS name.
 ///
 /// # Errors
-/// If the name is none, or no key can be made.
+/// If `name` cannot be written into a certificate, or no key can be made.
 pub fn self_signed_authority(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
     signed_by_its_own_key(name, now, AUTHORITY, |params| {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -66,8 +66,8 @@ fn signed_by_its_own_key(
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
-/// The common name of a certificate's subject, and whether the certificate is valid at a time; `None` for what is no
-/// certificate, or has not just one name.
+/// The common name of a certificate's subject, and whether the certificate is valid at `now`. `None` if `der` is not a
+/// certificate, or does not have exactly one common name.
 pub fn common_name_and_validity(der: &[u8], now: OffsetDateTime) -> Option<(String, bool)> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let mut names = certificate.subject().iter_common_name();

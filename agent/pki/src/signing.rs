@@ -1,4 +1,4 @@
-//! What an authority signs: for keys that stay with others, and for keys that it makes.
+//! Signs certificates with an authority: for a public key of another machine, or with a new key.
 
 use kops_agent_plan::resource::Certificate;
 use rcgen::SubjectPublicKeyInfo;
@@ -10,13 +10,13 @@ use crate::issue::{invalid, issue, lifetime, sign};
 use crate::pem::PemPair;
 
 impl Authority {
-    /// Signs a certificate that says all that `wanted` says and nothing else, for a public key
-    /// (`SubjectPublicKeyInfo` in DER), and gives it in PEM. `random` makes its serial number. It lives as long as any
-    /// certificate of a node, by `extra_hours` longer, but no longer than the authority.
+    /// Signs a certificate with exactly the content of `wanted`, for a public key (`SubjectPublicKeyInfo` in DER).
+    /// Returns it in PEM. `random` becomes the serial number. The certificate is valid for the default lifetime plus
+    /// `extra_hours`, but no longer than the authority.
     ///
     /// # Errors
-    /// If the key is of a kind that cannot be certified, what is wanted cannot be written into a certificate, or the
-    /// authority has expired.
+    /// If the type of the key is not supported, `wanted` cannot be written into a certificate, or the authority has
+    /// expired.
     pub fn sign(
         &self,
         wanted: &Certificate,
@@ -31,11 +31,11 @@ impl Authority {
         sign(wanted, &key, random, self, now, lifetime(extra_hours))
     }
 
-    /// Issues a certificate that says all that `wanted` says and nothing else, with a new key. It lives for so
-    /// long, but no longer than the authority.
+    /// Issues a certificate with exactly the content of `wanted`, and with a new key. The certificate is valid for
+    /// `lifetime`, but no longer than the authority.
     ///
     /// # Errors
-    /// If what is wanted cannot be written into a certificate, no key can be made, or the authority has expired.
+    /// If `wanted` cannot be written into a certificate, no key can be made, or the authority has expired.
     pub fn issue(
         &self,
         wanted: &Certificate,

@@ -1,4 +1,4 @@
-//! SHA-256, by which contents are told from each other.
+//! SHA-256 digests, which identify contents.
 
 use sha2::{Digest, Sha256};
 
@@ -7,12 +7,12 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// Whether a text is what [`sha256_hex`] gives: 64 digits, in lower case.
+/// Whether a text has the form that [`sha256_hex`] returns: 64 lowercase hexadecimal digits.
 pub fn is_sha256_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The SHA-256 that a text is, as [`sha256_hex`] gives it; `None` if it is none, in whatever case.
+/// Reads a SHA-256 in upper or lower case and returns it in lower case. Returns `None` for any other text.
 pub fn parse_sha256(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     is_sha256_hex(&text).then_some(text)

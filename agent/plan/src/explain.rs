@@ -1,8 +1,7 @@
-//! Where a value on a node comes from: which field of which file in the store, which fact, or neither.
+//! Finds the origin of each value on a node: a field of a document in the store, a fact, or a constant.
 //!
-//! Deciding is pure and takes milliseconds, so the question is put to the decision itself: each field
-//! is changed in turn, the node is decided again, and what then differs came from that field. No
-//! component has to carry the origin of its values along, and the answer cannot be out of date.
+//! Deciding a node is pure and takes milliseconds. So `explain` changes each field in turn and decides the node again. The lines that then
+//! differ come from that field. No component has to record the origin of its values, and the answer is never stale.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +11,10 @@ use serde_json::Value;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId, Unit};
 use crate::shown;
 
-/// One document that a decision was made from.
+/// A document that a decision reads.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// URL or name of the document, for people.
+    /// URL or name of the document, for display.
     pub name: String,
     pub value: Value,
 }
@@ -24,13 +23,13 @@ pub struct Source {
 pub enum Question {
     /// A whole resource: a file by its path, a unit by its name.
     Resource(String),
-    /// A command-line flag (`--max-pods`) or a setting, wherever it stands: any of these texts.
+    /// A command-line flag (`--max-pods`) or a setting: every line that contains any of these texts.
     Setting(Vec<String>),
 }
 
 impl Question {
-    /// Reads a question as people put it: `/etc/x`, `kubelet.service`, `--max-pods`. Most flags of Kubernetes are
-    /// fields of a configuration file as well, by the same name in camel case.
+    /// Reads a question as users write it: `/etc/x`, `kubelet.service`, `--max-pods`. Most Kubernetes flags also exist as a field of a
+    /// configuration file, with the flag's name in camel case.
     pub fn read(text: &str) -> Question {
         let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
             ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
@@ -53,10 +52,9 @@ fn camel_case(flag: &str) -> String {
     })
 }
 
-/// One line of a resource, and where it comes from.
+/// A line of a resource, and its origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// The resource that the line is in.
     pub resource: ResourceId,
     pub text: String,
     /// The fields that decide the line, each as `document: path`. Empty if the line is a constant.
@@ -66,7 +64,7 @@ pub struct Line {
     pub entries: Vec<Entry>,
 }
 
-/// An entry of a list in a line, and where it comes from.
+/// An entry of a list in a line, and its origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub text: String,
@@ -74,12 +72,12 @@ pub struct Entry {
     pub origins: Vec<String>,
 }
 
-/// A field of a document, by the keys and indices that lead to it.
+/// The keys and indices that lead to a field of a document.
 type Path = Vec<String>;
 
-/// What decides each line that the question is about, in the order of the lines.
+/// Returns the lines that the question matches, in order, each with its origins.
 ///
-/// `decide` makes the node from the documents, or says `None` where it would refuse them.
+/// `decide` makes the node from the documents. It returns `None` if it rejects them.
 pub fn explain<F>(sources: &[Source], question: &Question, decide: F) -> Vec<Line>
 where
     F: Fn(&[Value]) -> Option<DesiredState>,
@@ -126,7 +124,7 @@ where
                 text: shown::line(entry),
                 origins: sorted(of_entries.get(&key).and_then(|of_line| of_line.get(entry))),
             };
-            // A field is shown as a whole: it may be a text that is hidden.
+            // A field is shown whole, because it may be a hidden text.
             let (text, entries) = match fields.get(line) {
                 Some(field) => (field.clone(), Vec::new()),
                 None => (
@@ -140,7 +138,7 @@ where
         .collect()
 }
 
-/// What stands before a list in a line, and the entries of that list: `--admission=A,B`, `NO_PROXY=a,b`, `modes: [a, b]`.
+/// Splits a line into the part before its list and the entries of the list: `--admission=A,B`, `NO_PROXY=a,b`, `modes: [a, b]`.
 fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     let at = line.find(['=', ':'])? + 1;
     let (name, list) = line.split_at(at);
@@ -149,7 +147,7 @@ fn entries(line: &str) -> Option<(&str, Vec<&str>)> {
     (entries.len() > 1 && entries.iter().all(|entry| !entry.is_empty())).then_some((name, entries))
 }
 
-/// The entries of a line's list that no line of this name has among the others.
+/// The list entries of a line that the same list in `others` no longer has.
 fn gone_entries<'a>(
     (resource, line): &'a (ResourceId, String),
     others: &BTreeSet<(ResourceId, String)>,
@@ -164,10 +162,10 @@ fn gone_entries<'a>(
     gone
 }
 
-/// What [`shown::comparable_text`] has made of each text at its place: most changes of a field leave most texts as they are.
+/// A cache of [`shown::comparable_text`], by place and text. Most changes of a field leave most texts unchanged.
 type Texts = BTreeMap<(String, String), Option<String>>;
 
-/// The lines that the question is about, each once, in order.
+/// The lines that the question matches, without duplicates, in order.
 fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(ResourceId, String)> {
     let mut seen = BTreeSet::new();
     state
@@ -185,7 +183,8 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON. They are not to be shown.
+/// Splits a resource into lines: the text of a file or unit with one flag a line, or else its fields as JSON. The lines may contain
+/// secrets, so do not display them.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     let (text, free_text) = match resource {
         Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -201,7 +200,7 @@ fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     }
 }
 
-/// What may be shown of each of its lines that is a field: a text that is hidden as a whole is one.
+/// Maps each JSON field of a resource to the form that may be displayed. A text that is hidden as a whole is such a field.
 fn shown_fields(resource: &Resource) -> BTreeMap<String, String> {
     let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
     lines.into_iter().zip(fields(&shown::resource(resource))).collect()
@@ -211,13 +210,13 @@ fn fields(value: &Value) -> Vec<String> {
     value.as_object().into_iter().flatten().map(|(field, value)| format!("{field}: {value}")).collect()
 }
 
-/// Whether it is more than a comment or a gap.
+/// Whether a line is neither blank nor a comment.
 fn decides_something(line: &str) -> bool {
     let line = line.trim_start();
     !line.is_empty() && !line.starts_with(['#', ';'])
 }
 
-/// A line that holds several flags, as one line for each.
+/// Splits a line with several flags into one line for each flag.
 fn split_flags(line: &str) -> Vec<String> {
     if line.matches(" --").count() == 0 || line.trim_start().starts_with("- --") {
         return vec![line.to_owned()];
@@ -227,7 +226,7 @@ fn split_flags(line: &str) -> Vec<String> {
     std::iter::once(first).chain(parts.map(|flag| format!("--{}", flag.trim_end_matches('"')))).collect()
 }
 
-/// Every scalar in a document.
+/// The paths to all scalars of a document.
 fn leaves(value: &Value) -> Vec<Path> {
     fn walk(value: &Value, path: &mut Path, found: &mut Vec<Path>) {
         match value {
@@ -254,8 +253,8 @@ fn leaves(value: &Value) -> Vec<Path> {
     found
 }
 
-/// The document with this field changed, in several ways: a value that must be a version, an address or
-/// one of a few words is refused after some changes and not after others.
+/// Returns copies of the document with this field changed in several ways. `decide` may reject some changes, because a value may have to be
+/// a version, an address or one of a few words.
 fn changes(document: &Value, path: &Path) -> Vec<Value> {
     let Some(old) = at(document, path) else { return Vec::new() };
     let others: Vec<Value> = match old {

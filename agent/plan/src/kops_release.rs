@@ -1,7 +1,7 @@
-//! Every difference between kOps releases that decides a node.
+//! All differences between kOps releases that affect a node.
 //!
-//! A gate is a method with the name of what it decides; no other module compares kOps versions. Source: upstream at the tags
-//! v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
+//! Each difference is a method (a gate) that is named after its effect. No other module compares kOps versions. Source: upstream at the
+//! tags v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
 
 mod written_by;
 
@@ -14,12 +14,12 @@ use kops_agent_spec::NodeupConfig;
 
 pub use written_by::{Evidence, WrittenBy};
 
-/// The oldest minor version of kOps whose stores are decided.
+/// The oldest supported minor version of kOps.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
-/// The newest minor version of kOps that is known. A newer one is decided by the same rules.
+/// The newest known minor version of kOps. Newer versions use its rules.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
-/// A kOps release, as far as nodes depend on it: its minor version.
+/// A kOps release, identified by its minor version. Nodes do not depend on the patch version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,
@@ -31,7 +31,7 @@ impl Serialize for KopsRelease {
     }
 }
 
-/// Reads a release that was noted, also one that is no longer supported or not known yet.
+/// Reads a recorded release. It may be a release that is unsupported or not known yet.
 impl<'de> Deserialize<'de> for KopsRelease {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
@@ -47,17 +47,17 @@ impl fmt::Display for KopsRelease {
     }
 }
 
-/// Some of the kOps releases, by their minor versions.
+/// A range of kOps releases, by minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Releases {
     All,
-    /// This one and older ones.
+    /// This minor version and older ones.
     UpTo(u64),
-    /// This one and newer ones.
+    /// This minor version and newer ones.
     Since(u64),
 }
 
-/// The minor version of `1.35.2`, `v1.36.0-beta.1` or `1.37.0-alpha.1+commit`; `None` for what is no version of kOps 1.
+/// The minor version of `1.35.2`, `v1.36.0-beta.1` or `1.37.0-alpha.1+commit`. `None` if the text is not a version of kOps 1.
 fn minor_of(version: &str) -> Option<u64> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let mut parts = version.split(['.', '-', '+']);
@@ -65,18 +65,18 @@ fn minor_of(version: &str) -> Option<u64> {
 }
 
 impl KopsRelease {
-    /// The newest that is known.
+    /// The newest known release.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
 
-    /// All that are supported, the oldest first.
+    /// All supported releases, the oldest first.
     pub fn supported() -> impl Iterator<Item = KopsRelease> {
         (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
     }
 
-    /// The release of a version. One that is newer than known counts as the newest.
+    /// The release of a version. A version newer than the newest known release counts as the newest known release.
     ///
     /// # Errors
-    /// If it is no version, or older than what is supported.
+    /// If the text is not a version of kOps, or the version is older than the oldest supported release.
     pub fn of_version(version: &str) -> Result<KopsRelease, String> {
         let minor = minor_of(version).ok_or_else(|| format!("{version:?} is no version of kOps"))?;
         if minor < OLDEST_SUPPORTED_MINOR {
@@ -88,8 +88,8 @@ impl KopsRelease {
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
     }
 
-    /// The release by the fields that it writes. kOps writes `usesLegacyGossip` up to 1.36, `channels` up to 1.35, and the
-    /// pause image up to 1.34 among kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go).
+    /// Infers the release from the fields that kOps writes. kOps writes `usesLegacyGossip` up to 1.36 and `channels` up to 1.35. Up to 1.34
+    /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go).
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
         let minor = if config.uses_legacy_gossip.is_none() {
             NEWEST_KNOWN_MINOR
@@ -103,12 +103,12 @@ impl KopsRelease {
         KopsRelease { minor }
     }
 
-    /// Whether its configuration of a worker looks like that of another release.
+    /// Whether a worker's configuration from this release can look like that of another release.
     fn is_ambiguous(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// Whether it is one of these.
+    /// Whether the range contains this release.
     pub fn is_in(self, releases: Releases) -> bool {
         match releases {
             Releases::All => true,
@@ -121,7 +121,7 @@ impl KopsRelease {
         self.minor <= minor
     }
 
-    /// The Kubernetes minor version from which on it makes nodes (`OldestSupportedKubernetesVersion` in
+    /// The oldest Kubernetes minor version that this release supports (`OldestSupportedKubernetesVersion` in
     /// upup/pkg/fi/cloudup/apply_cluster.go).
     pub fn oldest_kubernetes_minor(self) -> u64 {
         match self.minor {
@@ -131,166 +131,167 @@ impl KopsRelease {
         }
     }
 
-    /// protokube applies add-ons and labels the control plane, on each control plane (nodeup/pkg/model/protokube.go). Later a
-    /// static pod, kops-channels, does.
+    /// protokube on each control plane applies add-ons and labels the control plane (nodeup/pkg/model/protokube.go). In newer releases the
+    /// static pod kops-channels does this.
     pub fn protokube_applies_addons(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// A manifest in the place of a channel is a channel of one add-on; before, it is a channel without any
-    /// (`ParseAddons` in channels/pkg/channels/addons.go).
+    /// A manifest in place of a channel counts as a channel with one add-on. In older releases it counts as an empty channel (`ParseAddons`
+    /// in channels/pkg/channels/addons.go).
     pub fn takes_manifests_for_channels(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Any condition that is False says that an object of an add-on is not healthy; later, only conditions of known types do
+    /// An add-on's object is unhealthy if any of its conditions is False. In newer releases only conditions of known types count
     /// (pkg/applylib/applyset/health.go).
     pub fn all_conditions_tell_of_health(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Names of a cluster may be spread by gossip, which protokube does.
+    /// The cluster may publish its names by gossip, through protokube.
     pub fn has_gossip(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// In gossip clusters any load balancer of the API leads machines to kops-controller too; before, only on GCE.
+    /// In gossip clusters, machines reach kops-controller through the API's load balancer on any cloud. In older releases only on GCE.
     pub fn gossip_clusters_use_load_balancers(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Control planes and API servers are told the API's addresses too, where others are.
+    /// Control planes and API servers also get the addresses of the API.
     pub fn tells_api_servers_their_addresses(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Machines that are told addresses are also told which name the server's certificate has.
+    /// Machines that get addresses also get the name in the server's certificate.
     pub fn tells_the_servers_name(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Machines of IPv6-only clusters are told IPv6 addresses only.
+    /// Machines of IPv6-only clusters get only IPv6 addresses.
     pub fn tells_reachable_addresses_only(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// A worker of a gossip cluster that knows the API server's addresses needs no gossip.
+    /// A worker of a gossip cluster does not run gossip if it knows the addresses of the API server.
     pub fn addresses_replace_gossip(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kubelet gets nearly all of its settings by flags, and later by its configuration file.
+    /// kubelet gets most of its settings as flags. In newer releases its configuration file has them.
     pub fn kubelet_settings_are_flags(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Control planes wait less before they start a failing container again.
+    /// Control planes use a shorter maximum back-off for crashing containers.
     pub fn limits_crash_loops(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// The pause image is a setting of kubelet's, and later one of containerd's.
+    /// The pause image is a setting of kubelet. In newer releases it is a setting of containerd.
     pub fn pause_image_is_kubelets(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// containerd's configuration has the form of containerd 1, whatever containerd runs, with registry mirrors in it. containerd 2
-    /// converts it as it starts.
+    /// containerd's configuration has the format of containerd 1 and includes registry mirrors, for every version of containerd. containerd
+    /// 2 converts the configuration when it starts.
     pub fn containerd_configuration_is_of_1(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Takes the version in the spec for that of containerd, also where the distribution brings one.
+    /// kOps uses the spec's version for containerd, even if the distribution brings its own containerd.
     pub fn takes_containerds_version_from_the_spec(self) -> bool {
         self.is_at_most(36)
     }
 
-    /// The newest form of containerd's configuration that it writes.
+    /// The newest version of containerd's configuration format that kOps writes.
     pub fn newest_containerd_configuration(self) -> i64 {
         if self.is_at_most(36) { 3 } else { 4 }
     }
 
-    /// It knows the container runtime gVisor.
+    /// kOps supports the container runtime gVisor.
     pub fn has_gvisor(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// The version of the CNI configuration that stands in for kubenet.
+    /// The version of the CNI configuration that replaces kubenet.
     pub fn kubenet_cni_version(self) -> &'static str {
         if self.is_at_most(34) { "0.4.0" } else { "1.0.0" }
     }
 
-    /// Code for clouds in Kubernetes itself has a configuration file of its own.
+    /// The in-tree cloud providers of Kubernetes have their own configuration file.
     pub fn has_in_tree_cloud_config(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kubelet is told its id on Azure, whose cloud configuration is a Secret of the cluster's from then on.
+    /// kubelet gets its provider id on Azure. From this release on, Azure's cloud configuration is a Secret of the cluster.
     pub fn azure_nodes_have_provider_ids(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// kube-proxy sees its kubeconfig alone, and not the folder of it.
+    /// kube-proxy mounts only its kubeconfig. In newer releases it mounts the kubeconfig's folder.
     pub fn kube_proxy_mounts_kubeconfig_alone(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// kube-proxy is told to use nftables where the kernel has nothing else.
+    /// kube-proxy gets the nftables mode on distributions without iptables in the kernel.
     pub fn forces_nftables(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// kube-scheduler always asks the API server who may see its endpoints.
+    /// kube-scheduler always asks the API server to authenticate the clients of its endpoints.
     pub fn kube_scheduler_must_look_up_users(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// Knows what systemd-networkd and cloud-init of Debian 12 and newer do when an interface is attached.
+    /// kOps handles the effect of systemd-networkd and cloud-init on an attached interface on Debian 12 and newer.
     pub fn knows_debians_networkd(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Interfaces of pods are told apart from the primary one by its name; before, by what Amazon Linux calls them.
+    /// kOps tells pod interfaces from the primary interface by the primary interface's name. Older releases match Amazon Linux' interface
+    /// names.
     pub fn knows_the_primary_interface(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Raises the number of files that one user may watch.
+    /// kOps raises the inotify watch limit per user.
     pub fn raises_inotify_watches(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Logs of an etcd cluster for Leases are rotated.
+    /// logrotate rotates the logs of an etcd cluster for Leases.
     pub fn has_etcd_leases(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Installs the tools that containerd 1 and Docker asked for: pigz, conntrack and others.
+    /// kOps installs the tools that containerd 1 and Docker needed: pigz, conntrack and others.
     pub fn installs_tools_of_docker(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// Nodes on GCE download a program for mounts on Container-Optimized OS.
+    /// Nodes with Container-Optimized OS on GCE download a mount helper.
     pub fn has_mounter(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Nodes are told whether Calico may use WireGuard.
+    /// kOps writes Calico's WireGuard setting into the node's configuration.
     pub fn tells_of_wireguard(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// Nodes are told the machine type where Cilium takes addresses from AWS.
+    /// kOps writes the machine type into the node's configuration if Cilium takes addresses from AWS.
     pub fn tells_cilium_the_machine_type(self) -> bool {
         !self.is_at_most(35)
     }
 
-    /// Nodes of Karpenter are labelled with their group as their provisioner (pkg/nodelabels/builder.go).
+    /// kOps labels a Karpenter node with its group as the provisioner (pkg/nodelabels/builder.go).
     pub fn labels_nodes_of_karpenter(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// Nodes of Karpenter register with its taint.
+    /// Karpenter nodes register with Karpenter's taint.
     pub fn taints_nodes_of_karpenter(self) -> bool {
         !self.is_at_most(35)
     }
@@ -300,17 +301,16 @@ impl KopsRelease {
         !self.is_at_most(35)
     }
 
-    /// Nodes are told whether AWS' names for them count.
+    /// kOps writes into the node's configuration whether Nodes have AWS' IP-based names.
     pub fn tells_of_ip_based_names(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// A cluster may have a discovery service.
     pub fn has_discovery_service(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// The release of the CNI plugins for a Kubernetes minor version; none where the release does not support that
+    /// The release of the CNI plugins for a Kubernetes minor version. `None` if this kOps release does not support that version
     /// (pkg/nodemodel/wellknownassets/cni.go).
     pub fn cni_plugins(self, kubernetes_minor: u64) -> Option<&'static str> {
         if kubernetes_minor < self.oldest_kubernetes_minor() {
@@ -327,13 +327,13 @@ impl KopsRelease {
         })
     }
 
-    /// The versions of the images beside the EBS CSI driver: csi-node-driver-registrar and livenessprobe
+    /// The image versions of the EBS CSI driver's sidecars: csi-node-driver-registrar and livenessprobe
     /// (upup/models/cloudup/resources/addons/aws-ebs-csi-driver.addons.k8s.io).
     pub fn sidecars_of_ebs(self) -> (&'static str, &'static str) {
         if self.is_at_most(35) { ("v2.14.0", "v2.16.0") } else { ("v2.16.0", "v2.18.0") }
     }
 
-    /// Calico's version, unless the cluster names one (upup/models/cloudup/resources/addons/networking.projectcalico.org).
+    /// Calico's default version (upup/models/cloudup/resources/addons/networking.projectcalico.org).
     pub fn calico(self) -> &'static str {
         match self.minor {
             ..=34 => "v3.30.3",
@@ -342,47 +342,47 @@ impl KopsRelease {
         }
     }
 
-    /// The oldest containerd that it downloads, as major and minor version.
+    /// The oldest containerd that kOps downloads, as major and minor version.
     pub fn oldest_containerd(self) -> (u64, u64) {
         if self.is_at_most(36) { (1, 6) } else { (2, 1) }
     }
 
-    /// That program is a build of a day, from a bucket of its own.
+    /// The credential provider for Google's registries is a dated build from a separate bucket.
     pub fn has_dated_gce_credential_provider(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// The file name of the program that gives kubelet credentials for Google's registries.
+    /// The file name of kubelet's credential provider for Google's registries.
     pub fn gce_credential_provider(self) -> &'static str {
         if self.is_at_most(34) { "v20231005-providersv0.27.1-65-g8fbe8d27" } else { "auth-provider-gcp" }
     }
 
-    /// WireGuard's tools are installed on Ubuntu whenever Calico runs, whether or not it may use them.
+    /// kOps installs the WireGuard tools on Ubuntu whenever Calico runs, even if Calico does not use WireGuard.
     pub fn always_installs_wireguard(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// Tells protokube the name of Azure's storage account; later the URLs of the store have it.
+    /// kOps passes the name of Azure's storage account to protokube. In newer releases the URLs of the store contain it.
     pub fn passes_on_azures_account(self) -> bool {
         self.is_at_most(34)
     }
 
-    /// Passes on whether OpenStack's certificates are to be believed unseen.
+    /// kOps passes on whether OpenStack's certificates are accepted without verification.
     pub fn knows_insecure_openstack(self) -> bool {
         !self.is_at_most(34)
     }
 
-    /// On machines with an API server root may write the key of kubelet's own server.
+    /// On machines with an API server, root may write the key of kubelet's serving certificate.
     pub fn lets_root_write_kubelets_key(self) -> bool {
         self.is_at_most(35)
     }
 
-    /// The certificate of kubelet's own server is in the Node's name, and not in the instance's.
+    /// kubelet's serving certificate has the Node's name. In older releases it has the instance id.
     pub fn kubelet_serves_by_node_name(self) -> bool {
         !self.is_at_most(36)
     }
 
-    /// Dedicated API servers find etcd by addresses of a load balancer.
+    /// Dedicated API servers get the addresses of the load balancer in front of etcd.
     pub fn api_servers_know_etcd_addresses(self) -> bool {
         !self.is_at_most(36)
     }

@@ -1,8 +1,7 @@
-//! Which labels a Node must have, and the patch that gives it them, for the controller of nodes.
+//! The labels that a Node must have, and the patch that sets them. The node controller uses both.
 //!
-//! A label is ours where the group's nodes have it, where it says the role of a node, or where the API server
-//! knows that kops-controller wrote it, and no other did, unless the controller alone decides it. Nothing else is ever
-//! touched.
+//! The controller changes a label only in one of three cases. The Node's group has the label. The label states the Node's role. Or the API
+//! server records kops-controller as its only manager. For the prefixes in `DECIDED_HERE`, further managers do not count.
 
 mod validity;
 
@@ -16,64 +15,62 @@ use kops_agent_spec::{NodeupConfig, SpecError};
 pub(crate) use validity::{LONGEST, is_domain, is_name};
 pub use validity::{problem, retain_valid};
 
-/// The labels that say what a node is for. A node has exactly those of its group
+/// The labels that state a node's role. A node has exactly the role labels of its group
 /// (upstream: `cmd/kops-controller/controllers/node_controller.go`).
 const ROLE_LABELS: [&str; 3] = [
     "node-role.kubernetes.io/api-server",
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/node",
 ];
-/// The label with a node's group.
+/// The label that names a node's instance group.
 pub const INSTANCE_GROUP: &str = "kops.k8s.io/instancegroup";
-/// The label of the machines that have the keys with which kops-controller signs; its pods are scheduled by it
-/// (upstream: `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
+/// The label of the machines that have kops-controller's signing keys. The scheduler places kops-controller's pods by this label (upstream:
+/// `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
 const PKI_LABEL: &str = "kops.k8s.io/kops-controller-pki";
-/// The labels that any Node of a control plane has (upstream: `BuildMandatoryControlPlaneLabels`).
+/// The labels of every control plane Node (upstream: `BuildMandatoryControlPlaneLabels`).
 pub(crate) const OF_ANY_CONTROL_PLANE: [&str; 3] = [
     "node-role.kubernetes.io/control-plane",
     PKI_LABEL,
     "node.kubernetes.io/exclude-from-external-load-balancers",
 ];
 
-/// The prefixes of labels that say what a node is for, by which workloads that are trusted are kept apart from others, and
-/// that the API server lets no kubelet give itself (its admission plugin NodeRestriction). It lets a kubelet own them beside
-/// others, though, by an apply that changes nothing, under any manager's name: so that another owns one of ours is no reason
-/// to leave it.
+/// Prefixes of the labels that only the controller decides. Operators use these labels to separate trusted workloads from others.
+///
+/// The admission plugin NodeRestriction keeps a kubelet from setting these labels. But a kubelet can still become a second owner of one: an
+/// apply that changes nothing is allowed, under any manager's name. So a second owner does not protect such a label from removal.
 const DECIDED_HERE: [&str; 3] =
     ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];
 
-/// By what name upstream's kops-controller and ours write, which is how the API server knows whose a label is.
+/// The field manager name of upstream's kops-controller and of this one. The API server records it as the owner of each label.
 pub const FIELD_MANAGER: &str = "kops-controller";
 
-/// A Node, as far as its labels go.
+/// The observed state of a Node that matters for its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedNode {
     pub name: String,
-    /// `spec.providerID`: by which instance its kubelet, or the cloud's controller, says that it is.
+    /// `spec.providerID`: the instance that the kubelet or the cloud controller names for this Node.
     pub provider_id: String,
     pub labels: BTreeMap<String, String>,
-    /// The keys of the labels that [`FIELD_MANAGER`] wrote.
+    /// The keys of the labels that [`FIELD_MANAGER`] owns.
     pub written_by_us: BTreeSet<String>,
-    /// Those of them that another manager owns too.
+    /// The keys in `written_by_us` that another manager owns too.
     pub shared: BTreeSet<String>,
-    /// Whether its pods have addresses (`spec.podCIDRs`).
+    /// Whether the Node has pod addresses (`spec.podCIDRs`).
     pub has_pod_ranges: bool,
-    /// Which version of the Node this is.
     pub resource_version: String,
 }
 
 /// The labels that a Node must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Those of its group, which are all that there are.
+    /// The labels of the group. The list is complete.
     OfGroup(BTreeMap<String, String>),
-    /// Those that its cloud has noted down, while the group cannot be read. They are as old as the instance, and some
-    /// clouds have few of them, so what we wrote of the group when it could be read is better.
+    /// The labels that the cloud recorded, used while the state store cannot be read. They are as old as the instance, and some clouds
+    /// record few labels. So a label that we wrote from the group earlier wins.
     Noted(BTreeMap<String, String>),
-    /// Some of them, where the group cannot be read, and nothing else tells what its nodes are labelled: what a Node has
-    /// besides stays.
+    /// Some of the labels, used if the group cannot be read and the cloud recorded no labels. All other labels of the Node stay.
     Partial(BTreeMap<String, String>),
-    /// Those that upstream's kops-controller decides, to the last one: what its cloud has noted down, and nothing else.
+    /// Exactly the labels that upstream's kops-controller decides: those that the cloud recorded.
     AsUpstream(BTreeMap<String, String>),
 }
 
@@ -88,19 +85,19 @@ impl Wanted {
     }
 }
 
-/// What must change about the labels of a Node.
+/// The changes of a Node's labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelPatch {
-    /// Labels that are absent or have another value, and the one they get.
+    /// Labels that are missing or have another value, with their new value.
     pub set: BTreeMap<String, String>,
-    /// Keys of labels that go.
+    /// Keys of the labels to remove.
     pub remove: BTreeSet<String>,
-    /// The values that all these have by now.
+    /// The current values of all labels that the patch changes or removes.
     pub before: BTreeMap<String, String>,
 }
 
 impl LabelPatch {
-    /// The patch as the API server takes it (a merge patch), for this version of the Node and no other.
+    /// The patch as a JSON merge patch. The API server applies it only to this `resource_version` of the Node.
     pub fn to_json(&self, resource_version: &str) -> Value {
         let set = self.set.iter().map(|(key, value)| (key.clone(), json!(value)));
         let remove = self.remove.iter().map(|key| (key.clone(), Value::Null));
@@ -109,11 +106,10 @@ impl LabelPatch {
     }
 }
 
-/// The labels that a node must have: those of its group where the state store could be read, else those that its
-/// cloud has noted down.
+/// The labels that a node must have: those of its group, or those that its cloud recorded if the state store cannot be read.
 ///
-/// What the cloud has noted down and the group does not have (any more) is wanted all the same: upstream's kops-controller
-/// puts it back whenever it leads, until the instance is replaced.
+/// A label that the cloud recorded is wanted even if the group no longer has it. Upstream's kops-controller sets it again whenever it
+/// leads, until the instance is replaced.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {
@@ -127,8 +123,7 @@ pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) 
     }
 }
 
-/// The labels that upstream's kops-controller gives the node (upstream: `IdentifyNode` in `pkg/nodeidentity/aws`, `gce` and
-/// `hetzner`).
+/// The labels that upstream's kops-controller sets on the node (upstream: `IdentifyNode` in `pkg/nodeidentity/aws`, `gce` and `hetzner`).
 pub fn wanted_by_upstream(identity: &Identity) -> Wanted {
     Wanted::AsUpstream(noted(identity))
 }
@@ -140,13 +135,13 @@ fn noted(identity: &Identity) -> BTreeMap<String, String> {
     labels
 }
 
-/// The labels that `kops update cluster --yes` has given the nodes of a group: those of its `nodeupconfig.yaml`
-/// (upstream: `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes what `pkg/nodelabels` decides into the kubelet's
-/// configuration). `url` is what errors name.
+/// The labels that `kops update cluster --yes` set on a group's nodes. They are in the group's `nodeupconfig.yaml` (upstream:
+/// `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes the labels of `pkg/nodelabels` into the kubelet's configuration). Errors
+/// name `url`.
 ///
 /// # Errors
-/// If it is no YAML mapping, a field has the wrong type, or it says no role: then the labels are elsewhere, and it would be
-/// wrong to take it that there are none.
+/// If the file is not a YAML mapping, if a field has the wrong type, or if it has no role label. Without a role label, the labels are in
+/// another place, and an empty result would be wrong.
 pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, String>, SpecError> {
     let labels = NodeupConfig::parse(nodeup_config, url)?.kubelet_config.node_labels;
     match ROLE_LABELS.iter().any(|role| labels.contains_key(*role)) {
@@ -159,13 +154,13 @@ pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, Strin
     }
 }
 
-/// Whether labels say the same role as others do.
+/// Whether both sets of labels have the same role labels.
 pub fn have_same_roles(labels: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> bool {
     ROLE_LABELS.iter().all(|role| labels.contains_key(*role) == others.contains_key(*role))
 }
 
-/// What takes away from a Node that is certainly not the machine that it says it is what it was given for being it: its
-/// roles, and what the pods with kops-controller's rights are scheduled by.
+/// The patch that removes the role labels and kops-controller's scheduling label. It is for a Node that is definitely not the machine that
+/// it claims to be. Returns `None` if the Node has none of these labels.
 pub fn without_roles(observed: &ObservedNode) -> Option<LabelPatch> {
     let is_role = |key: &str| ROLE_LABELS.contains(&key) || key == PKI_LABEL;
     let before: BTreeMap<String, String> = observed
@@ -182,7 +177,7 @@ fn is_decided_here(key: &str) -> bool {
     DECIDED_HERE.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// What must change for a Node to have the wanted labels, if anything.
+/// The patch that gives a Node the wanted labels. `None` if the Node already has them.
 pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
     let labels = wanted.labels();
     let is_written_by_us = |key: &str| observed.written_by_us.contains(key);
@@ -215,7 +210,7 @@ pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
     (!set.is_empty() || !remove.is_empty()).then_some(LabelPatch { set, remove, before })
 }
 
-/// The keys of the labels in an entry of `metadata.managedFields` (`fieldsV1`), as the API server tells them.
+/// The keys of the labels in an entry of `metadata.managedFields` (`fieldsV1`).
 pub fn managed_labels(fields_v1: &Value) -> impl Iterator<Item = &str> {
     let labels = fields_v1.pointer("/f:metadata/f:labels").and_then(Value::as_object);
     labels.into_iter().flat_map(|labels| labels.keys()).filter_map(|key| key.strip_prefix("f:"))
@@ -333,7 +328,7 @@ mod tests {
             noted_labels: labels(&[NODE, ("tier", "at launch"), ("dropped", "1")]),
             ..Identity::default()
         };
-        // `dropped` is in the tags still, though kOps has applied the group without it; `ours` never was in the tags.
+        // The tags still have `dropped`, although kOps has applied the group without it. The tags never had `ours`.
         let observed = node(
             &[NODE, ("tier", "at launch"), ("dropped", "1"), ("ours", "1")],
             &["tier", "dropped", "ours"],
@@ -342,7 +337,7 @@ mod tests {
         let patch = diff(&observed, &wanted(&identity, Some(&applied))).unwrap();
         assert_eq!(patch.set, labels(&[("tier", "web")]));
         assert_eq!(patch.remove, ["ours".to_owned()].into());
-        // Upstream knows of the tags only, and takes nothing away but roles.
+        // Upstream only knows the tags, and removes only role labels.
         assert_eq!(diff(&observed, &wanted_by_upstream(&identity)), None);
         let mut edited = observed;
         edited.labels.insert("tier".into(), "web".into());
@@ -369,11 +364,11 @@ mod tests {
         let all: Vec<(&str, &str)> = decided.iter().chain(&others).map(|key| (*key, "")).collect();
         let keys: Vec<&str> = all.iter().map(|(key, _)| *key).collect();
         let mut observed = node(&all, &keys);
-        // A kubelet that has been broken into owns all of it, too.
+        // A compromised kubelet becomes a second owner of every label.
         observed.shared = keys.iter().map(|key| (*key).to_owned()).collect();
         let patch = diff(&observed, &of_group(&[NODE])).unwrap();
         assert_eq!(patch.remove, decided.map(str::to_owned).into());
-        // What an operator has put there, and we have not, is left.
+        // The patch leaves labels that an operator set and we did not.
         observed.written_by_us = BTreeSet::new();
         assert_eq!(diff(&observed, &of_group(&[NODE])).unwrap().remove, BTreeSet::new());
     }

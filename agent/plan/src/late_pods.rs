@@ -1,10 +1,9 @@
-//! Static pods that a machine which boots for the first time gets only once its API server answers, for `agent/host` to hold
-//! their files back.
+//! Static pods that wait for the API server on the first boot of a machine. `agent/host` writes their files only when the API server
+//! answers.
 //!
-//! The controller manager and the scheduler end where no API server answers, and where it has not made their rights yet.
-//! kubelet starts an ended container again at once, then after 10 s, after 20 s, and so on
-//! (pkg/kubelet/kuberuntime/kuberuntime_manager.go, `doBackOff`), and all Nodes of the cluster wait for that. Those that start
-//! once the API server answers stay.
+//! The controller manager and the scheduler exit if the API server does not answer, or if it has not created their permissions yet. kubelet
+//! restarts an exited container immediately, then after 10 s, then after 20 s, and so on (pkg/kubelet/kuberuntime/kuberuntime_manager.go,
+//! `doBackOff`). All Nodes of the cluster wait for these restarts. A pod that starts after the API server answers keeps running.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,21 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::static_pod::{self, API_SERVER, Rank, rank};
 
-/// The pods that end where no API server answers. kube-proxy goes on asking.
+/// The pods that exit if the API server does not answer. kube-proxy retries instead.
 const ENDING: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 
-/// What is held back until the API server of the same machine answers.
+/// The pods and images that wait for the API server of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatePods {
-    /// The files of the pods.
+    /// The manifest files of the pods.
     pub manifests: BTreeSet<ResourceId>,
-    /// The images that they run, by the names that kubelet has them pulled by.
+    /// The images of the pods, by the names under which kubelet pulls them.
     pub images: BTreeSet<String>,
-    /// The images of etcd and the API server, which are needed before those.
+    /// The images of etcd and the API server, which must be pulled before `images`.
     pub images_before: BTreeSet<String>,
 }
 
-/// What of a plan is held back: nothing where the machine is to have no API server, or is to run no kubelet.
+/// The pods of a plan that wait for the API server. Empty if the machine runs no API server or no kubelet.
 pub fn late_pods(plan: &Plan, desired: &DesiredState) -> LatePods {
     let images = |path: &str| {
         let manifest = health::desired_text(desired, path).and_then(|text| static_pod::read(&text));
@@ -51,15 +50,16 @@ pub fn late_pods(plan: &Plan, desired: &DesiredState) -> LatePods {
     LatePods { manifests, images, images_before }
 }
 
-/// The name by which containerd has an image that kubelet asks for: with its registry, and by its digest alone where it has one
-/// (`ParseDockerRef` in github.com/distribution/reference, which containerd's CRI uses). kOps' images have a tag and a digest.
+/// The name under which containerd stores an image that kubelet requests. It includes the registry. If the image has a digest, the name has
+/// the digest and no tag (`ParseDockerRef` in github.com/distribution/reference, which containerd's CRI plugin uses). kOps' images have
+/// both a tag and a digest.
 fn pulled_as(image: &str) -> String {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),
     };
     let (repository, tag) = match name.rsplit_once(':') {
-        // What is before a slash is a registry's port.
+        // If a slash follows the colon, the colon separates the registry's host from its port.
         Some((repository, tag)) if !tag.contains('/') => (repository, tag),
         _ => (name, "latest"),
     };

@@ -1,9 +1,9 @@
-//! Deciding what a node must be.
+//! Decides the desired state of a node.
 //!
-//! Pure: what kOps wrote ([`kops_agent_spec`]) and what was observed of the machine ([`kops_agent_spec::facts`]) go in, a
-//! description of the whole node ([`resource::DesiredState`]) comes out, and the difference to what
-//! is there is a value too. No I/O, no clock, no randomness, no environment, no hash order:
-//! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
+//! This crate is pure. Its input is the configuration that kOps wrote ([`kops_agent_spec`]) and the observed facts of the machine
+//! ([`kops_agent_spec::facts`]). Its output is a description of the whole node ([`resource::DesiredState`]). The difference to the present
+//! state is a value too. This crate has no I/O, clock, randomness, environment or hash order: its `clippy.toml` bans them. `agent/host`
+//! executes the result.
 
 pub mod addons;
 mod base64_text;

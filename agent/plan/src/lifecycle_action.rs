@@ -1,25 +1,24 @@
-//! Which lifecycle action of its Auto Scaling group a machine completes once it has converged.
+//! The lifecycle action of an Auto Scaling group that a machine completes once it has converged.
 //!
-//! With `warmPool.enableLifecycleHook` the group holds each new instance until the instance says that it is ready, and
-//! abandons it after ten minutes (or `lifecycleHookTimeout`) of silence.
+//! With `warmPool.enableLifecycleHook` the group holds each new instance until the instance reports that it is ready. If the instance does
+//! not report within ten minutes (or `lifecycleHookTimeout`), the group abandons it.
 //!
 //! Source: `completeWarmingLifecycleAction` in upup/pkg/fi/nodeup/command.go; for the hook, `WarmPool` in
-//! pkg/model/awsmodel/autoscalinggroup.go; for the groups' names, `AutoscalingGroupName` in pkg/model/names.go. Upstream's
-//! nodeup names the group of API servers as it does one of nodes, and so never finds the hook there.
+//! pkg/model/awsmodel/autoscalinggroup.go; for the groups' names, `AutoscalingGroupName` in pkg/model/names.go. Upstream's nodeup uses the
+//! name of a worker group for a group of API servers too, so it never finds the hook of such a group.
 
 use serde::{Deserialize, Serialize};
 
 use crate::resolve::NodeConfig;
 use kops_agent_spec::{CloudProvider, InstanceGroupRole};
 
-/// The name that kOps gives the hook.
+/// The name of kOps' lifecycle hook.
 pub const WARM_POOL_HOOK: &str = "kops-warmpool";
 
-/// What an instance is held by until it is ready.
+/// The lifecycle action that holds an instance until it is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LifecycleAction {
-    /// The region that the group is in.
     pub region: String,
     /// The name of the Auto Scaling group.
     pub group: String,
@@ -28,22 +27,22 @@ pub struct LifecycleAction {
 }
 
 impl LifecycleAction {
-    /// The cloud whose groups hold instances.
+    /// The cloud whose groups hold instances by a lifecycle hook.
     pub const HELD_BY: CloudProvider = CloudProvider::Aws;
 }
 
-/// What came of telling an Auto Scaling group that an instance is ready.
+/// The result of telling an Auto Scaling group that an instance is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The instance goes on into service, or into the warm pool.
+    /// The instance enters service or the warm pool.
     Completed,
-    /// The group has no such hook, or it does not hold this instance any more.
+    /// The group has no such hook, or it no longer holds this instance.
     NothingHeld,
-    /// No hook holds the instance, and one may yet: it has only just started.
+    /// No hook holds the instance yet. The instance has only just started, so a hook may still hold it.
     NotHeldYet,
 }
 
-/// The action that this node completes; `None` where nothing holds it.
+/// The lifecycle action that this node completes. `None` if no hook holds the node.
 pub fn of_node(node: &NodeConfig) -> Option<LifecycleAction> {
     let aws = node.facts.cloud.aws.as_ref()?;
     let (group, cluster) = (&node.boot.instance_group_name, node.cluster_name());
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     fn action(role: InstanceGroupRole, provider: CloudProvider, has_hook: bool) -> Option<LifecycleAction> {
-        // Resolved for a machine without a cloud; what is asked here depends on these few fields only.
+        // The test node has no cloud. The result depends only on the fields set here.
         let mut node = testing::control_plane(|_| {});
         let boot = BootConfig { instance_group_name: "workers".into(), ..node.boot };
         node.boot = BootConfig { cloud_provider: provider, instance_group_role: role, ..boot };

@@ -1,13 +1,13 @@
-//! The id by which a cloud knows a machine, as its API, its token and its Node say it: a number, or a UUID.
+//! The id of a machine in its cloud: a number or a UUID. The cloud's API, its token and the Node use this id.
 
 use std::fmt;
 
-/// The digits of the greatest number: upstream reads it into 63 bits.
+/// The maximum number of digits. Upstream reads the number into 63 bits.
 const MOST_DIGITS: usize = 18;
-/// The lengths of the groups of a UUID's digits (RFC 9562).
+/// The number of digits in each group of a UUID (RFC 9562).
 const UUID_GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// The id of a machine, which no other ever gets.
+/// The id of a machine. A cloud never gives an id to another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MachineId {
     Number(u64),
@@ -38,7 +38,7 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// What the ids of a cloud's machines are.
+/// The form of a cloud's machine ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdForm {
     Number,
@@ -46,7 +46,7 @@ pub enum IdForm {
 }
 
 impl IdForm {
-    /// A good one, for messages.
+    /// A valid example, for messages.
     pub const fn example(self) -> &'static str {
         match self {
             IdForm::Number => "4711",
@@ -54,7 +54,7 @@ impl IdForm {
         }
     }
 
-    /// An id that is written as clouds write it, and in no other way: a number in plain digits, a UUID in lower case.
+    /// Reads an id in the clouds' exact form: a number in plain digits without leading zeros, or a UUID in lower case.
     pub fn parse(self, text: &str) -> Option<MachineId> {
         match self {
             IdForm::Number => number(text),

@@ -1,37 +1,39 @@
-//! What may be done at the same time while a plan is carried out, for `agent/host` to do so.
+//! Decides which parts of a plan `agent/host` carries out at the same time.
 //!
-//! A node that works is changed only once all that the change takes is downloaded and verified: a mirror that lies, or
-//! has gone, leaves it as it was, its packages too. A machine that is no node yet has nothing to lose. What a package
-//! brings there is Debian's own, the next run finds it and goes on, and installing packages is most of what such a
-//! machine waits for: so they are installed while downloads are fetched and certificates are made.
+//! On a working node, a run changes nothing until all downloads are complete and verified. If a mirror is missing or serves wrong contents,
+//! the node and its packages stay unchanged.
+//!
+//! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with those
+//! that are installed. Package installation takes most of the machine's first run. So the run installs packages while it downloads files
+//! and makes certificates.
 
 use crate::diff::{Action, Plan, Stage};
 use crate::resource::Kind;
 
-/// When the packages of a plan are installed.
+/// When a run installs the packages of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installing {
-    /// There are none.
+    /// The plan installs no packages.
     Nothing,
-    /// From the beginning, while downloads are fetched and certificates are made.
+    /// From the start of the run, while the run downloads files and makes certificates.
     BesideDownloads,
-    /// Once everything is downloaded and verified, in their stage.
+    /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,
 }
 
-/// What is known of a machine before a plan is carried out on it.
+/// The state of a machine before the run changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// No run has come to its end there, and it runs no kubelet.
+    /// No run has completed on the machine, and it does not run kubelet.
     NotYetANode,
-    /// It works as a node, or may.
+    /// The machine works as a node, or may do so.
     Node,
 }
 
-/// When the packages of a plan are installed on a machine.
+/// When a run installs the packages of a plan.
 ///
-/// With a repository that is to be added they wait for their stage: its key is a download, and what is written of it is
-/// recorded first.
+/// If the plan adds a package repository, its packages wait for their stage. The repository's key is a download, and the run must record
+/// the repository's files before it writes them.
 pub fn installing(plan: &Plan, machine: Machine) -> Installing {
     let is_made = |kind: Kind| {
         let mut steps = plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove);

@@ -1,5 +1,5 @@
-//! Which addresses the pods of a Node get, where kops-controller gives them (`enableCloudIPAM`, on IPv6-only clusters): those
-//! that the cloud has given its machine for that. And the patch that writes them, with the Node's labels, into the Node.
+//! The pod address ranges of a Node if kops-controller assigns them (`enableCloudIPAM`, on IPv6-only clusters). The ranges are those that
+//! the cloud gave to the machine for its pods. This module also makes the patch that writes ranges and labels into the Node.
 //!
 //! Source: upstream's `cmd/kops-controller/controllers/awsipam.go`, `gceipam.go` and `metalipam.go`.
 
@@ -10,49 +10,49 @@ use thiserror::Error;
 
 use crate::labels::LabelPatch;
 
-/// The reason of an Event that tells of it, as Kubernetes' own controllers of such ranges have it.
+/// The reason of the Event about a missing range. Kubernetes' own range controllers use the same reason.
 pub const NOT_AVAILABLE: &str = "CIDRNotAvailable";
 
-/// Why the pods of a Node get no addresses.
+/// Why a Node gets no pod address range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodRangeProblem {
-    /// Its machine has none to give them.
+    /// The machine has no range for its pods.
     #[error("the pods of {machine} get no addresses: its machine has no {wanted}; {to_do}")]
     None {
         machine: String,
         wanted: &'static str,
-        /// What to do about it.
+        /// What the user can do about it.
         to_do: &'static str,
     },
-    /// Its machine has several, and nothing says which one is the pods'.
+    /// The machine has several ranges, and nothing says which one is for pods.
     #[error("the pods of {machine} get no addresses: its machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
     Several {
         machine: String,
         wanted: &'static str,
         ranges: Vec<String>,
-        /// What to do about it.
+        /// What the user can do about it.
         to_do: &'static str,
     },
-    /// What it has is no range.
+    /// The machine has a value that is not an address range.
     #[error("the pods of {machine} get no addresses: {range:?} is no range of addresses")]
     Malformed { machine: String, range: String },
 }
 
-/// What a machine has for its pods.
+/// A machine as the source of its pod address range, with texts for problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub machine: &'a str,
-    /// What one of its ranges is.
+    /// The noun for one range of this machine, as messages use it.
     pub wanted: &'static str,
-    /// What to do where there is not exactly one.
+    /// What the user can do if the machine does not have exactly one range.
     pub to_do: &'static str,
 }
 
 impl Source<'_> {
-    /// The one range of these, as it is written.
+    /// Returns the machine's only range, unchanged.
     ///
     /// # Errors
-    /// There is none, there are several, or it is no range.
+    /// If there is no range, if there are several, or if the text is not an address range.
     pub fn only(&self, ranges: &[String]) -> Result<Vec<String>, PodRangeProblem> {
         let Source { machine, wanted, to_do } = *self;
         let machine = machine.to_owned();
@@ -65,8 +65,8 @@ impl Source<'_> {
     }
 }
 
-/// Whether this is an address with the length of its prefix. What comes behind the prefix is not looked at, as upstream does
-/// not either: the API server has the last word.
+/// Whether this text is an address with a prefix length. Bits after the prefix are not checked. Upstream does not check them either, and
+/// the API server validates the range.
 pub fn is_range(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -77,23 +77,22 @@ pub fn is_range(text: &str) -> bool {
     }
 }
 
-/// What must change about a Node.
+/// The changes of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
-    /// Its labels; `None` where they are as they should be.
+    /// The changed labels. `None` if the labels are correct.
     pub labels: Option<LabelPatch>,
-    /// The ranges that its pods get; empty where it has some, or is given none. The API server takes them once, and refuses
-    /// any others after that.
+    /// The pod address ranges to set. Empty if the Node already has ranges, or gets none. The API server accepts ranges only once, and
+    /// rejects any later change.
     pub pod_ranges: Vec<String>,
 }
 
 impl NodePatch {
-    /// A patch of labels and ranges; `None` where there is nothing to change.
     pub fn of(labels: Option<LabelPatch>, pod_ranges: Vec<String>) -> Option<NodePatch> {
         (labels.is_some() || !pod_ranges.is_empty()).then_some(NodePatch { labels, pod_ranges })
     }
 
-    /// The patch as the API server takes it (a merge patch), for this version of the Node and no other.
+    /// The patch as a JSON merge patch. The API server applies it only to this `resource_version` of the Node.
     pub fn to_json(&self, resource_version: &str) -> Value {
         let mut patch = match &self.labels {
             Some(labels) => labels.to_json(resource_version),

@@ -1,4 +1,4 @@
-//! Settings of a node's programs that this node leaves to the program.
+//! Settings that a node leaves to the default of the program.
 
 use std::iter::once;
 
@@ -9,8 +9,8 @@ use kops_agent_spec::{
 
 use crate::resolve::NodeConfig;
 
-/// The answer about a flag (`--max-pods`) or field (`maxPods`) that nothing sets: which programs of this node know it. `None` where
-/// none does.
+/// The answer for a flag (`--max-pods`) or field (`maxPods`) that is not set: the programs of this node that know it. `None` if no program
+/// knows it.
 pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     let kubelet = once(("kubelet", field_names::<KubeletConfigSpec>()));
     let proxy = node.kube_proxy.as_ref().map(|_| ("kube-proxy", field_names::<KubeProxyConfig>()));
@@ -37,7 +37,7 @@ pub fn not_set(question: &str, node: &NodeConfig) -> Option<String> {
     }
 }
 
-/// A name in which the spellings of a flag and of its field are the same.
+/// A spelling that is equal for a flag and its field: lower case, only letters and digits.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -1,8 +1,8 @@
-//! Texts of files and units as they may be shown, in plans, in journals and on terminals.
+//! Prepares texts of files and units for display in plans, journals and terminals.
 //!
-//! The origin of a text decides, and no value is looked at: [`FreeText`] says which part of a text is free text of the
-//! specification, and that part is hidden. All else follows from fields with a meaning of their own and from constants of this
-//! program, and is shown, whoever may read the file.
+//! The origin of a text decides, not its value. [`FreeText`] marks the part of a text that is free text of the specification, and this
+//! module hides that part. Everything else comes from typed fields and from constants of this program. So it is shown, whatever the file's
+//! mode is.
 
 mod node;
 
@@ -18,14 +18,14 @@ use crate::resource::{Content, DesiredState, File, FreeText, Resource, Unit};
 
 pub use node::{document, node};
 
-/// A text, and which part of it is hidden.
+/// A text, and the part of it to hide.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
     pub(crate) text: &'a str,
     pub(crate) free_text: Option<&'a FreeText>,
 }
 
-/// The unified diff between two texts at one place; `None` where nothing of them may be shown.
+/// The unified diff of two texts at one path. `None` if both texts are hidden completely.
 pub(crate) fn diff(path: &str, before: Text<'_>, after: Text<'_>) -> Option<String> {
     let names = [if before.text.is_empty() { "/dev/null" } else { path }, path];
     let [old, new] = comparable([before, after])?;
@@ -33,7 +33,7 @@ pub(crate) fn diff(path: &str, before: Text<'_>, after: Text<'_>) -> Option<Stri
     (before.text == after.text || !diff.is_empty()).then_some(diff)
 }
 
-/// The unified diff between the texts of these names.
+/// The unified diff of two texts with these names.
 pub(crate) fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     let [before, after] = texts;
     let (old, new) = (shown_lines(before), shown_lines(after));
@@ -50,7 +50,7 @@ pub(crate) fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
             let text = match change.tag() {
                 ChangeTag::Delete => was,
                 ChangeTag::Insert => line(&new, change.new_index()),
-                // A key in one of them is hidden as a whole.
+                // A line may be part of a key in only one of the texts. Then both show it hidden.
                 ChangeTag::Equal => {
                     was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
                 }
@@ -65,17 +65,17 @@ pub(crate) fn unified(names: [&str; 2], texts: [&str; 2]) -> String {
     shown
 }
 
-/// The lines of a text with placeholders as they are shown, as many as it has.
+/// The displayable lines of a text with placeholders. The result has as many lines as the text.
 fn shown_lines(text: &str) -> Vec<String> {
     let shown = Redactor::default().text(&without_placeholders(text));
     let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();
     let lines = text.tokenize_lines();
-    // Where it cannot be told which line is which, none is shown.
+    // If the number of lines changed, lines cannot be matched, so all of them are hidden.
     if shown.len() == lines.len() { shown } else { lines.iter().map(|_| format!("{MARK}\n")).collect() }
 }
 
-/// The texts with a placeholder for each hidden part, which differs where the part does. They are not to be shown as they are.
-/// `None` where nothing may be shown.
+/// Replaces each hidden part by a placeholder. Placeholders differ if the hidden parts differ. Do not display the result directly. Returns
+/// `None` if the texts are hidden completely.
 fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
     let mut comparable: [String; N] = texts.map(|text| text.text.to_owned());
     if texts.iter().any(|text| text.free_text == Some(&FreeText::Variables)) {
@@ -83,7 +83,7 @@ fn comparable<const N: usize>(texts: [Text<'_>; N]) -> Option<[String; N]> {
         for text in texts {
             manifests.push(Manifest::read(text.text)?);
         }
-        // Both are written anew, or neither is: another spelling is no difference.
+        // Both manifests are rewritten, or neither is. Otherwise a difference in YAML style would look like a change.
         if manifests.iter().any(|manifest| !manifest.values().is_empty()) {
             for (text, manifest) in comparable.iter_mut().zip(manifests) {
                 *text = manifest.with_placeholders();
@@ -110,17 +110,17 @@ fn without_lines(text: &str, hidden: &BTreeSet<usize>) -> String {
     shown.collect()
 }
 
-/// A text in which each line differs that another value decides; `None` where nothing may be shown of it.
+/// A text for comparison: each hidden part is a placeholder that depends on its value. `None` if the text is hidden completely.
 pub(crate) fn comparable_text(text: &str, free_text: Option<&FreeText>) -> Option<String> {
     comparable([Text { text, free_text }]).map(|[text]| text)
 }
 
-/// What is shown of a line of [`comparable_text`].
+/// The displayable form of a line of [`comparable_text`].
 pub(crate) fn line(line: &str) -> String {
     without_credentials(&without_placeholders(line))
 }
 
-/// A text as it may be shown.
+/// The displayable form of a text.
 fn text(text: &str, free_text: Option<&FreeText>) -> String {
     match comparable_text(text, free_text) {
         Some(text) => shown_lines(&text).concat(),
@@ -128,7 +128,7 @@ fn text(text: &str, free_text: Option<&FreeText>) -> String {
     }
 }
 
-/// The manifests of a state store, as they may be shown.
+/// Serializes the manifests of a state store in displayable form.
 pub(crate) fn manifests<S: Serializer>(
     manifests: &BTreeMap<String, String>,
     to: S,
@@ -136,13 +136,13 @@ pub(crate) fn manifests<S: Serializer>(
     to.collect_map(manifests.iter().map(|(url, manifest)| (url, text(manifest, Some(&FreeText::Variables)))))
 }
 
-/// The resources of a state as they may be shown.
+/// The displayable form of all resources.
 #[must_use]
 pub fn state(state: &DesiredState) -> Vec<Value> {
     state.iter().map(|(_, shown)| resource(shown)).collect()
 }
 
-/// A resource as it may be shown.
+/// The displayable form of a resource.
 pub(crate) fn resource(resource: &Resource) -> Value {
     let shown = match resource {
         Resource::File(file) => File { content: content(file), ..file.clone() }.into(),
@@ -151,7 +151,7 @@ pub(crate) fn resource(resource: &Resource) -> Value {
         }
         other => other.clone(),
     };
-    // Every resource is of our own type, which always has a JSON form.
+    // Serialization cannot fail, because all resources are of our own types.
     without_logins(serde_json::to_value(&shown).unwrap_or_default())
 }
 
@@ -163,7 +163,7 @@ fn content(file: &File) -> Content {
     }
 }
 
-/// A value without what lets one in of the URLs in it.
+/// Removes credentials from all URLs in a value.
 fn without_logins(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(without_credentials(&text)),

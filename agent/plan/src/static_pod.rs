@@ -1,5 +1,4 @@
-//! A static pod's file: its place among the others, and its manifest as far as it says what runs, where its health is
-//! asked for, and what it has mounted.
+//! The manifest file of a static pod: its rank, and the parts of the manifest about its containers, health probes and mounts.
 
 use std::collections::BTreeSet;
 
@@ -8,45 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::desired::paths;
 
-/// The static pod whose health says how etcd is: it asks etcd, whose own pod has no probe.
+/// The static pod whose health covers etcd. The API server checks etcd, whose own pod has no probe.
 pub(crate) const API_SERVER: &str = "kube-apiserver";
 
-/// A pod that kubelet runs from a file.
+/// A pod that kubelet runs from a manifest file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticPod {
     pub namespace: String,
-    /// Its name as the manifest has it; kubelet adds the node's.
+    /// The pod's name in the manifest. kubelet appends the node's name.
     pub name: String,
-    /// The names of its containers.
     pub containers: BTreeSet<String>,
-    /// How many seconds they have to end.
+    /// Seconds that the containers have to stop.
     pub termination_grace_period_seconds: u64,
 }
 
-/// The paths of the machine that the pod of a manifest has mounted; none for what is no pod's, and not `/`: a pod that
-/// has that finds what it wants by itself.
+/// The host paths that the pod of a manifest mounts. Empty if the text is not a pod manifest. `/` is left out: a pod that mounts the whole
+/// host looks for files itself.
 pub fn mounted_paths(manifest: &str) -> Vec<String> {
     read(manifest).map_or(vec![], |manifest| manifest.host_paths)
 }
 
-/// In which order static pods are changed.
+/// The order in which static pods change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// etcd: without it there is no API server.
+    /// etcd changes first: the API server needs it.
     Etcd,
-    /// The API server: all others are its clients, and may not be newer (Kubernetes' version skew policy).
+    /// All other pods are clients of the API server, and must not be newer than it (Kubernetes' version skew policy).
     ApiServer,
     Other,
 }
 
-/// The name of a static pod, by its file: `kube-apiserver` for `/etc/kubernetes/manifests/kube-apiserver.manifest`.
+/// The name of a static pod from the path of its file: `kube-apiserver` for `/etc/kubernetes/manifests/kube-apiserver.manifest`.
 pub(crate) fn name_by_file(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or_default();
     file.split_once('.').map_or(file, |(name, _)| name)
 }
 
-/// The place of a static pod's file in that order.
+/// The rank of a static pod, from the path of its file.
 pub fn rank(path: &str) -> Rank {
     match name_by_file(path) {
         API_SERVER => Rank::ApiServer,
@@ -55,23 +53,22 @@ pub fn rank(path: &str) -> Rank {
     }
 }
 
-/// Whether a path is that of a static pod's file.
+/// Whether a path is a static pod's file.
 pub fn is_manifest(path: &str) -> bool {
     path.strip_prefix(paths::MANIFESTS).is_some_and(|rest| rest.starts_with('/') && !rest[1..].contains('/'))
 }
 
-/// What a manifest says of health.
+/// The parts of a pod manifest that health checks and plans use.
 pub(crate) struct Manifest {
     pub(crate) pod: StaticPod,
-    /// The URLs on this machine at which kubelet asks, too.
+    /// The URLs on this machine that kubelet probes.
     pub(crate) probes: Vec<String>,
-    /// The paths of this machine that it has mounted, other than `/`.
+    /// The host paths that the pod mounts, except `/`.
     pub(crate) host_paths: Vec<String>,
-    /// The images that its containers run.
     pub(crate) images: BTreeSet<String>,
 }
 
-/// How long containers have to end where the manifest does not say (pkg/apis/core/v1/defaults.go).
+/// The default termination grace period in Kubernetes, in seconds (pkg/apis/core/v1/defaults.go).
 const TERMINATION_GRACE_PERIOD_SECONDS: u64 = 30;
 
 #[derive(Deserialize)]
@@ -136,7 +133,7 @@ struct HttpGet {
     scheme: Option<String>,
 }
 
-/// Reads a manifest; `None` where it is none of a pod.
+/// Reads a manifest. Returns `None` if it is not a pod manifest.
 pub(crate) fn read(text: &str) -> Option<Manifest> {
     let Pod { metadata, spec } = yaml::from_str(text).ok()?;
     let pod = StaticPod {
@@ -151,18 +148,18 @@ pub(crate) fn read(text: &str) -> Option<Manifest> {
     let host_paths = host_paths.filter(|path| path != "/").collect();
     let images = spec.containers.iter().map(|container| container.image.clone());
     let images = images.filter(|image| !image.is_empty()).collect();
-    // Elsewhere than on the node's own network the pod's address would have to be known.
+    // Without the host network, the probe URL would need the pod's address, which is unknown here.
     let asked = if spec.host_network { spec.containers } else { Vec::new() };
     Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths, images })
 }
 
-/// Where to ask a container: whether it is ready says more than whether it lives.
+/// The URL of a container's health probe. The readiness probe comes first, because it says more than the liveness probe.
 fn probe(container: Container) -> Option<String> {
     let get = [container.readiness_probe, container.liveness_probe]
         .into_iter()
         .flatten()
         .find_map(|probe| probe.http_get)?;
-    // Ports by name are the containers' own.
+    // A named port would have to be looked up in the container.
     let port = get.port.as_u64()?;
     let host = if get.host.is_empty() { "127.0.0.1" } else { &get.host };
     let scheme = if get.scheme.as_deref() == Some("HTTPS") { "https" } else { "http" };

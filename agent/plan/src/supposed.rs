@@ -1,5 +1,5 @@
-//! Hypothetical machines, by which a group is checked that has no machine yet: one for each distribution and architecture
-//! that nodes can run. A problem of all these machines is a problem of the configuration.
+//! Hypothetical machines to check a group that has no machine yet: one for each supported distribution and architecture. A problem that all
+//! these machines have is a problem of the configuration.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use kops_agent_spec::facts::{
 use crate::kops_release::KopsRelease;
 use crate::resolve::{Distribution, Problem, Problems};
 
-/// An address of RFC 5737, which no machine has.
+/// An address of RFC 5737, which is reserved for documentation.
 const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The machines of this kOps release, in this cloud.
+/// The hypothetical machines for a kOps release and a cloud.
 pub fn machines(cloud: CloudProvider, release: KopsRelease) -> Vec<Facts> {
     let architectures = [Architecture::Amd64, Architecture::Arm64];
     let machine = |distro: kops_agent_spec::facts::Distro, arch| Facts {
@@ -76,7 +76,7 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
     facts
 }
 
-/// The problems of these machines, each once. A problem of all machines stays a problem. A problem of some machines
+/// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of some machines
 /// becomes a warning that names them, unless every machine has one.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
@@ -114,7 +114,7 @@ fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
     seen
 }
 
-/// The distributions and architectures of these machines: `debian, rocky; arm64`.
+/// Lists the distributions and architectures of these machines: `debian, rocky; arm64`.
 fn names<'a>(machines: impl Iterator<Item = &'a Facts>) -> String {
     let (distributions, architectures): (BTreeSet<&str>, BTreeSet<&str>) =
         machines.map(|facts| (facts.distro.id.as_str(), facts.arch.name())).unzip();

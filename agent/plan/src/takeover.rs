@@ -1,29 +1,28 @@
-//! Which of kops-controller's work kops-agent can take over, decided from kops-controller's own configuration: for the
-//! controller, for `converge --controller`, and for `controller takeover --check`.
+//! Decides which work of kops-controller kops-agent can take over. The decision uses kops-controller's own configuration. The controller,
+//! `converge --controller` and `controller takeover --check` use the decision.
 //!
-//! Upstream's process is one: it labels Nodes, and does whatever else its configuration asks for, under one Lease, and it
-//! ends for good where it cannot listen on the port of its bootstrap server
-//! (upstream: `cmd/kops-controller/main.go`, `pkg/server/server.go`). So where any of that work is left to it, all of it is:
-//! the Lease, the labels and the port.
+//! Upstream's kops-controller is one process with one Lease. It labels Nodes and does everything else that its configuration enables. It
+//! exits permanently if it cannot listen on the port of its bootstrap server (upstream: `cmd/kops-controller/main.go`,
+//! `pkg/server/server.go`). So if kops-agent cannot do part of the work, upstream keeps all of it: the Lease, the labels and the port.
 
 use std::collections::BTreeSet;
 
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
-/// The clouds whose machines have addresses for their pods, and can be asked for them. With any other upstream's process ends
+/// The clouds that give machines address ranges for pods and have an API to read the ranges. On any other cloud, upstream's process exits
 /// (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
 const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
 
-/// The annotation whose names dns-controller publishes (upstream: `dns-controller/pkg/watchers/annotations.go`).
+/// The annotation whose value lists DNS names. dns-controller publishes them (upstream: `dns-controller/pkg/watchers/annotations.go`).
 pub const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
 
-/// The name at which machines find kops-controller (upstream: `kops-controller.internal.{{ ClusterName }}` in
+/// The DNS name by which machines find kops-controller (upstream: `kops-controller.internal.{{ ClusterName }}` in
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
 pub fn bootstrap_name(cluster: &str) -> String {
     format!("kops-controller.internal.{cluster}")
 }
 
-/// Why all of kops-controller's work stays with kOps' own kops-controller, if it does.
+/// The reason why upstream's kops-controller keeps all its work. `None` if kops-agent can take it over.
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     let enabled = |enabled: Option<bool>| enabled == Some(true);
     if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {
@@ -43,43 +42,42 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Whether kOps writes no configurations of nodes in a cluster with this configuration: its own kops-controller makes them, with
-/// all of kOps in its process (upstream: `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`), and kops-agent
-/// derives those that the store does not have.
+/// Whether kOps writes no node configurations into the store of this cluster. Upstream's kops-controller makes them itself (upstream:
+/// `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`). kops-agent derives those that the store does not have.
 pub fn kops_writes_no_configurations(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && options.cloud == CloudProvider::Metal
 }
 
-/// Whether machines bootstrap from kops-agent in a cluster with this configuration.
+/// Whether kops-agent serves bootstrap requests in a cluster with this configuration.
 pub fn serves_machines(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && left_to_upstream(options).is_none()
 }
 
-/// Whether machines find kops-controller by DNS in a cluster; else they have its addresses in their user-data.
+/// Whether machines find kops-controller by DNS. If not, their user-data has its addresses.
 pub fn is_found_by_dns(cluster: &Cluster) -> bool {
     cluster.spec.networking.topology.as_ref().is_none_or(|topology| topology.dns != "None")
 }
 
-/// Whether an annotation [`INTERNAL_NAMES`] publishes a name, among others.
+/// Whether a value of the annotation [`INTERNAL_NAMES`] contains a name.
 pub fn publishes(annotation: &str, name: &str) -> bool {
     annotation.split(',').any(|published| published.trim().trim_end_matches('.') == name)
 }
 
-/// A pod of the cluster, as far as dns-controller and a take-over care.
+/// A pod of the cluster, with the fields that dns-controller and a take-over use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,
-    /// The Node that it runs on; empty before it is scheduled.
+    /// The pod's Node. Empty before the pod is scheduled.
     pub node: String,
-    /// Whether it has its machine's addresses, without which dns-controller publishes none.
+    /// Whether the pod uses the host network. dns-controller publishes no other pods.
     pub has_host_network: bool,
-    /// The value of its annotation [`INTERNAL_NAMES`]; empty where it has none.
+    /// The value of the pod's annotation [`INTERNAL_NAMES`]. Empty if it has no such annotation.
     pub internal_names: String,
-    /// Whether it is one of kOps' own kops-controller, which a take-over ends.
+    /// Whether the pod belongs to upstream's kops-controller, which a take-over stops.
     pub is_of_upstream: bool,
 }
 
-/// The Nodes of the control plane whose addresses a name loses once upstream's pods end.
+/// The control plane Nodes whose addresses a DNS name loses when upstream's pods stop.
 pub fn unpublished<'a>(name: &str, pods: &[Pod], control_plane: &'a BTreeSet<String>) -> BTreeSet<&'a str> {
     let stays =
         |pod: &&Pod| !pod.is_of_upstream && pod.has_host_network && publishes(&pod.internal_names, name);

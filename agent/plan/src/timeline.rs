@@ -1,6 +1,5 @@
-//! What a run took its time for: its steps with their beginnings and ends, what each waited for, which took longest, and
-//! how long the run had to take at least. Times are in microseconds since the process started; `agent/host` measures
-//! them, and `kops-agent status --timeline` shows them.
+//! The timeline of a run: its steps with start, end and dependency, its longest steps, and the lower bound for its duration. Times are in
+//! microseconds since the process started. `agent/host` measures them, and `kops-agent status --timeline` shows them.
 
 mod text;
 
@@ -9,10 +8,10 @@ use serde_with::skip_serializing_none;
 
 pub use text::{in_seconds, summary, table};
 
-/// How many steps are told of where only the longest are.
+/// The number of longest steps to show.
 const LONGEST: usize = 3;
 
-/// What kind of work a step is, as far as a run's shortest time hangs on it.
+/// The kind of a step's work, for the lower bound of a run's duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
@@ -30,52 +29,52 @@ pub enum Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedStep {
-    /// What was done, for people; never with a URL or a secret in it.
+    /// The step's name for display. It never contains a URL or a secret.
     pub name: String,
     pub work: Work,
-    /// When it began, in microseconds since the process started.
+    /// Start, in microseconds since the process started.
     pub begin_us: u64,
-    /// When it ended, in the same.
+    /// End, in microseconds since the process started.
     pub end_us: u64,
-    /// The step whose end let it begin, if there was one.
+    /// The step that ended last before this one started. `None` for the first steps.
     pub waited_for: Option<String>,
 }
 
 impl TimedStep {
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub fn took_us(&self) -> u64 {
         self.end_us.saturating_sub(self.begin_us)
     }
 }
 
-/// A run, and what it took its time for.
+/// The timeline of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
-    /// When it ended, in RFC 3339.
+    /// End of the run, in RFC 3339.
     pub ended_at: String,
-    /// How long the process had run by then, in microseconds.
+    /// Microseconds from the start of the process to the end of the run.
     pub took_us: u64,
-    /// How long it had to take at least with these packages, downloads and units, in microseconds ([`floor_us`]).
+    /// The lower bound for the run's duration with its packages, downloads and units, in microseconds ([`floor_us`]).
     pub floor_us: u64,
-    /// How many resources the run was to make, change or remove.
+    /// The number of resources that the plan creates, changes or removes.
     pub changes: usize,
-    /// Whether it came to its end.
+    /// Whether the run completed.
     pub succeeded: bool,
-    /// Its steps, in the order of their beginnings.
+    /// The run's steps, sorted by start.
     pub steps: Vec<TimedStep>,
 }
 
-/// The runs that are remembered.
+/// The recorded runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timelines {
-    /// The last run, and where that had nothing to do, the last before it that had.
+    /// The last run. If the last run had no changes, the last run with changes follows.
     pub runs: Vec<Timeline>,
 }
 
 impl Timelines {
-    /// What is remembered once another run has ended.
+    /// Adds a run and drops the runs that are no longer recorded.
     #[must_use]
     pub fn with(self, run: Timeline) -> Timelines {
         let changing = match run.changes {
@@ -86,8 +85,7 @@ impl Timelines {
     }
 }
 
-/// The steps of a run in the order of their beginnings, each with what it waited for: of the steps that had ended when
-/// it began, the last to end.
+/// Sorts steps by start and sets each step's `waited_for`: the last step to end before this step started.
 pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps.sort_by_key(|step| (step.begin_us, step.end_us));
     let waited_for = |step: &TimedStep| {
@@ -102,15 +100,14 @@ pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
     steps
 }
 
-/// How long a run has to take at least, in microseconds: packages and downloads, which need nothing of each other, and
-/// then the units, which need both and are started one after another.
+/// The lower bound for a run's duration, in microseconds. Packages and downloads do not depend on each other and can run in parallel. Units
+/// need both, and start one after another.
 pub fn floor_us(steps: &[TimedStep]) -> u64 {
     let of =
         |work: Work| -> u64 { steps.iter().filter(|step| step.work == work).map(TimedStep::took_us).sum() };
     of(Work::Packages).max(of(Work::Downloads)) + of(Work::Units)
 }
 
-/// The steps that took longest, the longest first.
 pub fn longest(steps: &[TimedStep]) -> Vec<&TimedStep> {
     let mut longest: Vec<&TimedStep> = steps.iter().collect();
     longest.sort_by_key(|step| std::cmp::Reverse(step.took_us()));
@@ -127,7 +124,7 @@ pub(crate) mod tests {
         TimedStep { name: name.into(), work, begin_us, end_us, waited_for: None }
     }
 
-    /// A first boot: packages and downloads side by side, then units.
+    /// A first boot: packages and downloads in parallel, then units.
     pub(crate) fn boot() -> Timeline {
         let steps = in_order(vec![
             step("downloads", Work::Downloads, 101, 1500),

@@ -1,9 +1,10 @@
-//! Instants as they are written: into records, annotations and conditions, for Kubernetes and for people.
+//! Formats instants for records, annotations and conditions.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// An instant in RFC 3339 and whole seconds, as Kubernetes writes its own; empty for a year beyond 9999, which has no such form.
+/// Formats an instant in RFC 3339 with whole seconds, as Kubernetes does. Returns an empty text for years after 9999, which RFC 3339 cannot
+/// express.
 pub fn timestamp(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
 }

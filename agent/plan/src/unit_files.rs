@@ -1,9 +1,8 @@
-//! The files that systemd reads, for code that changes them: it has to be told, and a unit is only what its files say once
-//! it is started anew.
+//! The files that systemd reads. If one changes, systemd needs a `daemon-reload`, and the unit needs a restart to use the new text.
 
 use crate::resource::{Kind, ResourceId};
 
-/// Where systemd looks for units and what belongs to them (systemd.unit(5), "Unit File Load Path").
+/// The folders in which systemd looks for units and drop-ins (systemd.unit(5), "Unit File Load Path").
 const FOLDERS: [&str; 5] = [
     "/etc/systemd/system/",
     "/run/systemd/system/",
@@ -12,7 +11,7 @@ const FOLDERS: [&str; 5] = [
     "/lib/systemd/system/",
 ];
 
-/// Whether systemd has to be told (`daemon-reload`) once this is written or gone.
+/// Whether systemd needs a `daemon-reload` after this resource is written or removed.
 pub fn is_read_by_systemd(id: &ResourceId) -> bool {
     match id.kind {
         Kind::Unit => true,
@@ -21,12 +20,12 @@ pub fn is_read_by_systemd(id: &ResourceId) -> bool {
     }
 }
 
-/// The unit to which a file is a drop-in: `kubelet.service` for `…/kubelet.service.d/10-x.conf`.
+/// The unit that a drop-in file belongs to: `kubelet.service` for `…/kubelet.service.d/10-x.conf`.
 pub fn drop_in_of(id: &ResourceId) -> Option<&str> {
     if matches!(id.kind, Kind::File | Kind::Symlink) { drop_in_of_path(&id.name) } else { None }
 }
 
-/// The unit to which the file at this path is a drop-in.
+/// The unit that the drop-in file at this path belongs to.
 pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     if !path.ends_with(".conf") {
         return None;
@@ -35,7 +34,7 @@ pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     folder.strip_suffix(".d").filter(|_| !file.contains('/'))
 }
 
-/// Whether a path is in one of the folders of systemd's units.
+/// Whether a path is in one of systemd's unit folders.
 pub fn is_of_systemd(path: &str) -> bool {
     within(path).is_some()
 }

@@ -1,14 +1,14 @@
-//! The codes that the process ends with, the same for every verb.
+//! The exit codes of the process. Every command uses the same codes.
 
-/// It worked; nothing is left to do.
+/// Success: nothing is left to do.
 pub const CONVERGED: u8 = 0;
-/// It failed; trying again may help.
+/// Failure: a retry may help.
 pub const FAILED: u8 = 1;
-/// The call is wrong; clap ends with the same.
+/// Wrong usage. clap exits with the same code.
 pub const USAGE: u8 = 2;
-/// The configuration is wrong; trying again cannot help.
+/// The configuration is wrong: a retry cannot help.
 pub const CONFIGURATION: u8 = 3;
-/// What was looked at is not as it should be.
+/// A check found something that is not as it should be.
 pub const DIFFERENT: u8 = 4;
 
 /// What each code means, for `--help` and the pages.
@@ -24,12 +24,12 @@ pub const MEANINGS: [(u8, &str); 5] = [
     ),
 ];
 
-/// A configuration that cannot be right, found outside of deciding.
+/// A wrong configuration that code outside `agent/plan` has found.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongConfiguration(pub String);
 
-/// Flags that do not go together, found after they were read.
+/// Flags that cannot be combined. This is found after clap has parsed them.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);

@@ -1,5 +1,5 @@
-//! What every long run of the agent has, on a node and on a control plane: it is asked to stop, tells systemd how it goes,
-//! says what went wrong, and ends with a code.
+//! Services for every long run of the agent, on a node and on a control plane. These are stop signals, the status for
+//! systemd, the output of results and errors, and exit codes.
 
 pub mod exit;
 pub mod output;

@@ -1,4 +1,4 @@
-//! How results and errors are said: for people in plain words, for machines as JSON.
+//! Prints results and errors: as text for people, as JSON for programs.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -23,23 +23,24 @@ pub enum Output {
     Json,
 }
 
-/// Prints a text for people, of which nothing steers a terminal: files, stores and servers may have said some of it.
+/// Prints a text for people. A space replaces each terminal control character, because parts of the text may come from files,
+/// stores and servers.
 pub fn print_text(text: &str) -> Result<u8> {
     print_bytes(plain_lines(text).as_bytes())
 }
 
-/// Prints a document that programs read: byte for byte, and on a terminal as [`print_text`] does.
+/// Prints a document for programs: byte for byte to a file or pipe, and like [`print_text`] to a terminal.
 pub fn print_document(text: &str) -> Result<u8> {
     if std::io::stdout().is_terminal() { print_text(text) } else { print_bytes(text.as_bytes()) }
 }
 
-/// Writes to standard output what is no text for people, or has nothing that steers a terminal but colours; a reader that has
-/// gone away is no error.
+/// Writes bytes to standard output unchanged. Use it only for data that is not text for people, or for text whose only terminal
+/// control characters are colours. A reader that has closed the pipe is not an error.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     print_if_read(bytes).map(|_| exit::CONVERGED)
 }
 
-/// The same, for what goes on printing: whether a reader is still there.
+/// Like `print_bytes`, for output that continues. Returns `false` if the reader has closed the pipe.
 pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -49,19 +50,20 @@ pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// An error and its causes, without saying anything twice.
+/// An error and its causes, without repetition.
 pub fn error_text(error: &anyhow::Error) -> String {
     causes::joined(error.chain())
 }
 
-/// The same lines, none of which steers a terminal: an error may repeat untrusted text. Commands of this program have its path.
+/// Replaces terminal control characters in each line by spaces, because an error may repeat untrusted text. Commands of this
+/// program get the program's path.
 pub fn plain_lines(text: &str) -> String {
     let text = program::with_path_in_commands(text);
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines in columns that are as wide as the longest of their cells, two spaces apart. No cell steers a terminal, and none is longer
-/// than [`cell`] lets it be.
+/// Formats lines as a table. Each column is as wide as its longest cell, and two spaces separate the columns. [`cell`] replaces
+/// terminal control characters and limits the length of each cell.
 pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     let plain = |line: &[String; N]| line.each_ref().map(|text| cell(text));
     let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
@@ -77,15 +79,15 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
     text
 }
 
-/// The version of the JSON that verbs print: it grows where a field goes, or means something else.
+/// The version of the JSON that commands print. It increases when a field is removed or changes its meaning.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON, of which nothing steers a terminal. An object has `schemaVersion` besides its own fields.
+/// Prints a result as JSON without terminal control characters. An object gets the additional field `schemaVersion`.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
 
-/// A value as JSON in one line, of which nothing steers a terminal.
+/// A value as one line of JSON without terminal control characters.
 pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
     Ok(plain_json(&serde_json::to_string(value)?) + "\n")
 }

@@ -1,6 +1,6 @@
-//! Where this program is, though a package manager has put another in its place since it was started.
+//! The path of this program, even if a package manager has replaced the file since the program was started.
 //!
-//! The kernel then names it with ` (deleted)` behind its path, which is no path of anything (proc(5), `/proc/pid/exe`).
+//! After a replacement, the kernel appends ` (deleted)` to the path, and no file has that path (proc(5), `/proc/pid/exe`).
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -9,27 +9,27 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 const REPLACED: &[u8] = b" (deleted)";
-/// Where packages install this program, which is in every `PATH`.
+/// Where packages install this program. The folder is in every `PATH`.
 const OF_PACKAGES: &str = "/usr/bin/kops-agent";
-/// How a message begins a command of this program.
+/// The beginning of a command of this program in a message.
 const COMMAND: &str = "`kops-agent ";
 
-/// The path that this program was started from: what is there now is the program that follows it.
+/// The path that this program was started from. After an upgrade, the file there is the new program.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel does not report the path.
 pub fn path() -> io::Result<PathBuf> {
     std::env::current_exe().map(|path| of_process(&path))
 }
 
-/// The path of a program by what `/proc/PID/exe` says.
+/// The path of a program, from the target of `/proc/PID/exe`.
 pub fn of_process(exe: &Path) -> PathBuf {
     let bytes = exe.as_os_str().as_bytes();
     PathBuf::from(OsStr::from_bytes(bytes.strip_suffix(REPLACED).unwrap_or(bytes)))
 }
 
-/// The text, with the path of this program in the commands that it advises: a program that a boot script has downloaded need not be
-/// in `PATH`.
+/// Puts the path of this program into the commands that a text advises. A program that a boot script has downloaded may not be in
+/// `PATH`.
 pub fn with_path_in_commands(text: &str) -> Cow<'_, str> {
     if !text.contains(COMMAND) {
         return Cow::Borrowed(text);
@@ -74,7 +74,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::copy("/bin/cat", &program).unwrap();
-        // As dpkg does it: written beside, and renamed.
+        // dpkg replaces a file like this: it writes a new file beside the old one, and renames it.
         fs::copy("/bin/cat", folder.path().join("new")).unwrap();
         let mut running = Command::new(&program).stdin(Stdio::piped()).spawn().unwrap();
         fs::rename(folder.path().join("new"), &program).unwrap();

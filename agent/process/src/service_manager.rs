@@ -1,10 +1,10 @@
-//! What systemd is told of a run while it waits for it (sd_notify(3)): what is being done, that there is progress,
-//! that the node has converged. Where nothing listens, nothing is told and nothing is an error.
+//! Reports a run to systemd while systemd waits for it (sd_notify(3)): the current step, that the run is alive, and
+//! that the node has converged. If `NOTIFY_SOCKET` is not set, nothing is reported, and that is not an error.
 //!
-//! A run does its work on the thread that its runtime has, and is silent while it waits for a package manager, say. So
-//! another thread tells: what is being done as soon as that changes, and from time to time that the run is alive, as
-//! long as it has shown a sign of that within the time that it allowed itself. After that systemd's own timeouts
-//! (`WatchdogSec=`, which counts from the first sign on, and `TimeoutStartSec=`) run out, and it ends the run.
+//! A run works on the only thread of its runtime, and cannot report while it waits, for example for a package manager.
+//! So a second thread reports: each step as soon as it starts, and at intervals that the run is alive. It stops to
+//! report that if a step takes longer than the time that the run has allowed for it. Then systemd's own timeouts
+//! (`WatchdogSec=`, which counts from the first report on, and `TimeoutStartSec=`) expire, and systemd ends the run.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -18,18 +18,18 @@ use sd_notify::NotifyState;
 use crate::output::one_line;
 use crate::program::with_path_in_commands;
 
-/// For how long a run may show no sign of life. Whatever it waits for has a deadline of its own that is shorter.
+/// The longest time of a step without a report. Everything that a run waits for has a shorter timeout of its own.
 pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// How often systemd is told that a run is alive, unless its watchdog wants to know more often.
+/// The interval of reports that a run is alive, unless systemd's watchdog needs a shorter interval.
 const BEAT: Duration = Duration::from_secs(20);
-/// How many beats may get lost before systemd takes a run for dead.
+/// How many of these reports may get lost before systemd considers a run dead.
 const BEATS: u32 = 3;
-/// What is longer is of no use in a line of `systemctl status`. In characters.
+/// The longest status, in characters. A longer text is of no use in a line of `systemctl status`.
 const LONGEST_STATUS: usize = 300;
 
 static LISTENER: OnceLock<Arc<Shared>> = OnceLock::new();
 
-/// Begins to tell systemd of this process, if it listens.
+/// Starts to report this process to systemd, if `NOTIFY_SOCKET` is set.
 pub fn start() {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
@@ -43,26 +43,27 @@ pub fn start() {
     }
 }
 
-/// What is done from now on, in words; it may take up to [`TIMEOUT`] until the next sign of life.
+/// Reports the current step, in words. The next report must follow within [`TIMEOUT`].
 pub fn doing(what: impl Display) {
     waiting(what, TIMEOUT);
 }
 
-/// What is done from now on, in words, and how long it may take until the next sign of life.
+/// Reports the current step, in words. The next report must follow within `timeout`.
 pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
-        // A line break in a status would begin another message to systemd.
+        // `status` removes line breaks, because a line break would start another message to systemd.
         shared.run.lock().does(status(&what), Instant::now(), timeout);
         shared.changed.notify_one();
     }
 }
 
-/// The node has converged: whatever waits for it may start.
+/// Reports that the node has converged: units that wait for it may start.
 pub fn ready(what: impl Display) {
     end(Some(NotifyState::Ready), &what);
 }
 
-/// This process goes on with what it does, until it is done or asked to stop; whatever waits for it may start.
+/// Reports that this process serves: units that wait for it may start. The process continues until it is done or is
+/// asked to stop.
 pub fn serving(what: impl Display) {
     doing(&what);
     if LISTENER.get().is_some() {
@@ -70,7 +71,8 @@ pub fn serving(what: impl Display) {
     }
 }
 
-/// Shows for as long as it is polled that this process serves: that its runtime still gets to it.
+/// Reports that this process is alive, for as long as this future is polled. If the runtime is blocked, the reports
+/// stop.
 pub async fn go_on_serving(what: &str) -> Infallible {
     again_and_again(BEAT, || doing(what)).await
 }
@@ -82,20 +84,20 @@ async fn again_and_again(every: Duration, tell: impl Fn()) -> Infallible {
     }
 }
 
-/// This process has been asked to stop, and does so.
+/// Reports that this process stops because it was asked to.
 pub fn stopping(what: impl Display) {
     end(Some(NotifyState::Stopping), &what);
 }
 
-/// This process ends, and why.
+/// Reports that this process ends, and why.
 pub fn failed(what: impl Display) {
     end(None, &what);
 }
 
-/// Tells the end of a run, after which nothing else is told.
+/// Reports the end of a run. No other report follows.
 fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     let Some(shared) = LISTENER.get() else { return };
-    // While this is held, nothing can overtake it.
+    // While this lock is held, no other report can come first.
     let mut run = shared.run.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
         let status = status(what);
@@ -104,7 +106,7 @@ fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     }
 }
 
-/// What `systemctl status` shows, in one line.
+/// The text that `systemctl status` shows, in one line.
 fn status(what: &dyn Display) -> String {
     one_line(&with_path_in_commands(&what.to_string()), LONGEST_STATUS)
 }
@@ -121,7 +123,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Tells until the run has ended.
+    /// Sends reports until the run has ended.
     fn tell(&self, beat: Duration) {
         let mut run = self.run.lock();
         let mut next_beat = Instant::now();
@@ -143,12 +145,12 @@ impl Shared {
     }
 }
 
-/// A run, as far as systemd is concerned.
+/// The state of a run that is reported to systemd.
 struct Run {
     status: String,
     /// Whether systemd does not know the status yet.
     untold: bool,
-    /// Until when it is taken for alive without another sign.
+    /// Until when the run counts as alive without another report.
     alive_until: Instant,
     is_given_up: bool,
     has_ended: bool,
@@ -167,7 +169,7 @@ impl Run {
         self.is_given_up = false;
     }
 
-    /// What is told at a beat: that the run is alive, or nothing.
+    /// The messages of one beat: that the run is alive, or no message if its time is over.
     fn beat(&mut self, now: Instant, beat: Duration) -> Vec<NotifyState<'static>> {
         if now <= self.alive_until {
             let extension = u32::try_from((beat * BEATS).as_micros()).unwrap_or(u32::MAX);
@@ -183,7 +185,7 @@ impl Run {
     }
 }
 
-/// How often to tell that a run is alive: at least twice as often as a watchdog wants to hear it.
+/// The interval of reports that a run is alive: at most half the interval of the watchdog.
 fn beat(watchdog: Option<Duration>) -> Duration {
     watchdog.map_or(BEAT, |watchdog| BEAT.min(watchdog / 2)).max(Duration::from_millis(1))
 }
@@ -202,7 +204,7 @@ mod tests {
         let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
         assert!(beats(&mut run, TIMEOUT));
         assert!(!beats(&mut run, TIMEOUT + seconds(1)));
-        // What goes on after all is alive again.
+        // A run that continues after its time counts as alive again.
         run.does("downloading".into(), start + TIMEOUT + seconds(2), TIMEOUT);
         assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));

@@ -1,7 +1,7 @@
-//! Being asked to stop: a run ends at the next point where nothing is half done, and says so.
+//! Stop signals: a run ends at the next point where nothing is half done, and reports that.
 //!
-//! Between two stages and while it downloads, a run can be dropped (see `Host::apply`). systemd sends SIGTERM,
-//! a person SIGINT.
+//! A run can be dropped between two stages and during downloads (see `Host::apply`). systemd sends SIGTERM, a
+//! person SIGINT.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -14,11 +14,12 @@ use tokio::sync::oneshot;
 
 use crate::service_manager;
 
-/// Ends once a signal has come that asks this process to stop, with its name. From the call on the process does
-/// not end by itself when one comes. systemd is told at once, by a thread that is not held up by what the run does.
+/// Returns a future that waits for SIGTERM or SIGINT, and returns the name of the signal. After this call, these
+/// signals do not end the process by themselves. A separate thread reports the stop to systemd at once, even if the
+/// run is busy.
 ///
 /// # Errors
-/// If the kernel refuses to have the signals caught, or to start a thread.
+/// If the signals cannot be caught, or the thread cannot start.
 pub fn asked() -> Result<impl Future<Output = &'static str>> {
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (tell, told) = oneshot::channel();
@@ -33,11 +34,11 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
                 Ok(coming) => coming,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            // The caller waits for it.
+            // The caller waits for this message, so it cannot get lost.
             let _ = ready.send(Ok(()));
             let signal = coming.await;
             service_manager::stopping(format_args!("stopping, because {signal} came"));
-            // A run that is over by itself does not listen any more.
+            // If the run has already ended, nothing receives the signal's name.
             let _ = tell.send(signal);
         });
     };
@@ -46,7 +47,7 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
     Ok(async move {
         match told.await {
             Ok(signal) => signal,
-            // Nothing ends that thread but a signal and the end of the process.
+            // The thread ends only after a signal, or with the process.
             Err(_) => std::future::pending().await,
         }
     })
@@ -64,7 +65,7 @@ fn coming() -> Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Why a run ended that was asked to.
+/// The error of a run that a signal has ended.
 pub fn stopped_by(signal: &str) -> anyhow::Error {
     anyhow!(
         "stopped between two steps, because {signal} came; nothing is half done, and the next run goes on from here"

@@ -1,22 +1,21 @@
-//! Which program this is.
+//! The version of this program.
 
 use serde::Serialize;
 
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
-/// The commit that it was built of.
+/// The commit that this program was built from.
 pub const COMMIT: &str = env!("KOPS_AGENT_COMMIT");
-/// Both, as `--version` prints them. `packaging/release` looks for this text in a program.
+/// Number and commit, as `--version` prints them. `packaging/release` searches the program for this text.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
 
-/// The version as JSON has it.
+/// The version, for JSON output.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Version {
     pub version: &'static str,
-    /// The commit that it was built of.
+    /// The commit that this program was built from.
     pub commit: &'static str,
 }
 
-/// The version of this program.
 pub const fn of_this_program() -> Version {
     Version { version: NUMBER, commit: COMMIT }
 }

@@ -10,23 +10,23 @@ use super::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct APISpec {
-    /// Set: by DNS, straight to the control plane.
+    /// If set, clients reach the API by DNS, directly at the control plane.
     pub dns: Option<DNSAccessSpec>,
-    /// Set: through a load balancer.
+    /// If set, clients reach the API through a load balancer.
     pub load_balancer: Option<LoadBalancerAccessSpec>,
     /// The API's DNS name outside of the cluster.
     pub public_name: String,
-    /// More names and addresses in its certificate.
+    /// More names and addresses in the certificate of the API.
     #[serde(rename = "additionalSANs")]
     pub additional_sans: Vec<String>,
     pub access: Vec<String>,
 }
 
-/// The API reached by DNS alone; it has no settings.
+/// Access to the API by DNS alone. It has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DNSAccessSpec {}
 
-/// The load balancer before the API.
+/// The load balancer in front of the API.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -35,19 +35,18 @@ pub struct LoadBalancerAccessSpec {
     pub class: String,
     /// `Public` or `Internal`.
     pub r#type: String,
-    /// Security group in place of the one that kOps makes.
+    /// Security group that replaces the one of kOps.
     pub security_group_override: Option<String>,
-    /// More security groups of it.
     pub additional_security_groups: Vec<String>,
-    /// Whether the cluster's own nodes go through it.
+    /// Whether the cluster's own nodes use the load balancer, too.
     #[serde(rename = "useForInternalAPI")]
     pub use_for_internal_api: bool,
-    /// Id of a certificate for it to serve.
+    /// Id of the certificate that the load balancer serves.
     pub ssl_certificate: String,
     pub ssl_policy: Option<String>,
-    /// Whether it balances over zones.
+    /// Whether the load balancer sends requests to other zones.
     pub cross_zone_load_balancing: Option<bool>,
-    /// Subnets to place it in.
+    /// Subnets that the load balancer is placed in.
     pub subnets: Vec<LoadBalancerSubnetSpec>,
     pub access_log: Option<AccessLogSpec>,
 }
@@ -58,10 +57,10 @@ pub struct LoadBalancerAccessSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerSubnetSpec {
     pub name: String,
-    /// Address to take in it.
+    /// The load balancer's address in the subnet.
     #[serde(rename = "privateIPv4Address")]
     pub private_ipv4_address: Option<String>,
-    /// Id of the public address to take in it.
+    /// Id of the load balancer's public address in the subnet.
     #[serde(rename = "allocationID")]
     pub allocation_id: Option<String>,
 }
@@ -72,6 +71,6 @@ pub struct LoadBalancerSubnetSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct AccessLogSpec {
     pub bucket: Option<String>,
-    /// Prefix of the keys in it.
+    /// Prefix of the log's keys in the bucket.
     pub bucket_prefix: Option<String>,
 }

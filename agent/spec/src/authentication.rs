@@ -1,4 +1,4 @@
-//! Which users the API server believes, and what they may do.
+//! Authentication and authorization of the API server's users.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// The users that the API server believes beyond certificates and its own tokens.
+/// Authentication of users who have neither a client certificate nor a service account token.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -28,22 +28,21 @@ pub struct KopeioAuthenticationSpec {}
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSAuthenticationSpec {
     pub image: String,
-    /// Where it looks up identities: `MountedFile`, `EKSConfigMap`, `CRD`, separated by commas.
+    /// Where the authenticator looks up identities: `MountedFile`, `EKSConfigMap`, `CRD`, separated by
+    /// commas.
     pub backend_mode: String,
-    /// Id of the cluster in its tokens.
+    /// Id of the cluster in the authenticator's tokens.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
-    /// CPU that it is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// Which IAM identity is which user.
+    /// Maps IAM identities to users.
     pub identity_mappings: Vec<AWSAuthenticationIdentityMappingSpec>,
 }
 
-/// Which user an IAM identity is.
+/// Maps one IAM identity to a user.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -53,23 +52,23 @@ pub struct AWSAuthenticationIdentityMappingSpec {
     pub groups: Vec<String>,
 }
 
-/// An OpenID provider that the API server believes.
+/// An OpenID provider that the API server trusts.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OIDCAuthenticationSpec {
     /// `--oidc-username-claim`: claim with the user's name.
     pub username_claim: Option<String>,
-    /// `--oidc-username-prefix`: what is put before that name.
+    /// `--oidc-username-prefix`: prefix of the user's name.
     pub username_prefix: Option<String>,
     /// `--oidc-groups-claim`: claims with the user's groups.
     pub groups_claims: Vec<String>,
-    /// `--oidc-groups-prefix`: what is put before those groups.
+    /// `--oidc-groups-prefix`: prefix of the user's groups.
     pub groups_prefix: Option<String>,
     /// `--oidc-issuer-url`: the provider.
     #[serde(rename = "issuerURL")]
     pub issuer_url: Option<String>,
-    /// `--oidc-client-id`: the client that its tokens must be meant for.
+    /// `--oidc-client-id`: the client that tokens must be issued for.
     #[serde(rename = "clientID")]
     pub client_id: Option<String>,
     /// `--oidc-required-claim` (repeated): values that claims must have.
@@ -80,9 +79,9 @@ pub struct OIDCAuthenticationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationSpec {
-    /// Set: every client may do everything.
+    /// If set, every client may do everything.
     pub always_allow: Option<AlwaysAllowAuthorizationSpec>,
-    /// Set: by roles.
+    /// If set, roles decide what a client may do.
     pub rbac: Option<RBACAuthorizationSpec>,
 }
 
@@ -114,7 +113,6 @@ pub struct NodeAuthorizerSpec {
     pub node_url: String,
     pub port: i64,
     pub interval: Option<Duration>,
-    /// Time after which to give up.
     pub timeout: Option<Duration>,
     #[serde(rename = "tokenTTL")]
     pub token_ttl: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The boot config: the little that a machine is told in its user-data, enough to find the rest.
+//! The boot config: the settings in a machine's user-data with which the machine finds the rest of its configuration.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::role::InstanceGroupRole;
 use super::user_data::find_kube_env;
 use super::yaml::{from_document, parse_yaml};
 
-/// What `kube_env.yaml` in the user-data says (upstream: `pkg/apis/nodeup/config.go`, `BootConfig`).
+/// The content of `kube_env.yaml` in the user-data (upstream: `pkg/apis/nodeup/config.go`, `BootConfig`).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -22,10 +22,10 @@ pub struct BootConfig {
     /// URL of the cluster's folder in the state store; only machines that may read the store have it.
     #[serde(default)]
     pub config_base: Option<String>,
-    /// Where a machine that may not read the store gets its configuration: kops-controller.
+    /// kops-controller, from which a machine that may not read the store gets its configuration.
     #[serde(default)]
     pub config_server: Option<ConfigServerOptions>,
-    /// Addresses of the API server, for `/etc/hosts` where the cluster has no DNS.
+    /// Addresses of the API server for `/etc/hosts`, if the cluster has no DNS.
     #[serde(rename = "APIServerIPs", default)]
     pub api_server_ips: Vec<String>,
     #[serde(default)]
@@ -40,7 +40,7 @@ pub struct BootConfig {
     #[serde(default)]
     #[serde_with(skip_apply)]
     pub nodeup_config_hash: String,
-    /// Addresses of etcd where it is not on this machine, for `/etc/hosts`.
+    /// Addresses of etcd for `/etc/hosts`, if etcd is not on this machine.
     #[serde(rename = "EtcdIPs", default)]
     pub etcd_ips: Vec<String>,
 }
@@ -49,52 +49,52 @@ pub struct BootConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigServerOptions {
-    /// URLs, each as good as the others.
+    /// URLs of servers that all give the same response.
     pub servers: Vec<String>,
-    /// The name its certificate must bear; empty means the one in the URL.
+    /// The name that the server's certificate must have. Empty means the name in the URL.
     #[serde(rename = "tlsServerName")]
     pub tls_server_name: String,
-    /// PEM certificates of `kubernetes-ca`, which signs its certificate.
+    /// PEM certificates of `kubernetes-ca`, which signs the server's certificate.
     #[serde(rename = "CACertificates")]
     #[serde_with(skip_apply)]
     pub ca_certificates: String,
 }
 
 impl BootConfig {
-    /// Reads a `kube_env.yaml`; `source_file` is what errors name.
+    /// Reads a `kube_env.yaml`. Errors name `source_file`.
     ///
     /// # Errors
-    /// If it is no YAML mapping, a field has the wrong type, or cloud or role are missing.
+    /// If the text is not a YAML mapping, a field has the wrong type, or the cloud or the role is missing.
     pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
         parse_yaml(text, source_file)
     }
 
-    /// As [`BootConfig::parse`], from the fields of the file.
+    /// Like [`BootConfig::parse`], from the parsed document.
     ///
     /// # Errors
-    /// As [`BootConfig::parse`].
+    /// Same errors as [`BootConfig::parse`].
     pub fn from_document(document: &Value, source_file: &str) -> Result<BootConfig, SpecError> {
         from_document(document, source_file)
     }
 
-    /// Finds the boot config in an instance's user-data: kOps' boot script, plain or as a part of a
-    /// MIME message, or `kube_env.yaml` itself; each of them may be gzipped.
+    /// Finds the boot config in an instance's user-data. The user-data is kOps' boot script, plain or as a part of a MIME
+    /// message, or `kube_env.yaml` itself. Each of them may be gzipped.
     ///
     /// # Errors
-    /// If there is none in it, or it cannot be read.
+    /// If the user-data has no boot config, or the boot config cannot be read.
     pub fn from_user_data(user_data: &[u8]) -> Result<BootConfig, SpecError> {
         let kube_env = find_kube_env(user_data)
             .map_err(|problem| SpecError::of_file("the user-data", problem.to_string()))?;
         BootConfig::parse(&kube_env, "kube_env.yaml in the user-data")
     }
 
-    /// Whether kops-controller is to be asked for the configuration.
+    /// Whether the machine requests its configuration from kops-controller.
     pub fn asks_server(&self) -> bool {
         self.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
     }
 
-    /// URL of the cluster's folder in the state store, where the configuration is to be read there. Of a machine that has both,
-    /// as `kops toolbox enroll` writes it, the server comes first (upstream: `Run` in `upup/pkg/fi/nodeup/command.go`).
+    /// URL of the cluster's folder in the state store, if the machine reads its configuration there. `kops toolbox enroll`
+    /// writes both a store and a server; then the server comes first (upstream: `Run` in `upup/pkg/fi/nodeup/command.go`).
     pub fn store_base(&self) -> Option<&str> {
         self.config_base.as_deref().filter(|base| !base.is_empty() && !self.asks_server())
     }

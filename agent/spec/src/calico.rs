@@ -1,4 +1,4 @@
-//! Settings of Calico, and of Canal, which was made of Calico and Flannel.
+//! Settings of Calico, and of Canal, which combines Calico and Flannel.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -15,9 +15,9 @@ pub struct CalicoNetworkingSpec {
     /// Whether containers may forward packets.
     #[serde(rename = "allowIPForwarding")]
     pub allow_ip_forwarding: bool,
-    /// What to do about EC2's check of addresses: `Disable`, `Enable` or `DoNothing`.
+    /// How Calico changes EC2's source/destination check: `Disable`, `Enable` or `DoNothing`.
     pub aws_src_dst_check: String,
-    /// Whether eBPF carries packets; kube-proxy must be off then.
+    /// Whether Calico uses its eBPF dataplane. If so, kube-proxy must be off.
     pub bpf_enabled: bool,
     /// How replies from other nodes go out with eBPF: `Tunnel` or `DSR`.
     pub bpf_external_service_mode: String,
@@ -27,7 +27,6 @@ pub struct CalicoNetworkingSpec {
     pub bpf_log_level: String,
     /// Where rules go into iptables chains: `insert` or `append`.
     pub chain_insert_mode: String,
-    /// CPU that its container requests.
     pub cpu_request: Option<Quantity>,
     /// No longer used.
     pub cross_subnet: Option<bool>,
@@ -42,15 +41,15 @@ pub struct CalicoNetworkingSpec {
     /// Kind of iptables: `Auto`, `Legacy` or `NFT`.
     pub iptables_backend: String,
     pub log_severity_screen: String,
-    /// MTU of its network; unset to have it found out.
+    /// MTU of the pod network. Unset means that Calico detects it.
     pub mtu: Option<i32>,
     /// Whether nftables are used: `Disabled`, `Enabled` or `Auto`.
     pub nftables_mode: String,
     pub prometheus_metrics_enabled: bool,
     pub prometheus_metrics_port: i32,
-    /// Whether they tell of Felix' Go runtime.
+    /// Whether the metrics include Felix' Go runtime.
     pub prometheus_go_metrics_enabled: bool,
-    /// Whether they tell of Felix' process.
+    /// Whether the metrics include Felix' process.
     pub prometheus_process_metrics_enabled: bool,
     pub typha_prometheus_metrics_enabled: bool,
     pub typha_prometheus_metrics_port: i32,
@@ -61,16 +60,15 @@ pub struct CalicoNetworkingSpec {
     pub wireguard_enabled: Option<bool>,
 }
 
-/// Canal: policies by Calico, packets by Flannel.
+/// Canal: Calico enforces policies, and Flannel carries packets.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CanalNetworkingSpec {
     /// Where rules go into iptables chains: `insert` or `append`.
     pub chain_insert_mode: String,
-    /// CPU that its container requests.
     pub cpu_request: Option<Quantity>,
-    /// What becomes of packets from pods to their node: `ACCEPT`, `DROP` or `RETURN`.
+    /// What happens to packets from pods to their node: `ACCEPT`, `DROP` or `RETURN`.
     pub default_endpoint_to_host_action: String,
     /// Whether Flannel adds rules that let packets pass.
     pub flanneld_iptables_forward_rules: Option<bool>,
@@ -79,11 +77,11 @@ pub struct CanalNetworkingSpec {
     /// Log level of the system log.
     pub log_severity_sys: String,
     pub mtu: Option<i32>,
-    /// Whether metrics tell of Felix' Go runtime.
+    /// Whether the metrics include Felix' Go runtime.
     pub prometheus_go_metrics_enabled: bool,
     pub prometheus_metrics_enabled: bool,
     pub prometheus_metrics_port: i32,
-    /// Whether they tell of Felix' process.
+    /// Whether the metrics include Felix' process.
     pub prometheus_process_metrics_enabled: bool,
     pub typha_prometheus_metrics_enabled: bool,
     pub typha_prometheus_metrics_port: i32,

@@ -1,9 +1,9 @@
-//! An error and what it comes from, as one text, for all that shows or logs it.
+//! Joins an error and its causes into one text, for output and logs.
 
 use std::fmt::Display;
 
-/// An error and its causes, from the outermost to the innermost, none of them said twice. A cause of several lines begins
-/// on its own.
+/// Joins an error and its causes, from the outermost to the innermost, without repetition. A cause of several lines
+/// starts on a new line.
 pub fn joined<T: Display>(causes: impl IntoIterator<Item = T>) -> String {
     let mut text = String::new();
     for cause in causes {

@@ -22,16 +22,16 @@ pub struct CiliumNetworkingSpec {
     pub agent_prometheus_port: i64,
     /// Metrics to add (`+name`) or leave out (`-name`).
     pub metrics: Vec<String>,
-    /// The plugin it is chained to: `none`, `aws-cni`, `flannel`, `generic-veth`, `portmap`.
+    /// The CNI plugin that Cilium is chained to: `none`, `aws-cni`, `flannel`, `generic-veth`, `portmap`.
     pub chaining_mode: String,
-    /// Whether it logs for debugging.
+    /// Whether Cilium writes debug logs.
     pub debug: bool,
-    /// Whether to do without objects for endpoints.
+    /// Whether Cilium creates no objects for endpoints.
     #[serde(rename = "disableEndpointCRD")]
     pub disable_endpoint_crd: bool,
     /// When policies are enforced: `default`, `always` or `never`.
     pub enable_policy: String,
-    /// Whether policies may speak of HTTP and the like.
+    /// Whether policies may have rules for HTTP and other protocols of layer 7.
     pub enable_l7_proxy: Option<bool>,
     /// Whether traffic may be redirected to local pods.
     pub enable_local_redirect_policy: Option<bool>,
@@ -43,13 +43,13 @@ pub struct CiliumNetworkingSpec {
     pub enable_prometheus_metrics: bool,
     /// Whether traffic between nodes is encrypted.
     pub enable_encryption: bool,
-    /// By what: `ipsec` or `wireguard`.
+    /// How traffic is encrypted: `ipsec` or `wireguard`.
     pub encryption_type: String,
     /// Whether traffic of nodes themselves is encrypted too.
     pub node_encryption: bool,
     /// Where identities are kept: `crd` or `kvstore`.
     pub identity_allocation_mode: String,
-    /// Time before an endpoint's new identity counts.
+    /// Time before an endpoint uses its new identity.
     pub identity_change_grace_period: String,
     /// Whether traffic that leaves the cluster is masqueraded.
     pub masquerade: Option<bool>,
@@ -59,12 +59,12 @@ pub struct CiliumNetworkingSpec {
     pub operator_pod_annotations: BTreeMap<String, String>,
     /// How packets are wrapped: `vxlan`, `geneve` or `disabled`.
     pub tunnel: String,
-    /// How far tracing events are summed up.
+    /// How much tracing events are aggregated.
     pub monitor_aggregation: String,
-    /// Most TCP connections that are tracked.
+    /// Maximum number of tracked TCP connections.
     #[serde(rename = "bpfCTGlobalTCPMax")]
     pub bpf_ct_global_tcp_max: i64,
-    /// Most other connections that are tracked.
+    /// Maximum number of other tracked connections.
     #[serde(rename = "bpfCTGlobalAnyMax")]
     pub bpf_ct_global_any_max: i64,
     /// How backends are chosen: `random` or `maglev`.
@@ -73,67 +73,67 @@ pub struct CiliumNetworkingSpec {
     /// Size of the table for `maglev`.
     #[serde(rename = "bpfLBMaglevTableSize")]
     pub bpf_lb_maglev_table_size: String,
-    /// Most entries of the NAT table.
+    /// Maximum number of entries in the NAT table.
     #[serde(rename = "bpfNATGlobalMax")]
     pub bpf_nat_global_max: i64,
-    /// Most entries of the neighbour table.
+    /// Maximum number of entries in the neighbour table.
     pub bpf_neigh_global_max: i64,
-    /// Most entries of an endpoint's policy.
+    /// Maximum number of entries in an endpoint's policy.
     pub bpf_policy_map_max: i64,
-    /// Most entries of the load balancing maps.
+    /// Maximum number of entries in the load balancing maps.
     #[serde(rename = "bpfLBMapMax")]
     pub bpf_lb_map_max: i64,
     /// Whether connections are balanced at the socket.
     #[serde(rename = "bpfLBSock")]
     pub bpf_lb_sock: bool,
-    /// Whether that is so for nodes only, and not in pods.
+    /// Whether only the connections of nodes are balanced at the socket, and not those of pods.
     #[serde(rename = "bpfLBSockHostNSOnly")]
     pub bpf_lb_sock_host_ns_only: bool,
-    /// Whether eBPF maps take their memory at once.
+    /// Whether eBPF maps get all their memory when they are created.
     #[serde(rename = "preallocateBPFMaps")]
     pub preallocate_bpf_maps: bool,
-    /// Image by which Istio's sidecar is known.
+    /// Image by which Cilium recognizes Istio's sidecar.
     pub sidecar_istio_proxy_image: String,
     /// Name of this cluster among connected ones.
     pub cluster_name: String,
     /// Number of this cluster among connected ones.
     #[serde(rename = "clusterID")]
     pub cluster_id: u8,
-    /// What a refused DNS query is answered: `refused` or `nameError`.
+    /// The response to a refused DNS query: `refused` or `nameError`.
     #[serde(rename = "toFQDNsDNSRejectResponseCode")]
     pub to_fqdns_dns_reject_response_code: String,
     /// Whether names in policies are looked up regularly.
     #[serde(rename = "toFQDNsEnablePoller")]
     pub to_fqdns_enable_poller: bool,
-    /// What assigns pod addresses: `crd`, `kubernetes`, `hostscope` or `eni`.
+    /// How pod addresses are assigned: `crd`, `kubernetes`, `hostscope` or `eni`.
     pub ipam: String,
-    /// Whether it writes iptables rules.
+    /// Whether Cilium writes iptables rules.
     pub install_iptables_rules: Option<bool>,
     /// Whether nodes of one network route to each other directly.
     pub auto_direct_node_routes: bool,
     /// Whether nodes reach Services by eBPF.
     pub enable_host_reachable_services: bool,
-    /// Whether it does kube-proxy's work.
+    /// Whether Cilium does the work of kube-proxy.
     pub enable_node_port: bool,
-    /// Whether it has an etcd cluster of its own.
+    /// Whether Cilium has its own etcd cluster.
     pub etcd_managed: bool,
-    /// Whether other nodes have an identity of their own.
+    /// Whether remote nodes have their own identity.
     pub enable_remote_node_identity: Option<bool>,
-    /// Whether a deleted pod's address is answered as unreachable.
+    /// Whether the address of a deleted pod is reported as unreachable.
     pub enable_unreachable_routes: Option<bool>,
-    /// Whether other plugins' configurations are moved away.
+    /// Whether Cilium moves the configurations of other plugins away.
     pub cni_exclusive: Option<bool>,
     pub hubble: Option<HubbleSpec>,
-    /// Whether policies are not told how they fare.
+    /// Whether Cilium does not update the status of its policies.
     #[serde(rename = "disableCNPStatusUpdates")]
     pub disable_cnp_status_updates: Option<bool>,
     /// Whether near endpoints of a Service are preferred.
     pub enable_service_topology: bool,
     pub ingress: Option<CiliumIngressSpec>,
-    /// Its implementation of the Gateway API.
+    /// Cilium's implementation of the Gateway API.
     #[serde(rename = "gatewayAPI")]
     pub gateway_api: Option<CiliumGatewayAPISpec>,
-    /// More entries of its ConfigMap.
+    /// More entries of Cilium's ConfigMap.
     pub extra_config: BTreeMap<String, String>,
 }
 
@@ -144,9 +144,9 @@ pub struct CiliumIngressSpec {
     pub enabled: Option<bool>,
     /// Whether HTTP is redirected to HTTPS.
     pub enforce_https: Option<bool>,
-    /// Whether secrets are copied into one namespace for it.
+    /// Whether Cilium copies secrets into one namespace.
     pub enable_secrets_sync: Option<bool>,
-    /// Prefixes of annotations that its Services take over.
+    /// Prefixes of the annotations that are copied to the Services of Ingresses.
     pub load_balancer_annotation_prefixes: String,
     /// Whether ingresses share a load balancer: `shared` or `dedicated`.
     pub default_load_balancer_mode: String,
@@ -160,7 +160,7 @@ pub struct CiliumIngressSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct CiliumGatewayAPISpec {
     pub enabled: Option<bool>,
-    /// Whether secrets are copied into one namespace for it.
+    /// Whether Cilium copies secrets into one namespace.
     pub enable_secrets_sync: Option<bool>,
 }
 

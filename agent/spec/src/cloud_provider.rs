@@ -1,10 +1,10 @@
-//! Where a cluster's machines are.
+//! The clouds that a cluster's machines may run in.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A cloud, or none (upstream: `CloudProviderID`).
+/// A cloud, or `Metal` for machines without a cloud (upstream: `CloudProviderID`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloudProvider {
     Aws,
@@ -47,7 +47,7 @@ impl CloudProvider {
         }
     }
 
-    /// The cloud of that id, if kOps knows it.
+    /// The cloud with this id, if kOps knows it.
     pub fn from_id(id: &str) -> Option<CloudProvider> {
         CloudProvider::ALL.into_iter().find(|provider| provider.id() == id)
     }

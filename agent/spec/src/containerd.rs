@@ -1,4 +1,4 @@
-//! What kOps wants of containerd, runc and the runtimes beside them.
+//! kOps' settings of containerd, runc and other runtimes.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::IntOrString;
 
-/// What kOps wants of containerd.
+/// kOps' settings of containerd.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerdConfig {
-    /// `--address`: socket of its API.
+    /// `--address`: socket of containerd's API.
     pub address: Option<String>,
     /// Values to add to the configuration, by dotted path in the schema of the version in use.
     pub config_additions: BTreeMap<String, IntOrString>,
-    /// The whole configuration, in place of what kOps makes.
+    /// The whole configuration. It replaces the one of kOps.
     pub config_override: Option<String>,
     /// `--log-level`: `trace`, `debug`, `info`, `warn`, `error`, `fatal` or `panic`.
     pub log_level: Option<String>,
-    /// Where to get it from, in place of its release.
+    /// A download that replaces the release.
     pub packages: Option<PackagesConfig>,
     /// Mirrors of image registries, by registry; `*` for all others.
     pub registry_mirrors: BTreeMap<String, Vec<String>>,
     /// `--root`: folder of persistent data.
     pub root: Option<String>,
-    /// Whether the machine brings containerd with it, and it is left alone.
+    /// Whether the machine's image has containerd, and kOps does not install it.
     pub skip_install: bool,
     /// `--state`: folder of run-time state.
     pub state: Option<String>,
@@ -40,7 +40,7 @@ pub struct ContainerdConfig {
     /// Whether containers get SELinux labels.
     pub selinux_enabled: bool,
     pub nri: Option<NRIConfig>,
-    /// Whether mirrors on ECR are asked with the node's ECR credentials.
+    /// Whether requests to mirrors on ECR use the node's ECR credentials.
     #[serde(rename = "useECRCredentialsForMirrors")]
     pub use_ecr_credentials_for_mirrors: bool,
     pub install_cri_ctl: bool,
@@ -55,9 +55,9 @@ pub struct ContainerdConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NRIConfig {
     pub enabled: Option<bool>,
-    /// Longest wait for a plugin to register.
+    /// Maximum time until a plugin registers.
     pub plugin_registration_timeout: Option<Duration>,
-    /// Longest wait for a plugin's answer.
+    /// Timeout of a request to a plugin.
     pub plugin_request_timeout: Option<Duration>,
 }
 
@@ -66,11 +66,12 @@ pub struct NRIConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NvidiaGPUConfig {
     pub package: String,
-    /// Whether driver and runtime are installed on machines with such a GPU.
+    /// Whether driver and runtime are installed on machines with an NVIDIA GPU.
     pub enabled: Option<bool>,
     /// Image of the device plugin.
     pub image: String,
-    /// The exporter of GPU metrics; only the cluster's counts.
+    /// The exporter of GPU metrics. kOps uses only the cluster's setting, and not the setting of an instance
+    /// group.
     pub dcgm_exporter: Option<DCGMExporterConfig>,
 }
 
@@ -87,7 +88,7 @@ pub struct DCGMExporterConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
     pub version: Option<String>,
-    /// Where to get it from, in place of its release.
+    /// A download that replaces the release.
     pub packages: Option<PackagesConfig>,
 }
 
@@ -95,13 +96,13 @@ pub struct Runc {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GVisorConfig {
-    /// Whether it is installed and registered as the handler `runsc`.
+    /// Whether gVisor is installed and registered as the handler `runsc`.
     pub enabled: Option<bool>,
-    /// How it intercepts system calls: `systrap` or `kvm`.
+    /// How gVisor intercepts system calls: `systrap` or `kvm`.
     pub platform: String,
 }
 
-/// Where to get a package from, in place of its release.
+/// A download that replaces the release of a package.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

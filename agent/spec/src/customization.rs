@@ -1,4 +1,4 @@
-//! What users add to their nodes: hooks, files, mounted volumes.
+//! Additions of users to their nodes: hooks, files and mounted volumes.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde_with::apply;
 use super::omit::is_zero;
 use super::role::InstanceGroupRole;
 
-/// A unit of systemd that the user adds to nodes, or switches off.
+/// A systemd unit that the user adds to nodes, or disables.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HookSpec {
-    /// Its name; `.service` may be left out.
+    /// The unit's name. `.service` may be left out.
     pub name: String,
-    /// Whether it runs; unset means that it does.
+    /// Whether the unit runs. Unset means yes.
     pub enabled: Option<bool>,
-    /// Roles of the nodes that get it; empty for all.
+    /// Roles of the nodes that get the unit. Empty means all roles.
     pub roles: Vec<InstanceGroupRole>,
     pub requires: Vec<String>,
-    /// Units that it comes before.
+    /// Units that start after this unit.
     pub before: Vec<String>,
     pub exec_container: Option<ExecContainerAction>,
     /// The `[Service]` section, or the whole unit.
@@ -45,15 +45,15 @@ pub struct ExecContainerAction {
 #[serde(default, rename_all = "camelCase")]
 pub struct FileAssetSpec {
     pub name: String,
-    /// Where it goes; empty for kOps' folder of assets.
+    /// The path on the node. Empty means kOps' folder of assets.
     pub path: String,
-    /// Roles of the nodes that get it, by their exact internal names; empty for all. Any other word,
-    /// `Master` too, matches no node.
+    /// Roles of the nodes that get the file, by their exact internal names. Empty means all roles. Any other
+    /// word, `Master` too, matches no node.
     pub roles: Vec<String>,
     pub content: String,
     /// Whether the content is base64.
     pub is_base64: bool,
-    /// Its permission bits in octal.
+    /// The file's permission bits in octal.
     pub mode: String,
 }
 
@@ -66,12 +66,12 @@ pub struct VolumeMountSpec {
     pub filesystem: String,
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
-    /// Where it is mounted.
+    /// The folder that the volume is mounted on.
     pub path: String,
 }
 
 impl HookSpec {
-    /// Whether nodes of that role get it.
+    /// Whether nodes of this role get the unit.
     pub fn is_for(&self, role: InstanceGroupRole) -> bool {
         self.roles.is_empty() || self.roles.contains(&role)
     }
@@ -82,7 +82,7 @@ impl HookSpec {
 }
 
 impl FileAssetSpec {
-    /// Whether nodes of that role get it.
+    /// Whether nodes of this role get the file.
     pub fn is_for(&self, role: InstanceGroupRole) -> bool {
         self.roles.is_empty() || self.roles.iter().any(|name| name == role.name())
     }

@@ -1,4 +1,4 @@
-//! Lengths of time as Go writes them.
+//! Durations in Go's syntax.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub struct Duration {
     nanoseconds: i64,
 }
 
-/// A text that is no duration of Go's.
+/// A text that is not a duration in Go's syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no duration; write it as in 90s, 1m30s or 1.5h")]
 pub struct NotADuration(String);
@@ -27,22 +27,19 @@ impl Duration {
         Duration { nanoseconds }
     }
 
-    /// From whole seconds.
     pub const fn from_seconds(seconds: i32) -> Duration {
         Duration { nanoseconds: seconds as i64 * SECOND }
     }
 
-    /// In nanoseconds.
     pub const fn nanoseconds(self) -> i64 {
         self.nanoseconds
     }
 
-    /// In seconds, fractions cut off.
+    /// Whole seconds, rounded toward zero.
     pub const fn seconds(self) -> i64 {
         self.nanoseconds / SECOND
     }
 
-    /// Whether it is no time at all.
     pub const fn is_zero(self) -> bool {
         self.nanoseconds == 0
     }
@@ -78,7 +75,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// One number with its unit, in nanoseconds, and what follows it.
+/// Reads one number with its unit. Returns the nanoseconds, and the rest of the text.
 fn parse_term(text: &str) -> Option<(i128, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -112,7 +109,7 @@ fn parse_unit(text: &str) -> Option<(i128, &str)> {
     Some((i128::from(nanoseconds), rest))
 }
 
-/// The fraction `0.<digits>` of a unit, in nanoseconds; digits below a nanosecond do not count.
+/// The fraction `0.<digits>` of a unit, in nanoseconds. Digits below a nanosecond are ignored.
 fn fraction_of(digits: &str, unit: i128) -> i128 {
     let mut sum = 0;
     let mut scale = 1_i128;

@@ -1,8 +1,8 @@
-//! What is wrong with a file that kOps wrote, told so that its owner can put it right.
+//! The error of a file that kOps wrote. It tells the owner of the file what to correct.
 
 use thiserror::Error;
 
-/// A file of the state store, or the user-data, that cannot be read as what it should be.
+/// A file of the state store, or the user-data, cannot be read as the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("cannot read {source_and_field}: {problem}", source_and_field = place(source_file, field))]
 pub struct SpecError {
@@ -10,7 +10,7 @@ pub struct SpecError {
     pub source_file: String,
     /// Dotted path of the field, as the file spells it; empty if the file as a whole is wrong.
     pub field: String,
-    /// What is wrong and what is wanted instead. Never holds a value that may be secret.
+    /// What is wrong, and what is expected instead. Never contains a value that may be secret.
     pub problem: String,
 }
 

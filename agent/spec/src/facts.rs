@@ -1,8 +1,7 @@
-//! What was observed on this machine and from its cloud: everything a decision may depend on besides
-//! the state store.
+//! Facts about this machine and its cloud. A decision depends only on the facts and on the state store.
 //!
-//! A `Facts` file and a store are a complete test or support case: `kops-agent facts` prints one,
-//! `--facts FILE` puts one in the place of observation.
+//! A `Facts` file and a store are a complete test or support case. `kops-agent facts` prints such a file. `--facts FILE` uses it
+//! instead of observing the machine.
 
 use std::fmt;
 
@@ -17,16 +16,14 @@ use super::omit::is_zero;
 #[serde(rename_all = "camelCase")]
 pub struct Facts {
     pub arch: Architecture,
-    /// The operating system's own name for itself.
     pub distro: Distro,
-    /// What the kernel calls this host.
+    /// The kernel's name for this host.
     #[serde(default)]
     pub hostname: String,
-    /// Addresses that the host's own name resolves to on it; empty where it resolves to none but the
-    /// loopback address.
+    /// Addresses of the host's own name in `/etc/hosts`, without loopback addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hostname_addresses: Vec<String>,
-    /// Users of the machine that people may log in as, besides root.
+    /// Users of the machine that people may log in as, except root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
     /// Network interfaces, in the kernel's order.
@@ -47,21 +44,22 @@ pub struct Facts {
     /// systemd does by itself since version 238.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
-    /// Text of `/etc/fstab`; `None` where there is none.
+    /// Text of `/etc/fstab`. `None` if the file is missing.
     pub fstab: Option<String>,
-    /// Whether the image brings NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, by which containers use it; `None` where
-    /// nobody has looked.
+    /// Whether the machine has NVIDIA's driver and `/usr/bin/nvidia-container-runtime`, with which containers use the driver.
+    /// `None` if this was not observed.
     pub nvidia_runtime: Option<bool>,
-    /// State of SELinux; `None` where the kernel has none.
+    /// The mode of SELinux. `None` if the kernel has no SELinux.
     pub selinux: Option<Selinux>,
-    /// What the cloud says of this machine.
+    /// The cloud's description of this machine.
     #[serde(default)]
     pub cloud: CloudFacts,
 }
 
 impl Facts {
-    /// Which machine was observed, by what its cloud calls it and else by its host name, and whether it only gets ready for a
-    /// warm pool. A state that was applied to one is none for another: an image may be made of a node's disk.
+    /// Identifies the observed machine: by its name in the cloud, or else by its host name. The text also says whether the
+    /// machine is only prepared for a warm pool. A state that was applied to one machine does not count for another: an image may
+    /// be made from a node's disk.
     pub fn machine(&self) -> String {
         let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
             &self.cloud;
@@ -79,7 +77,7 @@ impl Facts {
     }
 }
 
-/// What the target lifecycle state of an instance begins with that gets ready for a warm pool.
+/// The prefix of the target lifecycle state of an instance that is prepared for a warm pool.
 pub const WARMED: &str = "Warmed:";
 
 /// A processor architecture, by Go's name for it.
@@ -109,7 +107,7 @@ impl fmt::Display for Architecture {
     }
 }
 
-/// Which distribution this is, as `/etc/os-release` has it.
+/// The distribution, from `/etc/os-release`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distro {
@@ -134,14 +132,14 @@ pub struct LoginUser {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
-    /// The kernel's name for it.
+    /// The kernel's name for the interface.
     #[serde_with(skip_apply)]
     pub name: String,
-    /// Its hardware address, if it has one.
+    /// The hardware address, if the interface has one.
     pub mac: Option<String>,
-    /// Its addresses with prefix lengths.
+    /// Addresses with prefix lengths.
     pub addresses: Vec<String>,
-    /// Whether the kernel made it up, with no device behind it (no `/sys/class/net/NAME/device`).
+    /// Whether no device is behind the interface (no `/sys/class/net/NAME/device`).
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
 }
@@ -154,7 +152,7 @@ pub enum Selinux {
     Permissive,
 }
 
-/// What the cloud's metadata service says; at most one of these is set.
+/// Facts from the cloud's metadata service. At most one field is set.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -170,18 +168,18 @@ pub struct CloudFacts {
 }
 
 impl CloudFacts {
-    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has none.
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods. Empty if there is none.
     pub fn ipv6_prefix(&self) -> &str {
         self.aws.as_ref().map_or("", |aws| &aws.ipv6_prefix)
     }
 
-    /// The type of this instance, where nodes are decided by it.
+    /// The type of this instance, on clouds where decisions depend on it.
     pub fn instance_type(&self) -> Option<&str> {
         self.aws.as_ref().map(|aws| aws.instance_type.as_str())
     }
 }
 
-/// An EC2 instance, as its metadata service describes it, and EC2 its type.
+/// An EC2 instance. The metadata service describes the instance, and EC2 describes its type.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -200,10 +198,10 @@ pub struct AwsFacts {
     /// `local-ipv4`; empty on an IPv6-only subnet.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
-    /// `public-ipv4`; empty where it has none.
+    /// `public-ipv4`; empty if the instance has none.
     #[serde(rename = "publicIPv4", default)]
     pub public_ipv4: String,
-    /// `ipv6`; empty where it has none.
+    /// `ipv6`; empty if the instance has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6: String,
     /// `local-hostname`.
@@ -212,26 +210,24 @@ pub struct AwsFacts {
     /// `mac` of the primary interface.
     #[serde(default)]
     pub mac: String,
-    /// `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface; empty where it has none yet.
+    /// `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface; empty if it has none yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6_prefix: String,
-    /// Limits of the instance type, of EC2's DescribeInstanceTypes; `None` where EC2 was not asked or did not say.
-    /// It is asked only for a node that is decided by it (`Inputs::wants_instance_type` of `agent/plan`).
+    /// Limits of the instance type, from EC2's DescribeInstanceTypes. `None` if EC2 was not asked or did not say. The agent asks
+    /// EC2 only if the node's configuration depends on the type (`Inputs::wants_instance_type` of `agent/plan`).
     pub network_interfaces: Option<NetworkInterfaceLimits>,
-    /// Whether the instance type has a GPU; `None` like the limits above.
+    /// Whether the instance type has a GPU. `None` if EC2 was not asked or did not say.
     pub gpu: Option<bool>,
     /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
     #[serde(default)]
     pub target_lifecycle_state: String,
 }
 
-/// What EC2 tells of an instance type: the same of every instance of it, in every region, for as long as it is offered.
+/// EC2's description of an instance type. It is the same in every region, and does not change for as long as the type is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceType {
-    /// What it can have of interfaces and addresses.
     pub network_interfaces: NetworkInterfaceLimits,
-    /// Whether it has a GPU.
     pub gpu: bool,
 }
 
@@ -240,18 +236,18 @@ pub struct InstanceType {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkInterfaceLimits {
     pub max: u32,
-    /// IPv4 addresses on each.
+    /// IPv4 addresses on each interface.
     #[serde(rename = "ipv4PerInterface")]
     pub ipv4_per_interface: u32,
 }
 
 impl AwsFacts {
-    /// Whether everything that EC2 tells of an instance type is known of this instance's.
+    /// Whether EC2's description of this instance's type is known completely.
     pub fn knows_instance_type(&self) -> bool {
         self.network_interfaces.is_some() && self.gpu.is_some()
     }
 
-    /// Takes over what EC2 tells of this instance's type, where a facts file has not said it already.
+    /// Adds EC2's description of this instance's type. Values that a facts file has already set stay.
     pub fn complete(&mut self, instance_type: InstanceType) {
         self.network_interfaces.get_or_insert(instance_type.network_interfaces);
         self.gpu.get_or_insert(instance_type.gpu);
@@ -282,7 +278,7 @@ pub struct HetznerFacts {
     /// `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// Address in the private network of interface number 1; empty where there is none.
+    /// Address in the private network of interface number 1; empty if there is none.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
 }
@@ -331,15 +327,15 @@ pub struct ScalewayFacts {
     pub zone: String,
 }
 
-/// An OpenStack server, as its metadata describe it. They are asked only for a machine with an API server
-/// (`Inputs::wants_openstack_address` of `agent/plan`), and by one that has to prove itself.
+/// An OpenStack server, as its metadata describes it. The agent reads the metadata only on a machine with an API server
+/// (`Inputs::wants_openstack_address` of `agent/plan`), or to prove the machine's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {
-    /// `uuid` of `meta_data.json`; empty where it was not asked for.
+    /// `uuid` of `meta_data.json`; empty if it was not requested.
     #[serde(rename = "serverID", default, skip_serializing_if = "String::is_empty")]
     pub server_id: String,
-    /// `local-ipv4` of the EC2-compatible metadata; empty where it has none.
+    /// `local-ipv4` of the EC2-compatible metadata; empty if the server has none.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
 }

@@ -4,7 +4,7 @@ use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Notes what a type asks for, and gives it nothing.
+/// Stores the names of the fields that a type requests, and gives the type no value.
 struct Names<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Names<'_> {
@@ -30,7 +30,7 @@ impl<'de> Deserializer<'de> for Names<'_> {
     }
 }
 
-/// The names of the fields of `T`; none where it is no struct.
+/// The names of the fields of `T`. Empty if `T` is not a struct.
 pub fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
     let _ = T::deserialize(Names(&mut names));

@@ -1,16 +1,17 @@
-//! Fields of a user's file that do less than they seem to: misspelled ones, ones that kOps dropped, and ones
-//! that are on their way out. kOps passes over all of them in silence; `kops-agent config check` does not.
+//! Warnings about fields of a user's file that have no effect, or that are deprecated: misspelled fields,
+//! fields that kOps dropped, and deprecated fields. kOps says nothing about them; `kops-agent config check`
+//! reports them.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A field that deserves its user's attention, though nothing fails because of it.
+/// A warning about a field. Nothing fails because of the field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldWarning {
-    /// Its path, as the file spells it.
+    /// The field's path, as the file spells it.
     pub field: String,
-    /// What is the matter with it, and what to do.
+    /// What is wrong with the field, and what to do.
     pub problem: String,
 }
 
@@ -23,8 +24,8 @@ impl fmt::Display for FieldWarning {
 const UNKNOWN: &str =
     "is not read: misspelled, at the wrong place, or of another release of kOps; correct or remove it";
 
-/// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), with what is true of
-/// each. A `*` stands for one part of the path.
+/// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), each with its
+/// warning. A `*` stands for any text within one part of the path.
 const KNOWN: &[(&str, &str)] = &[
     ("spec.api.loadBalancer.accessLog.interval", "is unused; remove it"),
     ("spec.api.loadBalancer.idleTimeoutSeconds", "is unused; remove it"),
@@ -73,7 +74,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.topology.bastion.idleTimeoutSeconds", "is unused; remove it"),
 ];
 
-/// The warnings of a document, of whose fields `ignored` are not read.
+/// The warnings about a document. `ignored` has the fields that the agent does not read.
 pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
     let mut found: Vec<FieldWarning> = ignored
         .into_iter()

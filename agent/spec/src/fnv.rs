@@ -1,5 +1,5 @@
-//! The hashes by which kOps spreads over time what would otherwise happen to all machines at once, and tells long
-//! names apart that it has cut.
+//! FNV hashes. kOps uses them to spread events of all machines over time, and to tell truncated long names
+//! apart.
 
 /// FNV-1 (draft-eastlake-fnv), 32 bits: Go's `fnv.New32`, not `New32a`.
 pub fn fnv32(bytes: &[u8]) -> u32 {

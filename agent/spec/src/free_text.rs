@@ -1,18 +1,18 @@
-//! Free text: what users write into a specification in their own words, and kOps passes on without knowing what is in it.
+//! Free text: the fields of a specification whose content kOps passes on without interpreting it.
 //!
-//! A password or a token may stand there, so no output shows it. Every other field has a meaning of its own and is shown,
-//! whatever it is called and however its value looks. The rule is about fields; no value is looked at.
+//! Free text may contain a password or a token, so no output shows it. Every other field is shown, whatever its name and its
+//! value are. The rule depends on fields only; it does not look at values.
 
 use serde_json::Value;
 
-/// The fields, each by the names that its path ends with, in lower case: a Cluster, an InstanceGroup, a `nodeupconfig.yaml`, a
-/// pod's manifest and a resolved node spell the same field in different ways. All that is below such a field is free text.
+/// The fields, each with the last names of its path, in lower case. A Cluster, an InstanceGroup, a `nodeupconfig.yaml`, a
+/// pod's manifest and a resolved node spell the same field in different ways. Everything below such a field is free text, too.
 const FIELDS: [&[&str]; 19] = [
     &["fileassets", "content"],
     &["hooks", "manifest"],
     &["hooks", "execcontainer", "command"],
     &["hooks", "execcontainer", "environment"],
-    // As resolved.
+    // The spelling in a resolved node.
     &["hooks", "action", "rawunit"],
     &["hooks", "action", "service", "section"],
     &["hooks", "action", "container", "command"],
@@ -30,7 +30,8 @@ const FIELDS: [&[&str]; 19] = [
     &["dnscontrollergossipconfig", "secret"],
 ];
 
-/// Whether a field is free text, or is below one that is. `path` has the names that lead to it, without indices of lists.
+/// Whether a field is free text, or is below a field that is free text. `path` has the names that lead to it, without indices
+/// of lists.
 pub fn is_free_text(path: &[String]) -> bool {
     let is_field = |end: usize, field: &[&str]| {
         let names = end.checked_sub(field.len()).and_then(|begin| path.get(begin..end));
@@ -41,8 +42,8 @@ pub fn is_free_text(path: &[String]) -> bool {
     (1..=path.len()).any(|end| FIELDS.iter().any(|field| is_field(end, field)))
 }
 
-/// Calls `act` for each text, number and switch of a document that is free text. Names of fields are none: which variables an
-/// environment sets is shown.
+/// Calls `act` for each string, number and boolean of a document that is free text. Names of fields are not free text: outputs
+/// show which variables an environment sets.
 pub fn for_each(document: &mut Value, act: &mut impl FnMut(&mut Value)) {
     below(document, &mut Vec::new(), false, act);
 }

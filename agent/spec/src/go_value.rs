@@ -1,7 +1,6 @@
-//! Fits a parsed document into our types by the rules of Go's decoder (`sigs.k8s.io/yaml` over
-//! `encoding/json`), which kOps reads its own files with: null leaves the zero value, and a bare
-//! number or bool is taken where a string is wanted (`featureGates: {X: true}`). Everything else
-//! must have the right type.
+//! Reads a parsed document into our types by the rules of Go's decoder (`sigs.k8s.io/yaml` over
+//! `encoding/json`), with which kOps reads its own files. Null leaves the zero value. A bare number or bool
+//! is accepted as a string (`featureGates: {X: true}`). Everything else must have the right type.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,25 +11,25 @@ use serde::de::{
 };
 use serde_json::{Map, Value, map};
 
-/// A document, or a part of one, to be read as Go would.
+/// A document, or a part of one, that is read by Go's rules.
 #[derive(Clone, Copy)]
 struct GoValue<'de, 'u> {
     value: &'de Value,
-    /// Where it is remembered which fields no type has.
+    /// Collects the fields that no type has.
     unknown: &'u RefCell<UnknownFields<'de>>,
 }
 
 /// Why a document does not fit a type.
 #[derive(Debug)]
 pub(crate) struct Misfit {
-    /// The field, from the document down, as in `list[1].name`; empty for the document itself.
+    /// The path of the field from the document down, as in `list[1].name`. Empty for the document itself.
     pub(crate) field: String,
-    /// What is wrong with it.
+    /// What is wrong with the field.
     pub(crate) problem: String,
 }
 
 impl Misfit {
-    /// The same, of a document that has the present one as this part.
+    /// Puts `part` in front of the field's path: the outer document contains this one as that part.
     fn within(self, part: Part<'_>) -> Misfit {
         Misfit { field: joined(&part.to_string(), &self.field), ..self }
     }
@@ -66,7 +65,7 @@ impl fmt::Display for Part<'_> {
     }
 }
 
-/// The path of a field below another.
+/// Joins the path of a field with the path below it.
 fn joined(above: &str, below: &str) -> String {
     let dot = if above.is_empty() || below.is_empty() || below.starts_with('[') { "" } else { "." };
     format!("{above}{dot}{below}")
@@ -75,22 +74,22 @@ fn joined(above: &str, below: &str) -> String {
 /// The fields that a type does not have.
 #[derive(Debug, Default)]
 struct UnknownFields<'de> {
-    /// The part that is read now, from the document down.
+    /// The path of the part that is read now, from the document down.
     at: Vec<Part<'de>>,
     paths: Vec<String>,
 }
 
-/// Reads a document into a type; gives the paths of the fields that the type does not have, too.
+/// Reads a document into a type. Also returns the paths of the fields that the type does not have.
 ///
 /// # Errors
-/// The first part of it that does not fit.
+/// The first part of the document that does not fit.
 pub(crate) fn read<T: DeserializeOwned>(document: &Value) -> Result<(T, Vec<String>), Misfit> {
     let unknown = RefCell::default();
     let read = T::deserialize(GoValue { value: document, unknown: &unknown })?;
     Ok((read, unknown.into_inner().paths))
 }
 
-/// What a value is, for a message. Never the value itself: it may be secret.
+/// The kind of a value, for a message. Never the value itself: it may be secret.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -104,7 +103,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 }
 
 impl<'de> GoValue<'de, '_> {
-    /// Reads a part of this.
+    /// Reads a part of this value.
     fn read_part<T: DeserializeSeed<'de>>(
         self,
         part: Part<'de>,

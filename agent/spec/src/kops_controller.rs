@@ -15,7 +15,7 @@ use super::error::SpecError;
 use super::omit::is_zero;
 use super::yaml::parse_yaml;
 
-/// What kops-controller is told about its cluster.
+/// kops-controller's configuration for its cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,7 +32,7 @@ pub struct KopsControllerOptions {
     /// URL of the secrets in the state store.
     #[serde(default)]
     pub secret_store: String,
-    /// The bootstrap server, if there is to be one.
+    /// The bootstrap server, if it is enabled.
     #[serde(default)]
     pub server: Option<KopsControllerServerOptions>,
     /// Whether upstream's controller caches the identity of an instance. Ours always does.
@@ -43,16 +43,17 @@ pub struct KopsControllerOptions {
     pub enable_cloud_ipam: bool,
     #[serde(default)]
     pub capi: Option<CapiOptions>,
-    /// Names of a gossip cluster, of kOps 1.36 and before.
+    /// Discovery of the names of a gossip cluster, in kOps 1.36 and earlier.
     #[serde(default)]
     pub discovery: Option<DiscoveryOptions>,
 }
 
 impl KopsControllerOptions {
-    /// Reads a `config.yaml`; `source_file` is what errors name.
+    /// Reads a `config.yaml`. Errors name `source_file`.
     ///
     /// # Errors
-    /// If it is no YAML mapping, a field has the wrong type, or names no cluster or no cloud that kOps knows.
+    /// If the text is not a YAML mapping, or a field has the wrong type. If the cluster's name is missing, or
+    /// kOps does not know the cloud.
     pub fn parse(text: &[u8], source_file: &str) -> Result<KopsControllerOptions, SpecError> {
         let options: KopsControllerOptions = parse_yaml(text, source_file)?;
         match options.cluster_name.as_str() {
@@ -83,18 +84,18 @@ pub struct DiscoveryOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KopsControllerServerOptions {
-    /// Where it listens: `:3988`, or with an address before the colon.
+    /// Where the server listens: `:3988`, or with an address before the colon.
     #[serde(rename = "Listen")]
     #[serde_with(skip_apply)]
     pub listen: String,
-    /// The cloud that vouches for machines.
+    /// The cloud that proves the identity of machines.
     #[serde_with(skip_apply)]
     pub provider: ServerProviderOptions,
-    /// Machines that are known by a key of their own.
+    /// Settings for machines that prove their identity with their own key.
     pub pki: Option<PkiOptions>,
-    /// Path of the key with which it serves.
+    /// Path of the server's key.
     pub server_key_path: String,
-    /// Path of the certificate with which it serves.
+    /// Path of the server's certificate.
     pub server_certificate_path: String,
     /// Folder of the authorities' certificates and keys.
     #[serde(rename = "caBasePath")]
@@ -103,12 +104,12 @@ pub struct KopsControllerServerOptions {
     #[serde(rename = "signingCAs")]
     #[serde_with(skip_apply)]
     pub signing_cas: Vec<String>,
-    /// The certificates that nodes may ask for.
+    /// The certificates that nodes may request.
     #[serde_with(skip_apply)]
     pub cert_names: Vec<String>,
 }
 
-/// The cloud that vouches for machines.
+/// The cloud that proves the identity of machines.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -121,7 +122,7 @@ pub struct ServerProviderOptions {
     pub others: BTreeMap<String, Value>,
 }
 
-/// Machines that AWS vouches for.
+/// Settings for machines whose identity AWS proves.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -132,12 +133,12 @@ pub struct AwsVerifierOptions {
     #[serde(rename = "Region")]
     #[serde_with(skip_apply)]
     pub region: String,
-    /// Whether nodes are called after their private address rather than their instance.
+    /// Whether the name of a node comes from its private address, and not from its instance.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: bool,
 }
 
-/// Machines that Google vouches for.
+/// Settings for machines whose identity Google proves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GceVerifierOptions {
@@ -151,12 +152,12 @@ pub struct GceVerifierOptions {
     pub max_time_skew: i64,
 }
 
-/// Machines that are known by a key of their own.
+/// Settings for machines that prove their identity with their own key.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PkiOptions {
-    /// By how many seconds a machine's clock may differ; zero is 300.
+    /// By how many seconds a machine's clock may differ. Zero means 300.
     #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }

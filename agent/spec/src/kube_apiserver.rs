@@ -1,4 +1,4 @@
-//! What kOps wants of kube-apiserver.
+//! kOps' settings of kube-apiserver.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// What kOps wants of kube-apiserver. Its OIDC flags come from
+/// kOps' settings of kube-apiserver. Its OIDC flags come from
 /// [`OIDCAuthenticationSpec`](super::OIDCAuthenticationSpec), except for the CA file.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeAPIServerConfig {
     pub image: String,
-    /// Whether to do without the file of passwords; no longer used.
+    /// Whether basic authentication is disabled; no longer used.
     pub disable_basic_auth: Option<bool>,
     /// `--logging-format` (left out when `text`): format of the log: `text` or `json`.
     pub log_format: String,
@@ -30,9 +30,9 @@ pub struct KubeAPIServerConfig {
     pub secure_port: i32,
     /// `--insecure-port`: port without TLS; 0 for none.
     pub insecure_port: Option<i32>,
-    /// `--address`: address of the port without TLS; an old name.
+    /// `--address`: address of the port without TLS; an old name of the flag.
     pub address: String,
-    /// `--advertise-address`: address that others are told.
+    /// `--advertise-address`: address that the API server advertises to the cluster.
     pub advertise_address: String,
     /// `--bind-address`: address of the port with TLS.
     pub bind_address: String,
@@ -61,7 +61,7 @@ pub struct KubeAPIServerConfig {
     pub etcd_servers: Vec<String>,
     /// `--etcd-servers-overrides`: URLs of etcd for some resources, as in `/events#https://…`.
     pub etcd_servers_overrides: Vec<String>,
-    /// `--etcd-cafile`: file of certificates that sign etcd's.
+    /// `--etcd-cafile`: file of CA certificates for etcd's certificates.
     #[serde(rename = "etcdCAFile")]
     pub etcd_ca_file: String,
     /// `--etcd-certfile`: file of the client certificate for etcd.
@@ -70,7 +70,7 @@ pub struct KubeAPIServerConfig {
     pub etcd_key_file: String,
     /// `--basic-auth-file`: file of passwords.
     pub basic_auth_file: String,
-    /// `--client-ca-file`: file of certificates that sign those of clients.
+    /// `--client-ca-file`: file of CA certificates for the certificates of clients.
     #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
     /// `--tls-cert-file`: file of the serving certificate.
@@ -91,18 +91,18 @@ pub struct KubeAPIServerConfig {
     pub runtime_config: BTreeMap<String, String>,
     /// `--kubelet-client-certificate`: file of the client certificate for kubelets.
     pub kubelet_client_certificate: String,
-    /// `--kubelet-certificate-authority`: file of certificates that sign kubelets'.
+    /// `--kubelet-certificate-authority`: file of CA certificates for kubelets' certificates.
     pub kubelet_certificate_authority: String,
     /// `--kubelet-client-key`: file of the client key for kubelets.
     pub kubelet_client_key: String,
-    /// `--anonymous-auth`: let requests without credentials in.
+    /// `--anonymous-auth`: accept requests without credentials.
     pub anonymous_auth: Option<bool>,
     /// `--kubelet-preferred-address-types`: kinds of addresses to reach kubelets by, the preferred
     /// first.
     pub kubelet_preferred_address_types: Vec<String>,
     /// `--storage-backend`: kind of store, such as `etcd3`.
     pub storage_backend: Option<String>,
-    /// `--oidc-ca-file`: file of certificates that sign the OpenID provider's.
+    /// `--oidc-ca-file`: file of CA certificates for the OpenID provider's certificate.
     #[serde(rename = "oidcCAFile")]
     pub oidc_ca_file: Option<String>,
     /// `--authentication-config`: file that configures authenticators.
@@ -123,17 +123,17 @@ pub struct KubeAPIServerConfig {
     pub audit_log_max_size: Option<i32>,
     /// `--audit-policy-file`: file of the audit policy.
     pub audit_policy_file: String,
-    /// `--audit-webhook-batch-buffer-size`: events kept before they are sent.
+    /// `--audit-webhook-batch-buffer-size`: number of events buffered before they are sent.
     pub audit_webhook_batch_buffer_size: Option<i32>,
-    /// `--audit-webhook-batch-max-size`: most events in a batch.
+    /// `--audit-webhook-batch-max-size`: maximum number of events in a batch.
     pub audit_webhook_batch_max_size: Option<i32>,
-    /// `--audit-webhook-batch-max-wait`: longest wait before a batch is sent.
+    /// `--audit-webhook-batch-max-wait`: maximum time before a batch is sent.
     pub audit_webhook_batch_max_wait: Option<Duration>,
-    /// `--audit-webhook-batch-throttle-burst`: most batches at once, above the rate.
+    /// `--audit-webhook-batch-throttle-burst`: maximum burst of batches, above the rate.
     pub audit_webhook_batch_throttle_burst: Option<i32>,
     /// `--audit-webhook-batch-throttle-enable`: limit the rate of batches.
     pub audit_webhook_batch_throttle_enable: Option<bool>,
-    /// `--audit-webhook-batch-throttle-qps`: most batches a second.
+    /// `--audit-webhook-batch-throttle-qps`: maximum number of batches per second.
     pub audit_webhook_batch_throttle_qps: Option<Quantity>,
     /// `--audit-webhook-config-file`: kubeconfig of the audit webhook.
     pub audit_webhook_config_file: String,
@@ -143,58 +143,59 @@ pub struct KubeAPIServerConfig {
     pub audit_webhook_mode: String,
     /// `--authentication-token-webhook-config-file`: kubeconfig of the webhook that verifies tokens.
     pub authentication_token_webhook_config_file: Option<String>,
-    /// `--authentication-token-webhook-cache-ttl`: how long a verified token is remembered.
+    /// `--authentication-token-webhook-cache-ttl`: how long a verified token is cached.
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
     /// `--authorization-mode`: authorizers, in order, separated by commas.
     pub authorization_mode: Option<String>,
     /// `--authorization-webhook-config-file`: kubeconfig of the webhook that authorizes.
     pub authorization_webhook_config_file: Option<String>,
-    /// `--authorization-webhook-cache-authorized-ttl`: how long a yes of the webhook is remembered.
+    /// `--authorization-webhook-cache-authorized-ttl`: how long an approval by the webhook is cached.
     #[serde(rename = "authorizationWebhookCacheAuthorizedTTL")]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// `--authorization-webhook-cache-unauthorized-ttl`: how long a no of the webhook is remembered.
+    /// `--authorization-webhook-cache-unauthorized-ttl`: how long a denial by the webhook is cached.
     #[serde(rename = "authorizationWebhookCacheUnauthorizedTTL")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// `--authorization-rbac-super-user`: user that RBAC lets do everything; removed from Kubernetes.
+    /// `--authorization-rbac-super-user`: user who may do everything with RBAC; removed from Kubernetes.
     #[serde(rename = "authorizationRBACSuperUser")]
     pub authorization_rbac_super_user: Option<String>,
     /// `--encryption-provider-config`: file that configures encryption in etcd.
     pub encryption_provider_config: Option<String>,
-    /// `--experimental-encryption-provider-config`: file that configures encryption in etcd; an old
-    /// name.
+    /// `--experimental-encryption-provider-config`: file that configures encryption in etcd; an old name of
+    /// the flag.
     pub experimental_encryption_provider_config: Option<String>,
     /// `--requestheader-username-headers`: headers with the user's name, from an authenticating proxy.
     pub requestheader_username_headers: Vec<String>,
     /// `--requestheader-group-headers`: headers with the user's groups.
     pub requestheader_group_headers: Vec<String>,
-    /// `--requestheader-extra-headers-prefix`: prefixes of headers with more about the user.
+    /// `--requestheader-extra-headers-prefix`: prefixes of headers with more information about the user.
     pub requestheader_extra_header_prefixes: Vec<String>,
-    /// `--requestheader-client-ca-file`: file of certificates that sign the proxy's.
+    /// `--requestheader-client-ca-file`: file of CA certificates for the certificates of authenticating
+    /// proxies.
     #[serde(rename = "requestheaderClientCAFile")]
     pub requestheader_client_ca_file: String,
-    /// `--requestheader-allowed-names`: common names that a proxy may have.
+    /// `--requestheader-allowed-names`: common names that an authenticating proxy may have.
     pub requestheader_allowed_names: Vec<String>,
     /// `--feature-gates`: features switched on or off, by name.
     pub feature_gates: BTreeMap<String, String>,
-    /// `--goaway-chance`: chance of telling an HTTP/2 client to connect anew.
+    /// `--goaway-chance`: probability that the server tells an HTTP/2 client to reconnect.
     pub goaway_chance: String,
-    /// `--max-requests-inflight` (left out when `0`): most reading requests at a time.
+    /// `--max-requests-inflight` (left out when `0`): maximum number of concurrent read requests.
     pub max_requests_inflight: i32,
-    /// `--max-mutating-requests-inflight` (left out when `0`): most writing requests at a time.
+    /// `--max-mutating-requests-inflight` (left out when `0`): maximum number of concurrent write requests.
     pub max_mutating_requests_inflight: i32,
-    /// `--http2-max-streams-per-connection`: most streams in an HTTP/2 connection.
+    /// `--http2-max-streams-per-connection`: maximum number of streams in an HTTP/2 connection.
     pub http2_max_streams_per_connection: Option<i32>,
-    /// `--etcd-quorum-read`: have etcd read by quorum.
+    /// `--etcd-quorum-read`: read from etcd with a quorum.
     pub etcd_quorum_read: Option<bool>,
     /// `--request-timeout`: timeout of requests.
     pub request_timeout: Option<Duration>,
-    /// `--storage-initialization-timeout`: longest wait for the store at start.
+    /// `--storage-initialization-timeout`: maximum time to wait for the store at start.
     pub storage_initialization_timeout: Option<Duration>,
-    /// `--min-request-timeout`: shortest timeout of a watch, in seconds.
+    /// `--min-request-timeout`: minimum timeout of a watch, in seconds.
     pub min_request_timeout: Option<i32>,
     /// `--watch-cache`: keep a cache for watches.
     pub watch_cache: Option<bool>,
-    /// `--watch-cache-sizes` (left out when `0`): sizes of that cache for some resources, as in
+    /// `--watch-cache-sizes` (left out when `0`): sizes of the watch cache for some resources, as in
     /// `pods#1000`.
     pub watch_cache_sizes: Vec<String>,
     /// `--service-account-key-file` (repeated): file of keys that verify service account tokens.
@@ -208,15 +209,11 @@ pub struct KubeAPIServerConfig {
     /// `--service-account-jwks-uri`: URL of the keys that verify service account tokens.
     #[serde(rename = "serviceAccountJWKSURI")]
     pub service_account_jwks_uri: Option<String>,
-    /// `--api-audiences`: audiences that tokens may be meant for.
+    /// `--api-audiences`: audiences that tokens may be issued for.
     pub api_audiences: Vec<String>,
-    /// CPU that its pod requests.
     pub cpu_request: Option<Quantity>,
-    /// CPU that its pod is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// Memory that its pod requests.
     pub memory_request: Option<Quantity>,
-    /// Memory that its pod is limited to.
     pub memory_limit: Option<Quantity>,
     /// `--event-ttl`: how long events are kept.
     #[serde(rename = "eventTTL")]
@@ -225,7 +222,7 @@ pub struct KubeAPIServerConfig {
     pub audit_dynamic_configuration: Option<bool>,
     /// `--profiling`: serve profiles.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile waiting for locks.
+    /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
     /// `--cors-allowed-origins`: origins that browsers may call from.
     pub cors_allowed_origins: Vec<String>,
@@ -234,8 +231,7 @@ pub struct KubeAPIServerConfig {
     /// `--default-not-ready-toleration-seconds`: seconds for which pods tolerate a node that is not
     /// ready.
     pub default_not_ready_toleration_seconds: Option<i64>,
-    /// `--default-unreachable-toleration-seconds`: seconds for which pods tolerate a node that is out
-    /// of reach.
+    /// `--default-unreachable-toleration-seconds`: seconds for which pods tolerate an unreachable node.
     pub default_unreachable_toleration_seconds: Option<i64>,
     /// `--delete-collection-workers` (left out when `0`): workers that delete a collection.
     pub delete_collection_workers: i64,
@@ -251,6 +247,6 @@ pub struct ContainerEnvVar {
     #[serde_with(skip_apply)]
     pub name: String,
     pub value: String,
-    /// Where its value comes from, as Kubernetes has it.
+    /// The source of the value (`corev1.EnvVarSource`).
     pub value_from: Option<serde_json::Value>,
 }

@@ -1,4 +1,4 @@
-//! What kOps wants of kube-controller-manager.
+//! kOps' settings of kube-controller-manager.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::kube_scheduler::LeaderElectionConfiguration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// What kOps wants of kube-controller-manager.
+/// kOps' settings of kube-controller-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -37,33 +37,33 @@ pub struct KubeControllerManagerConfig {
     /// `--node-cidr-mask-size`: prefix length of a node's pod addresses.
     #[serde(rename = "nodeCIDRMaskSize")]
     pub node_cidr_mask_size: Option<i32>,
-    /// `--configure-cloud-routes`: have the cloud route to pods.
+    /// `--configure-cloud-routes`: configure routes to pods in the cloud.
     pub configure_cloud_routes: Option<bool>,
-    /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
+    /// `--controllers`: controllers to run; `*` means the default controllers, `-name` disables one.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: what assigns pod addresses.
+    /// `--cidr-allocator-type`: how pod addresses are assigned.
     pub cidr_allocator_type: Option<String>,
-    /// `--root-ca-file`: file of certificates that pods are given to verify the API server.
+    /// `--root-ca-file`: file of CA certificates with which pods verify the API server.
     #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
-    /// How one of several becomes the leader.
+    /// Leader election among several instances.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--attach-detach-reconcile-sync-period`: how often attached volumes are verified.
     pub attach_detach_reconcile_sync_period: Option<Duration>,
     /// `--disable-attach-detach-reconcile-sync`: do not verify attached volumes.
     pub disable_attach_detach_reconcile_sync: Option<bool>,
-    /// `--terminated-pod-gc-threshold`: ended pods that are kept; 0 for all.
+    /// `--terminated-pod-gc-threshold`: number of terminated pods that are kept; 0 keeps all.
     #[serde(rename = "terminatedPodGCThreshold")]
     pub terminated_pod_gc_threshold: Option<i32>,
-    /// `--node-monitor-period`: how often nodes are looked at.
+    /// `--node-monitor-period`: how often the status of nodes is checked.
     pub node_monitor_period: Option<Duration>,
-    /// `--node-monitor-grace-period`: silence after which a node is taken to be unhealthy.
+    /// `--node-monitor-grace-period`: time without a status after which a node counts as unhealthy.
     pub node_monitor_grace_period: Option<Duration>,
     /// `--pod-eviction-timeout`: time after which pods are moved off a failed node.
     pub pod_eviction_timeout: Option<Duration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--horizontal-pod-autoscaler-sync-period`: how often the number of pods is worked out.
+    /// `--horizontal-pod-autoscaler-sync-period`: how often the number of pods is calculated.
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-delay`: wait before scaling down again.
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
@@ -78,11 +78,11 @@ pub struct KubeControllerManagerConfig {
     /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its
     /// CPU usage may not count.
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-tolerance`: least change of the ratio to act on.
+    /// `--horizontal-pod-autoscaler-tolerance`: minimum change of the ratio that causes scaling.
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
-    /// `--horizontal-pod-autoscaler-use-rest-clients`: take metrics through the API.
+    /// `--horizontal-pod-autoscaler-use-rest-clients`: read metrics through the API.
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates; an old name.
+    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates; an old name of the flag.
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration")]
@@ -97,12 +97,12 @@ pub struct KubeControllerManagerConfig {
     pub tls_min_version: String,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,
-    /// `--min-resync-period`: least time between two full looks at the API.
+    /// `--min-resync-period`: minimum time between two full reads of the API.
     pub min_resync_period: String,
-    /// `--kube-api-qps`: most requests to the API server a second.
+    /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: most requests to the API server at once, above the rate.
+    /// `--kube-api-burst`: maximum burst of requests to the API server, above the rate.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// `--concurrent-deployment-syncs`: Deployments handled at a time.
@@ -135,24 +135,19 @@ pub struct KubeControllerManagerConfig {
     pub authorization_always_allow_paths: Vec<String>,
     /// `--external-cloud-volume-plugin`: volume plugin of the cloud, with an external cloud provider.
     pub external_cloud_volume_plugin: String,
-    /// `--endpoint-updates-batch-period`: how long changes of pods are gathered for Endpoints.
+    /// `--endpoint-updates-batch-period`: how long changes of pods are collected for Endpoints.
     pub endpoint_updates_batch_period: Option<Duration>,
-    /// `--endpointslice-updates-batch-period`: how long changes of pods are gathered for
-    /// EndpointSlices.
+    /// `--endpointslice-updates-batch-period`: how long changes of pods are collected for EndpointSlices.
     pub endpoint_slice_updates_batch_period: Option<Duration>,
     /// `--profiling`: serve profiles.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile waiting for locks.
+    /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
-    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager while moving to
+    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager during a migration to
     /// it.
     pub enable_leader_migration: Option<bool>,
-    /// CPU that its pod requests.
     pub cpu_request: Option<Quantity>,
-    /// CPU that its pod is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// Memory that its pod requests.
     pub memory_request: Option<Quantity>,
-    /// Memory that its pod is limited to.
     pub memory_limit: Option<Quantity>,
 }

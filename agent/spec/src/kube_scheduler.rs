@@ -1,4 +1,4 @@
-//! What kOps wants of kube-scheduler, and how control plane components elect a leader.
+//! kOps' settings of kube-scheduler, and of leader election in the control plane.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// What kOps wants of kube-scheduler.
+/// kOps' settings of kube-scheduler.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -21,22 +21,24 @@ pub struct KubeSchedulerConfig {
     /// `--v`: verbosity of the log.
     pub log_level: i32,
     pub image: String,
-    /// How one of several becomes the leader.
+    /// Leader election among several instances.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// Whether a ConfigMap holds the policy; no longer used.
     pub use_policy_config_map: Option<bool>,
     /// `--feature-gates`: features switched on or off, by name.
     pub feature_gates: BTreeMap<String, String>,
-    /// Most volumes of a kind on a node, for the environment variable `KUBE_MAX_PD_VOLS`.
+    /// Maximum number of volumes of one type on a node, for the environment variable `KUBE_MAX_PD_VOLS`.
     pub max_persistent_volumes: Option<i32>,
-    /// Most requests to the API server a second: `clientConnection.qps` of its configuration file.
+    /// Maximum number of requests per second to the API server: `clientConnection.qps` of the scheduler's
+    /// configuration file.
     pub qps: Option<Quantity>,
-    /// Most requests at once, above the rate: `clientConnection.burst` of its configuration file.
+    /// Maximum burst of requests to the API server, above the rate: `clientConnection.burst` of the
+    /// scheduler's configuration file.
     pub burst: i32,
-    /// `--kube-api-qps`: most requests to the API server a second.
+    /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: most requests to the API server at once, above the rate.
+    /// `--kube-api-burst`: maximum burst of requests to the API server, above the rate.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
@@ -47,39 +49,35 @@ pub struct KubeSchedulerConfig {
     pub authorization_always_allow_paths: Vec<String>,
     /// `--profiling`: serve profiles.
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: profile waiting for locks.
+    /// `--contention-profiling`: profile lock contention.
     pub enable_contention_profiling: Option<bool>,
     /// `--tls-cert-file`: file of the serving certificate.
     pub tls_cert_file: Option<String>,
     /// `--tls-private-key-file`: file of the serving key.
     pub tls_private_key_file: String,
-    /// CPU that its pod requests.
     pub cpu_request: Option<Quantity>,
-    /// CPU that its pod is limited to.
     pub cpu_limit: Option<Quantity>,
-    /// Memory that its pod requests.
     pub memory_request: Option<Quantity>,
-    /// Memory that its pod is limited to.
     pub memory_limit: Option<Quantity>,
 }
 
-/// How one of several instances becomes the one that acts.
+/// Leader election: only one of several instances acts.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LeaderElectionConfiguration {
-    /// `--leader-elect`: elect a leader at all.
+    /// `--leader-elect`: elect a leader.
     pub leader_elect: Option<bool>,
-    /// `--leader-elect-lease-duration`: silence of the leader after which others may take over.
+    /// `--leader-elect-lease-duration`: time without a renewal after which another instance may take over.
     pub leader_elect_lease_duration: Option<Duration>,
-    /// `--leader-elect-renew-deadline`: time in which the leader must renew, or step down.
+    /// `--leader-elect-renew-deadline`: time after which a leader that cannot renew its lease steps down.
     pub leader_elect_renew_deadline_duration: Option<Duration>,
     /// `--leader-elect-resource-lock`: kind of object that is the lock.
     pub leader_elect_resource_lock: Option<String>,
-    /// `--leader-elect-resource-name`: name of that object.
+    /// `--leader-elect-resource-name`: name of the object that is the lock.
     pub leader_elect_resource_name: Option<String>,
-    /// `--leader-elect-resource-namespace`: namespace of that object.
+    /// `--leader-elect-resource-namespace`: namespace of the object that is the lock.
     pub leader_elect_resource_namespace: Option<String>,
-    /// `--leader-elect-retry-period`: wait between two attempts.
+    /// `--leader-elect-retry-period`: time between two attempts.
     pub leader_elect_retry_period: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! What kOps wants of the kubelet.
+//! kOps' settings of the kubelet.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use serde_with::apply;
 use super::duration::Duration;
 use super::omit::is_zero;
 
-/// What kOps wants of the kubelet. Fields without a flag go into its configuration file.
+/// kOps' settings of the kubelet. Fields without a flag go into its configuration file.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeletConfigSpec {
     /// `--api-servers`: addresses of API servers; Kubernetes before 1.6 only.
     pub api_servers: String,
-    /// Whether requests without credentials are let in.
+    /// Whether the kubelet accepts requests without credentials.
     pub anonymous_auth: Option<bool>,
     /// How requests to the kubelet are authorized: `Webhook` or `AlwaysAllow`.
     pub authorization_mode: String,
     /// `--bootstrap-kubeconfig`: kubeconfig that asks for the first client certificate.
     pub bootstrap_kubeconfig: String,
-    /// File of certificates that sign those of the kubelet's clients.
+    /// File of CA certificates for the certificates of the kubelet's clients.
     #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
     /// File of the serving certificate; nodeup sets it.
@@ -55,8 +55,7 @@ pub struct KubeletConfigSpec {
     pub enable_debugging_handlers: Option<bool>,
     /// `--register-node`: create the Node object.
     pub register_node: Option<bool>,
-    /// How often the node's status is worked out; must fit the controller manager's
-    /// `nodeMonitorGracePeriod`.
+    /// How often the node's status is calculated. Must fit the controller manager's `nodeMonitorGracePeriod`.
     pub node_status_update_frequency: Option<Duration>,
     /// DNS domain of the cluster.
     pub cluster_domain: String,
@@ -73,25 +72,25 @@ pub struct KubeletConfigSpec {
     pub runtime_cgroups: String,
     /// Port without authentication; 0 for none.
     pub read_only_port: Option<i32>,
-    /// Cgroup for all processes that are in none.
+    /// Cgroup for all processes that are not in a cgroup.
     pub system_cgroups: String,
-    /// Cgroup below which pods are.
+    /// The parent cgroup of pods.
     pub cgroup_root: String,
     /// `--configure-cbr0`: set up the bridge cbr0.
     pub configure_cbr0: Option<bool>,
     /// How a pod reaches itself through its Service: `promiscuous-bridge`, `hairpin-veth` or `none`.
     pub hairpin_mode: String,
-    /// `--babysit-daemons`: that something restarts the kubelet; removed in 1.7.
+    /// `--babysit-daemons`: another process restarts the kubelet; removed in 1.7.
     pub babysit_daemons: Option<bool>,
-    /// Most pods on this node.
+    /// Maximum number of pods on this node.
     pub max_pods: Option<i32>,
     /// `--experimental-nvidia-gpus` (left out when `0`): number of GPUs; removed from Kubernetes.
     #[serde(rename = "nvidiaGPUs")]
     pub nvidia_gpus: i32,
-    /// Addresses of pods where no API server assigns them.
+    /// Addresses of pods, if no API server assigns them.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
-    /// Resolver configuration that pods' is made from.
+    /// Resolver configuration from which the configuration of pods is made.
     pub resolv_conf: Option<String>,
     /// `--reconcile-cidr`: take the pod addresses that the API server assigns.
     #[serde(rename = "reconcileCIDR")]
@@ -116,9 +115,9 @@ pub struct KubeletConfigSpec {
     /// Age at which an unused image is removed; 0 for never.
     #[serde(rename = "imageMaximumGCAge")]
     pub image_maximum_gc_age: Option<Duration>,
-    /// Most image pulls at a time, where they are not serialized.
+    /// Maximum number of parallel image pulls, if they are not serialized.
     pub max_parallel_image_pulls: Option<i32>,
-    /// Disk usage from which images are removed.
+    /// Disk usage above which images are removed.
     #[serde(rename = "imageGCHighThresholdPercent")]
     pub image_gc_high_threshold_percent: Option<i32>,
     /// Disk usage down to which images are removed.
@@ -132,11 +131,11 @@ pub struct KubeletConfigSpec {
     pub eviction_soft: String,
     /// Grace periods of the soft thresholds, such as `memory.available=30s`, separated by commas.
     pub eviction_soft_grace_period: String,
-    /// Time before pressure is taken to be over.
+    /// Time before a pressure condition ends.
     pub eviction_pressure_transition_period: Option<Duration>,
-    /// Longest termination of a pod in a soft eviction, in seconds.
+    /// Maximum grace period of a pod in a soft eviction, in seconds.
     pub eviction_max_pod_grace_period: i32,
-    /// Least to be freed by an eviction, such as `imagefs.available=2Gi`, separated by commas.
+    /// Minimum that an eviction frees, such as `imagefs.available=2Gi`, separated by commas.
     pub eviction_minimum_reclaim: String,
     /// Folder of additional volume plugins.
     pub volume_plugin_directory: String,
@@ -144,7 +143,7 @@ pub struct KubeletConfigSpec {
     pub taints: Vec<String>,
     /// Features switched on or off, by name.
     pub feature_gates: BTreeMap<String, String>,
-    /// Whether the kernel tells of memory thresholds, instead of being asked.
+    /// Whether the kernel notifies the kubelet of memory thresholds, so the kubelet does not poll.
     pub kernel_memcg_notification: Option<bool>,
     /// Resources kept for Kubernetes' own daemons, by name.
     pub kube_reserved: BTreeMap<String, String>,
@@ -154,16 +153,16 @@ pub struct KubeletConfigSpec {
     pub system_reserved: BTreeMap<String, String>,
     /// Cgroup of the operating system's daemons.
     pub system_reserved_cgroup: String,
-    /// What reservations are enforced on: `none`, or of `pods`, `system-reserved`, `kube-reserved`,
+    /// Where reservations are enforced: `none`, or a list of `pods`, `system-reserved` and `kube-reserved`,
     /// separated by commas.
     pub enforce_node_allocatable: String,
     /// `--runtime-request-timeout`: timeout of requests to the runtime, long-running ones excepted.
     pub runtime_request_timeout: Option<Duration>,
-    /// `--volume-stats-agg-period`: how often disk usage of volumes is worked out.
+    /// `--volume-stats-agg-period`: how often disk usage of volumes is calculated.
     pub volume_stats_agg_period: Option<Duration>,
-    /// Whether not to start on a machine with swap.
+    /// Whether the kubelet refuses to start on a machine with swap.
     pub fail_swap_on: Option<bool>,
-    /// `--experimental-allowed-unsafe-sysctls`: unsafe sysctls that pods may set; an old name.
+    /// `--experimental-allowed-unsafe-sysctls`: unsafe sysctls that pods may set; an old name of the flag.
     pub experimental_allowed_unsafe_sysctls: Vec<String>,
     /// Unsafe sysctls that pods may set.
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -174,7 +173,7 @@ pub struct KubeletConfigSpec {
     pub root_dir: String,
     /// Whether bearer tokens are verified by the API server.
     pub authentication_token_webhook: Option<bool>,
-    /// `--authentication-token-webhook-cache-ttl`: how long a verified token is remembered.
+    /// `--authentication-token-webhook-cache-ttl`: how long a verified token is cached.
     #[serde(rename = "authenticationTokenWebhookCacheTTL")]
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
     /// Whether CPU limits are enforced by quota.
@@ -185,50 +184,50 @@ pub struct KubeletConfigSpec {
     pub cpu_cfs_quota_period: Option<Duration>,
     /// How CPUs are assigned: `none` or `static`.
     pub cpu_manager_policy: String,
-    /// Most image pulls a second; 0 for no limit.
+    /// Maximum number of image pulls per second; 0 for no limit.
     #[serde(rename = "registryPullQPS")]
     pub registry_pull_qps: Option<i32>,
-    /// `--registry-burst`: most image pulls at once, above the rate.
+    /// `--registry-burst`: maximum burst of image pulls, above the rate.
     pub registry_burst: Option<i32>,
     /// How resources are aligned to NUMA nodes: `none`, `best-effort`, `restricted` or
     /// `single-numa-node`.
     pub topology_manager_policy: String,
     /// Whether client certificates are renewed before they expire.
     pub rotate_certificates: Option<bool>,
-    /// Whether not to start where kernel settings are not as the kubelet wants them.
+    /// Whether the kubelet refuses to start if kernel settings differ from its defaults.
     pub protect_kernel_defaults: Option<bool>,
-    /// What manages cgroups: `systemd` or `cgroupfs`.
+    /// How cgroups are managed: `systemd` or `cgroupfs`.
     pub cgroup_driver: String,
     /// `--housekeeping-interval`: how often containers are measured.
     pub housekeeping_interval: Option<Duration>,
-    /// Most events a second; 0 for no limit.
+    /// Maximum number of events per second; 0 for no limit.
     #[serde(rename = "eventQPS")]
     pub event_qps: Option<i32>,
-    /// `--event-burst`: most events at once, above the rate.
+    /// `--event-burst`: maximum burst of events, above the rate.
     pub event_burst: Option<i32>,
     /// Size at which a container's log is rotated, such as `10Mi`.
     pub container_log_max_size: String,
-    /// Files kept of a container's log.
+    /// Number of log files that are kept for a container.
     pub container_log_max_files: Option<i32>,
     /// `--enable-cadvisor-json-endpoints`: serve cAdvisor's JSON.
     pub enable_cadvisor_json_endpoints: Option<bool>,
-    /// Most processes in a pod; -1 for no limit.
+    /// Maximum number of processes in a pod; -1 for no limit.
     pub pod_pids_limit: Option<i64>,
-    /// `--experimental-allocatable-ignore-eviction`: leave eviction thresholds out of what is
-    /// allocatable.
+    /// `--experimental-allocatable-ignore-eviction`: do not subtract eviction thresholds from the allocatable
+    /// resources.
     pub experimental_allocatable_ignore_eviction: Option<bool>,
     /// How long the node's shutdown waits for pods.
     pub shutdown_grace_period: Option<Duration>,
-    /// How much of that is for critical pods.
+    /// How much of the shutdown's grace period is for critical pods.
     pub shutdown_grace_period_critical_pods: Option<Duration>,
-    /// What swap pods may use: `NoSwap` or `LimitedSwap`.
+    /// How pods may use swap: `NoSwap` or `LimitedSwap`.
     pub memory_swap_behavior: String,
-    /// Longest wait before a failing container is restarted.
+    /// Maximum time before a failing container is restarted.
     pub crash_loop_back_off_max_container_restart_period: Option<Duration>,
-    /// `--kube-api-qps`: most requests to the API server a second.
+    /// `--kube-api-qps`: maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<i32>,
-    /// Most events a second that are recorded.
+    /// Maximum number of events per second that are recorded.
     #[serde(rename = "eventRecordQPS")]
     pub event_record_qps: Option<i32>,
     /// Duration of the node's lease, in seconds.

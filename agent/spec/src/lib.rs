@@ -1,18 +1,18 @@
-//! What kOps wrote: its own API, by its own names.
+//! Types for the files that kOps writes, with kOps' own names.
 //!
-//! Two files decide a node in the usual way: the boot config in the user-data ([`BootConfig`]) and
-//! the group's `nodeupconfig.yaml` ([`NodeupConfig`]). The rest of the state store
-//! ([`Cluster`], [`InstanceGroup`], [`Keyset`], [`Secret`]) is what that file is derived from.
+//! Usually two files decide a node: the boot config in the user-data ([`BootConfig`]) and the group's `nodeupconfig.yaml`
+//! ([`NodeupConfig`]). The latter is derived from the rest of the state store ([`Cluster`], [`InstanceGroup`], [`Keyset`],
+//! [`Secret`]).
 //!
-//! Field names are the JSON names of kOps' internal API in snake case. What Go has as a pointer is
-//! an `Option`, and writing a value leaves out exactly what Go's `omitempty` leaves out. Unknown
-//! fields pass; a wrong type fails with the field's path and the file's URL ([`SpecError`]).
+//! Field names are the JSON names of kOps' internal API in snake case. A pointer in Go is an `Option`. Writing a value leaves
+//! out exactly the fields that Go's `omitempty` leaves out. Unknown fields are ignored. A wrong type is an error with the
+//! field's path and the file's URL ([`SpecError`]).
 //!
-//! What is observed of a machine stands beside it ([`facts`]): the two together are all that a decision knows. So do
-//! Go's YAML, which kOps' hashes are made over ([`go_yaml`]), and what its names and URLs follow ([`fnv`], [`urls`]). Untrusted
-//! text is made fit to be shown here ([`terminal`]), as errors are ([`causes`]).
+//! This crate also has the facts about a machine ([`facts`]). A decision depends only on the facts and on kOps' files.
+//! [`go_yaml`] writes YAML as Go does, because kOps hashes such YAML. [`fnv`] and [`urls`] are for kOps' names and URLs.
+//! [`terminal`] and [`causes`] prepare untrusted text and errors for output.
 //!
-//! Pure, as `agent/plan`: `clippy.toml` beside this crate bans effects.
+//! This crate is pure, like `agent/plan`: its `clippy.toml` bans side effects.
 
 mod api;
 mod authentication;

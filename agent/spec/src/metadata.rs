@@ -1,4 +1,4 @@
-//! What every object of the API has: a version, a kind, a name and labels.
+//! The common fields of all API objects: a version, a kind, a name and labels.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::error::SpecError;
 use super::yaml::parse_document;
 
-/// The name of an object and what is attached to it (`metav1.ObjectMeta`, as far as kOps uses it).
+/// The metadata of an object (`metav1.ObjectMeta`, as far as kOps uses it).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
     pub name: String,
-    /// Labels, by which others find it.
+    /// Labels, which selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Notes that no selection looks at.
+    /// Annotations, which selectors do not match.
     pub annotations: BTreeMap<String, String>,
-    /// When it was made, in RFC 3339.
+    /// When the object was created, in RFC 3339.
     pub creation_timestamp: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum ApiVersion {
     V1Alpha3,
 }
 
-/// Reads a document and what version it is of; it must be of this kind, or of none.
+/// Reads a document and its version. The document must be of kind `wanted_kind`, or name no kind.
 ///
 /// A file that names no version is v1alpha2, and the group `kops` is the old name of `kops.k8s.io`
 /// (upstream: `pkg/kopscodecs/codecs.go`).
@@ -42,7 +42,7 @@ pub(crate) fn parse_object(
     Ok((document, version))
 }
 
-/// What version a document is of; it must be of this kind, or of none.
+/// The version of a document. The document must be of kind `wanted_kind`, or name no kind.
 pub(crate) fn version_of(document: &Value, url: &str, wanted_kind: &str) -> Result<ApiVersion, SpecError> {
     let header: Header = super::yaml::from_document(document, url)?;
     if !header.kind.is_empty() && header.kind != wanted_kind {

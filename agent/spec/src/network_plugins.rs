@@ -16,16 +16,16 @@ pub struct ClassicNetworkingSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubenetNetworkingSpec {}
 
-/// A plugin of the user's on top of kubenet; it has no settings.
+/// A plugin of the user on top of kubenet; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalNetworkingSpec {}
 
-/// A plugin of the user's, by CNI.
+/// A CNI plugin of the user.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CNINetworkingSpec {
-    /// Whether it takes addresses of the machine's network for pods.
+    /// Whether pods have addresses of the machine's network.
     #[serde(rename = "usesSecondaryIP")]
     pub uses_secondary_ip: bool,
 }
@@ -39,15 +39,13 @@ pub struct KopeioNetworkingSpec {}
 #[serde(default, rename_all = "camelCase")]
 pub struct WeaveNetworkingSpec {
     pub mtu: Option<i32>,
-    /// Most peers of a node.
+    /// Maximum number of peers of a node.
     pub conn_limit: Option<i32>,
-    /// Whether to keep clients' addresses where traffic is local.
+    /// Whether clients' addresses are kept for local traffic.
     pub no_masq_local: Option<i32>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Memory that weave is limited to.
     pub memory_limit: Option<Quantity>,
-    /// CPU that weave is limited to.
     pub cpu_limit: Option<Quantity>,
     pub net_extra_args: String,
     pub npc_memory_request: Option<Quantity>,
@@ -85,10 +83,10 @@ pub struct KuberouterNetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RomanaNetworkingSpec {
-    /// Address of its daemon's Service.
+    /// Address of the Service of Romana's daemon.
     #[serde(rename = "daemonServiceIP")]
     pub daemon_service_ip: String,
-    /// Address of its etcd's Service.
+    /// Address of the Service of Romana's etcd.
     #[serde(rename = "etcdServiceIP")]
     pub etcd_service_ip: String,
 }
@@ -98,11 +96,11 @@ pub struct RomanaNetworkingSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct AmazonVPCNetworkingSpec {
     pub image: String,
-    /// Image of its init container.
+    /// Image of the plugin's init container.
     pub init_image: String,
-    /// Image of its agent for network policies.
+    /// Image of the plugin's agent for network policies.
     pub network_policy_agent_image: String,
-    /// Environment variables of its container.
+    /// Environment variables of the plugin's container.
     pub env: Vec<EnvVar>,
 }
 

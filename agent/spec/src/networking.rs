@@ -18,7 +18,7 @@ use super::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkingSpec {
-    /// The cloud's id of an existing network; empty where kOps makes one.
+    /// The cloud's id of an existing network. Empty if kOps creates the network.
     #[serde(rename = "networkID")]
     pub network_id: String,
     /// IPv4 addresses of the network.
@@ -32,7 +32,7 @@ pub struct NetworkingSpec {
     pub tag_subnets: Option<bool>,
     /// How machines and names are reached from outside.
     pub topology: Option<TopologySpec>,
-    /// The proxy that machines reach the world through.
+    /// The proxy through which machines send requests out of the cluster.
     pub egress_proxy: Option<EgressProxySpec>,
     /// Addresses of pods and Services together; traffic to them is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR")]
@@ -41,15 +41,15 @@ pub struct NetworkingSpec {
     pub pod_cidr: String,
     #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
-    /// Whether control plane nodes stay off the pod network, without kube-proxy.
+    /// Whether control plane nodes are not on the pod network, and run no kube-proxy.
     pub isolate_control_plane: Option<bool>,
     /// Plugin: the classic one of Kubernetes before 1.4.
     pub classic: Option<ClassicNetworkingSpec>,
     /// Plugin: kubenet.
     pub kubenet: Option<KubenetNetworkingSpec>,
-    /// Plugin: one of the user's, on top of kubenet.
+    /// Plugin: a plugin of the user, on top of kubenet.
     pub external: Option<ExternalNetworkingSpec>,
-    /// Plugin: one of the user's, by CNI.
+    /// Plugin: a CNI plugin of the user.
     pub cni: Option<CNINetworkingSpec>,
     /// Plugin: Kopeio.
     pub kopeio: Option<KopeioNetworkingSpec>,
@@ -83,27 +83,27 @@ pub struct NetworkingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterSubnetSpec {
-    /// Its name, by which instance groups refer to it.
+    /// The subnet's name, by which instance groups refer to it.
     pub name: String,
-    /// Its IPv4 addresses.
+    /// IPv4 addresses of the subnet.
     pub cidr: String,
-    /// Its IPv6 addresses.
+    /// IPv6 addresses of the subnet.
     #[serde(rename = "ipv6CIDR")]
     pub ipv6_cidr: String,
-    /// Its zone, where subnets belong to one.
+    /// The subnet's zone, if subnets belong to a zone.
     pub zone: String,
-    /// Its region, where subnets span one.
+    /// The subnet's region, if subnets span a region.
     pub region: String,
     /// The cloud's id of an existing subnet.
     pub id: String,
-    /// How it reaches the world: the id of a gateway or NAT instance, or `External`.
+    /// The way out of the subnet: the id of a gateway or NAT instance, or `External`.
     pub egress: String,
     /// `Public`, `Private`, `DualStack` or `Utility`.
     pub r#type: String,
-    /// The address of its NAT gateway.
+    /// The address of the subnet's NAT gateway.
     #[serde(rename = "publicIP")]
     pub public_ip: String,
-    /// More routes of its table.
+    /// More routes in the subnet's route table.
     pub additional_routes: Vec<RouteSpec>,
 }
 
@@ -112,7 +112,7 @@ pub struct ClusterSubnetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec {
-    /// Where the route leads.
+    /// The destination addresses of the route.
     pub cidr: String,
     pub target: String,
 }
@@ -122,42 +122,41 @@ pub struct RouteSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TopologySpec {
-    /// The machine to enter by.
+    /// The machine through which users enter a private network.
     pub bastion: Option<BastionSpec>,
     /// Where names of the cluster are published: `Public`, `Private` or `None`.
     pub dns: String,
 }
 
-/// The machine to enter a private network by.
+/// The machine through which users enter a private network.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionSpec {
     pub public_name: String,
-    /// The load balancer before it.
+    /// The load balancer in front of the bastion.
     pub load_balancer: Option<BastionLoadBalancerSpec>,
 }
 
-/// The load balancer before the bastion.
+/// The load balancer in front of the bastion.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionLoadBalancerSpec {
-    /// More security groups of it.
     pub additional_security_groups: Vec<String>,
     /// `Public` or `Internal`.
     pub r#type: String,
 }
 
-/// The proxy that machines reach the world through.
+/// The proxy through which machines send requests out of the cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EgressProxySpec {
-    /// Where it is.
+    /// Host and port of the proxy.
     #[serde_with(skip_apply)]
     pub http_proxy: HTTPProxy,
-    /// What is reached without it, separated by commas.
+    /// Hosts that are reached without the proxy, separated by commas.
     pub excludes: String,
 }
 
@@ -165,8 +164,8 @@ pub struct EgressProxySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HTTPProxy {
-    /// Its host, with or without a scheme.
+    /// The proxy's host, with or without a scheme.
     pub host: String,
-    /// Its port; 0 for none said.
+    /// The proxy's port. 0 means unset.
     pub port: i64,
 }

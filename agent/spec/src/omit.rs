@@ -1,7 +1,8 @@
-//! When a field is left out of what we write, so that it is left out where kOps leaves it out.
+//! Decides which fields are left out of our output: the fields that kOps leaves out.
 
-/// Whether Go's `omitempty` drops this value: `None`, zero, false, and empty strings, lists and maps.
-/// A struct that is not behind an `Option` is never dropped, so its fields must not use this.
+/// Whether Go's `omitempty` drops this value: `None`, zero, false, and empty strings, lists and maps. Go
+/// never drops a struct that is not a pointer, so a field with a struct type and without `Option` must not
+/// use this.
 pub fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

@@ -5,7 +5,7 @@ use serde_with::apply;
 
 use super::omit::is_zero;
 
-/// What kOps uses of OpenStack.
+/// Settings of a cluster on OpenStack.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -34,12 +34,12 @@ pub struct OpenstackLoadbalancerConfig {
     #[serde(rename = "floatingNetworkID")]
     pub floating_network_id: Option<String>,
     pub floating_subnet: Option<String>,
-    /// Subnet they are placed in.
+    /// Subnet that load balancers are placed in.
     #[serde(rename = "subnetID")]
     pub subnet_id: Option<String>,
     /// Whether security groups are managed for Services.
     pub manage_security_groups: Option<bool>,
-    /// Whether Services show a name in place of an address.
+    /// Whether Services show a host name and no address.
     pub enable_ingress_hostname: Option<bool>,
     pub ingress_hostname_suffix: Option<String>,
     #[serde(rename = "flavorID")]
@@ -52,21 +52,21 @@ pub struct OpenstackLoadbalancerConfig {
 pub struct OpenstackBlockStorageConfig {
     #[serde(rename = "bs-version")]
     pub bs_version: Option<String>,
-    /// Whether a volume's zone does not matter.
+    /// Whether the zone of a volume is ignored.
     #[serde(rename = "ignore-volume-az")]
     pub ignore_volume_az: Option<bool>,
-    /// Zone to make volumes in.
+    /// Zone in which volumes are created.
     #[serde(rename = "override-volume-az")]
     pub override_volume_az: Option<String>,
-    /// Whether finer versions of the API are not used.
+    /// Whether microversions of the API are not used.
     #[serde(rename = "ignore-volume-microversion")]
     pub ignore_volume_microversion: Option<bool>,
     /// Whether the driver serves metrics.
     pub metrics_enabled: Option<bool>,
-    /// Whether a storage class is made.
+    /// Whether kOps creates a storage class.
     pub create_storage_class: Option<bool>,
     pub csi_plugin_image: String,
-    /// Whether volumes are made in the zone of their pod.
+    /// Whether volumes are created in the zone of their pod.
     pub csi_topology_support: Option<bool>,
     /// Name of the cluster in volumes' metadata.
     pub cluster_name: String,
@@ -78,9 +78,9 @@ pub struct OpenstackBlockStorageConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMonitor {
     pub delay: Option<String>,
-    /// Time after which a check has failed.
+    /// Timeout of a check.
     pub timeout: Option<String>,
-    /// Failed checks after which a member is out.
+    /// Number of failed checks after which a member is removed.
     pub max_retries: Option<i64>,
 }
 
@@ -92,7 +92,7 @@ pub struct OpenstackRouter {
     /// DNS servers of the subnets, separated by commas.
     pub dns_servers: Option<String>,
     pub external_subnet: Option<String>,
-    /// Zones to place it in.
+    /// Zones that the router is placed in.
     pub availability_zone_hints: Vec<String>,
 }
 
@@ -100,9 +100,9 @@ pub struct OpenstackRouter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackNetwork {
-    /// Zones to place them in.
+    /// Zones that networks are placed in.
     pub availability_zone_hints: Vec<String>,
-    /// Whether IPv6 addresses are passed over.
+    /// Whether IPv6 addresses are ignored.
     pub ipv6_support_disabled: Option<bool>,
     /// Networks with machines' public addresses.
     pub public_network_names: Vec<String>,

@@ -8,8 +8,8 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 const DECIMAL: [(&str, i32); 9] =
     [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// The largest power of ten that a quantity is written with here, in both directions; Kubernetes' own go from
-/// nano to exa.
+/// The largest accepted exponent of ten, positive or negative. Kubernetes' own suffixes range from nano to
+/// exa.
 const LARGEST_EXPONENT: u32 = 40;
 
 impl From<&str> for Quantity {
@@ -19,13 +19,13 @@ impl From<&str> for Quantity {
 }
 
 impl Quantity {
-    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`):
-    /// `100m` is `0.100`, `1Ki` is `1024`. What is no quantity stays as it is.
+    /// The amount in decimal notation, as kOps writes it into flags (`resource.Quantity.AsDec`): `100m` is
+    /// `0.100`, `1Ki` is `1024`. A text that is not a quantity stays unchanged.
     pub fn decimal(&self) -> String {
         self.parts().map_or_else(|| self.0.clone(), |(digits, scale)| decimal(digits, scale))
     }
 
-    /// The amount as a floating-point number; `None` where the text is no quantity.
+    /// The amount as a floating-point number. `None` if the text is not a quantity.
     pub fn as_f64(&self) -> Option<f64> {
         self.parts().and_then(|(digits, scale)| decimal(digits, scale).parse().ok())
     }

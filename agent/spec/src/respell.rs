@@ -1,8 +1,8 @@
-//! Brings a document in one version of kOps' API into the shape of the internal one, and finds back
-//! how the user's file spells a field.
+//! Converts a document from one version of kOps' API to the internal version. Errors spell a field as the
+//! user's file does.
 //!
-//! The versions differ in names and places of a few dozen fields, and some say the opposite
-//! (`disableMasquerade`, `masquerade`). Each difference is one [`Move`]; the rest is the same.
+//! The versions differ in the names and places of a few dozen fields, and some fields are inverted
+//! (`disableMasquerade`, `masquerade`). Each difference is one [`Move`]. All other fields are equal.
 
 use serde_json::{Map, Value};
 
@@ -29,41 +29,41 @@ enum How {
     Dropped,
 }
 
-/// The value as it is, at `to` in place of `from`.
+/// Moves a value unchanged from `from` to `to`.
 pub(crate) const fn moved(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::AsItIs }
 }
 
-/// True for false, false for true.
+/// Moves a boolean and inverts it.
 pub(crate) const fn inverted(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::Inverted }
 }
 
-/// A list for a string with commas.
+/// Moves a string, and splits it at commas into a list.
 pub(crate) const fn split_at_commas(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::SplitAtCommas }
 }
 
-/// A mapping for a list of `key=value`.
+/// Moves a list of `key=value`, and converts it to a mapping.
 pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Move {
     Move { from, to, how: How::PairsToMapping }
 }
 
-/// This word for true, nothing for false.
+/// Writes `word` to `to` for true, and nothing for false.
 pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'static str) -> Move {
     Move { from, to, how: How::TrueMeans(word) }
 }
 
-/// Nothing: the field is valid, and no value of it makes a difference.
+/// Removes a field that is valid, but has no effect with any value.
 pub(crate) const fn dropped(from: &'static str) -> Move {
     Move { from, to: "", how: How::Dropped }
 }
 
-/// A document on its way into the internal shape.
+/// A document during its conversion to the internal version.
 pub(crate) struct Respelling<'a> {
     document: Value,
     source_file: &'a str,
-    /// What was moved: internal path, path before the move; in order.
+    /// The moves so far, in order: the new path, and the path before the move.
     done: Vec<(String, String)>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Respelling<'a> {
 
     /// The fields under `spec` that `T` does not know, as the user's file spells them.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
-        // A mapping from which everything was moved is not the user's any more.
+        // A mapping from which moves have taken everything is not a field of the user any more.
         let is_emptied = |field: &String| self.get(field).is_some_and(is_hollow);
         super::yaml::ignored_fields::<T>(&self.document)
             .iter()
@@ -171,7 +171,8 @@ fn wrong(value: &Value, wanted: &str) -> String {
     format!("it is {}, but should be {wanted}", kind(value))
 }
 
-/// Takes out every value that `pattern` names: its path, the list indices on the way, and itself.
+/// Removes every value that `pattern` names. Adds its path, the list indices on the path and the value itself
+/// to `found`.
 fn take(
     value: &mut Value,
     pattern: &str,
@@ -207,7 +208,8 @@ fn take(
     }
 }
 
-/// Puts a value where `pattern` says and gives that place's path. Mappings on the way are made.
+/// Puts a value at the place that `pattern` names, and creates missing mappings. Returns the path of the
+/// place.
 fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> String {
     let mut indices = indices.iter();
     let mut path = String::new();

@@ -1,4 +1,4 @@
-//! What the machines of an instance group are for.
+//! The role of an instance group's machines.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The role of an instance group and of every node in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceGroupRole {
-    /// Runs the whole control plane. Read from `Master` too, its name in v1alpha2.
+    /// Runs the whole control plane. `Master`, its name in v1alpha2, is read as this role, too.
     ControlPlane,
     /// Runs an API server without etcd.
     APIServer,
     #[default]
     Node,
-    /// A way in over SSH; no part of Kubernetes.
+    /// The way into the network over SSH. Not part of Kubernetes.
     Bastion,
-    /// Would run etcd alone. Upstream names it and cannot configure it.
+    /// For etcd alone. Upstream defines this role, but cannot configure its machines.
     Etcd,
-    /// Would run the scheduler alone. Upstream names it and cannot configure it.
+    /// For the scheduler alone. Upstream defines this role, but cannot configure its machines.
     Scheduler,
-    /// Would run the controller manager alone. Upstream names it and cannot configure it.
+    /// For the controller manager alone. Upstream defines this role, but cannot configure its machines.
     KubeControllerManager,
 }
 
@@ -46,7 +46,7 @@ impl InstanceGroupRole {
         }
     }
 
-    /// The role of that name, if there is one. `Master` is `ControlPlane`.
+    /// The role with this name, if there is one. `Master` is `ControlPlane`.
     pub fn from_name(name: &str) -> Option<InstanceGroupRole> {
         if name == "Master" {
             return Some(InstanceGroupRole::ControlPlane);
@@ -68,13 +68,13 @@ impl InstanceGroupRole {
         }
     }
 
-    /// Whether its machines are Nodes that get their certificates from a bootstrap server. A control plane makes its certificates
-    /// itself, and a bastion is no Node.
+    /// Whether the role's machines are Nodes that get their certificates from a bootstrap server. A control plane issues its own
+    /// certificates, and a bastion is not a Node.
     pub fn bootstraps_from_server(self) -> bool {
         matches!(self, InstanceGroupRole::Node | InstanceGroupRole::APIServer)
     }
 
-    /// Whether its nodes run an API server.
+    /// Whether the role's nodes run an API server.
     pub fn runs_api_server(self) -> bool {
         matches!(self, InstanceGroupRole::ControlPlane | InstanceGroupRole::APIServer)
     }

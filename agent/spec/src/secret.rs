@@ -1,4 +1,4 @@
-//! Secrets: `secrets/<id>`, a token or a file that only some may read.
+//! Secrets: `secrets/<id>`, a token or a file with restricted access.
 
 use std::fmt;
 
@@ -19,22 +19,23 @@ struct File {
 }
 
 impl Secret {
-    /// Reads a file of `secrets/`, which is JSON of the form `{"Data": base64}`
-    /// (upstream: `upup/pkg/fi/secrets.go`); `url` is what errors name. Errors never show content.
+    /// Reads a file of `secrets/`, which is JSON of the form `{"Data": base64}` (upstream:
+    /// `upup/pkg/fi/secrets.go`). Errors name `url`, and never show content.
     ///
     /// # Errors
-    /// If it is no such file.
+    /// If the text has another form.
     pub fn parse(text: &[u8], url: &str) -> Result<Secret, SpecError> {
         let File { data: Base64(data) } = parse_yaml(text, url)?;
         Ok(Secret(data))
     }
 
-    /// A secret of these bytes, which come from elsewhere (kops-controller sends some).
+    /// A secret with these bytes, which do not come from a file of the store (kops-controller sends some
+    /// secrets).
     pub fn of(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }
 
-    /// The secret itself; only what writes it where it belongs may ask.
+    /// The secret itself. Only code that writes it to its destination may call this.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

@@ -1,20 +1,20 @@
-//! Untrusted text on a terminal, for all that shows or logs it: servers, stores and files may have anything in it.
+//! Makes untrusted text safe for terminals and logs. Servers, stores and files may contain any text.
 
-/// Whether a character steers a terminal, begins a line or turns the direction of writing.
+/// Whether a character controls a terminal, starts a line or changes the direction of writing.
 pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Untrusted text as part of one line, of so many characters at most: each that [`steers`] is a space.
+/// Untrusted text in one line of at most `longest` characters. A space replaces each character that [`steers`].
 pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
 
-/// The longest cell of a table, in characters: a name of Kubernetes fits. Text of others may have any length, and Rust's
-/// formatting panics where a width is 65,536 or more.
+/// The longest cell of a table, in characters. A name of Kubernetes fits into it. Untrusted text may have any length, and
+/// Rust's formatting panics if a width is 65,536 or more.
 const LONGEST_CELL: usize = 253;
 
-/// Untrusted text as a cell of a table: [`one_line`], with `…` at its end where the rest is left out.
+/// Untrusted text as a cell of a table: [`one_line`], with `…` at its end if the text is cut.
 pub fn cell(text: &str) -> String {
     match text.chars().nth(LONGEST_CELL) {
         Some(_) => one_line(text, LONGEST_CELL - 1) + "…",
@@ -22,9 +22,9 @@ pub fn cell(text: &str) -> String {
     }
 }
 
-/// A document of JSON that steers no terminal: each character of a string that [`steers`], and that JSON lets stand as it is,
-/// becomes an escape, which programs read as the same character. JSON has such characters in strings alone, but for the
-/// breaks between its own lines.
+/// A JSON document without terminal control characters. An escape replaces each character that [`steers`], and programs read
+/// the escape as the same character. JSON has such characters in strings only, except for the breaks between its own lines,
+/// which stay.
 pub fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {

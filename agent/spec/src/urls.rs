@@ -1,12 +1,11 @@
-//! URLs as people are shown them, in plans, logs and errors.
+//! URLs as plans, logs and errors show them.
 
-/// A URL without what is secret in it: without the user and password, the query and the fragment, each of which may let
-/// one in.
+/// A URL without its secret parts: the user and password, the query and the fragment. Each of them may give access.
 pub fn shown_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or(url);
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    // A password with a slash in it, which should have been written otherwise: no port has letters.
+    // A port with letters is part of a password that contains an unescaped slash.
     let port = authority.rsplit_once(':').filter(|(host, _)| !host.starts_with('[')).map(|(_, port)| port);
     let is_login = port.is_some_and(|port| !port.bytes().all(|c| c.is_ascii_digit()));
     match rest.rsplit_once('@') {
@@ -15,7 +14,7 @@ pub fn shown_url(url: &str) -> String {
     }
 }
 
-/// The hash of a download, where it has one, and its URLs: an entry of nodeupconfig.yaml's `Assets`, which is
+/// The hash of a download, if it has one, and its URLs. The input is an entry of nodeupconfig.yaml's `Assets`:
 /// `sha256@url[,mirror…]`. A URL with a login has an `@`, too.
 pub fn hash_and_urls(entry: &str) -> (Option<&str>, &str) {
     match entry.split_once('@') {

@@ -1,8 +1,8 @@
-//! Finding `kube_env.yaml` in what kOps gives an instance as user-data.
+//! Finds `kube_env.yaml` in the user-data that kOps gives an instance.
 //!
-//! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that holds it as a heredoc, or,
-//! for groups with `compressUserData`, as base64 of gzip. With `additionalUserData` the script is
-//! one part of a MIME message.
+//! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that contains the file as a heredoc. For
+//! groups with `compressUserData`, the script contains it as base64 of gzip. With `additionalUserData`, the
+//! script is one part of a MIME message.
 
 use std::io::Read as _;
 
@@ -13,7 +13,8 @@ use thiserror::Error;
 
 /// The file that the boot script writes, relative to its folder.
 const KUBE_ENV: &str = "conf/kube_env.yaml";
-/// No cloud takes user-data near this size; more is not ours.
+/// The largest unpacked user-data, in bytes. No cloud takes user-data near this size, so a larger one is not
+/// from kOps.
 const LARGEST: u64 = 4 << 20;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
@@ -49,7 +50,7 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if text.trim().is_empty() {
         return Err(NoKubeEnv::Empty);
     }
-    // JSON, which is YAML to nodeup (upstream: `YamlUnmarshal` in `upup/pkg/fi/utils/yaml.go`).
+    // JSON is also YAML, and nodeup accepts it (upstream: `YamlUnmarshal` in `upup/pkg/fi/utils/yaml.go`).
     if text.trim_start().starts_with('{') {
         return Ok(user_data.to_vec());
     }

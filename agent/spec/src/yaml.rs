@@ -1,7 +1,7 @@
 //! Reading a YAML file of kOps into a type, with errors that name the file and the field.
 //!
-//! All YAML is read here, because a store, a cloud or an add-on may have any text: what costs more to read than any file of kOps is
-//! refused before it is read.
+//! All YAML is read here, because a store, a cloud or an add-on may deliver any text. A text that costs more to read than any file
+//! of kOps is refused before it is parsed.
 
 mod bounds;
 mod scanner;
@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::error::SpecError;
 use super::go_value::{self, Misfit, kind};
 
-/// Why a text is not read: it is no YAML of the wanted type, or costs too much to read.
+/// Why a text is not read: it is not YAML of the expected type, or costs too much to read.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct YamlError(#[from] Problem);
@@ -29,7 +29,7 @@ enum Problem {
 /// Reads a text of YAML (or JSON) that has one document.
 ///
 /// # Errors
-/// It is not of the type, or costs too much to read.
+/// If the text is not of type `T`, or costs too much to read.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     from_slice(text.as_bytes())
 }
@@ -42,7 +42,7 @@ fn from_slice<T: DeserializeOwned>(text: &[u8]) -> Result<T, YamlError> {
 /// Reads each document of a text of YAML.
 ///
 /// # Errors
-/// The document is not of the type; or the text costs too much to read, which is one error for all documents.
+/// If a document is not of type `T`, its item is an error. If the text costs too much to read, the only item is an error.
 pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result<T, YamlError>> {
     let checked = bounds::check(text.as_bytes()).map_err(|problem| Problem::TooCostly(problem).into());
     let is_checked = checked.is_ok();
@@ -52,13 +52,12 @@ pub fn documents<T: DeserializeOwned>(text: &str) -> impl Iterator<Item = Result
     checked.err().map(Err).into_iter().chain(read.filter(move |_| is_checked))
 }
 
-/// Reads YAML (or JSON) into `T`. Fields that `T` does not know are passed over: a newer kOps may
-/// have written them.
+/// Reads YAML (or JSON) into `T`. Fields that `T` does not know are ignored: a newer kOps may have written them.
 ///
 /// `source_file` is the URL or path that errors name.
 ///
 /// # Errors
-/// If the text is no YAML (with line and column), is no mapping, or a field has the wrong type.
+/// If the text is not YAML (with line and column), is not a mapping, or a field has the wrong type.
 pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result<T, SpecError> {
     let document = parse_document(text, source_file)?;
     from_document(&document, source_file)
@@ -67,7 +66,7 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result
 /// Reads YAML whose top level must be a mapping.
 ///
 /// # Errors
-/// If the text is no YAML (with line and column), or no mapping.
+/// If the text is not YAML (with line and column), or is not a mapping.
 pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
     let document: Value = from_slice(text).map_err(|YamlError(problem)| {
         let problem = match problem {
@@ -86,7 +85,7 @@ pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError
     }
 }
 
-/// Fits a document into `T`.
+/// Reads a parsed document into `T`.
 pub(crate) fn from_document<T: DeserializeOwned>(
     document: &Value,
     source_file: &str,
@@ -96,8 +95,8 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     Ok(read)
 }
 
-/// The paths of the fields in a document that `T` does not know. A document that does not fit `T` has none:
-/// reading it says what is wrong.
+/// The paths of the fields in a document that `T` does not know. Empty if the document does not fit `T`: reading it gives the
+/// error.
 pub(crate) fn ignored_fields<T: DeserializeOwned>(document: &Value) -> Vec<String> {
     go_value::read::<T>(document).map(|(_, unknown)| unknown).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Downloads that are in buckets, located with this machine's own credentials; a file repository of kOps may be one
-//! (`spec.assets.fileRepository`). The one HTTP client of all downloads fetches them.
+//! Locates downloads in buckets with this machine's own credentials. kOps' file repository may be such a bucket
+//! (`spec.assets.fileRepository`). The shared HTTP client of all downloads fetches them.
 
 use kops_agent_net::{Buckets, Locating, Location, NotLocated};
 use percent_encoding::percent_decode_str;
@@ -8,11 +8,11 @@ use super::backend::Place;
 use super::{Store, StoreError, schemes};
 
 impl Store {
-    /// How to ask over HTTP for what is at the URL of a bucket, or in a folder that takes its place; `None` for other
-    /// URLs, of which nothing has to be known.
+    /// The HTTP request for a file in a bucket, or its path in a mirror folder. `None` for other URLs, which need no
+    /// store.
     ///
     /// # Errors
-    /// If it is not there, may not be read, or its store cannot be reached.
+    /// The file does not exist or may not be read, or its store is unreachable.
     pub async fn locate_download(&self, url: &str) -> Result<Option<Location>, StoreError> {
         if !self.locates(url) {
             return Ok(None);
@@ -26,8 +26,8 @@ impl Store {
     }
 }
 
-/// kOps writes the URLs of downloads with escapes (upstream: `RemapFile` in pkg/assets/builder.go), which are none of
-/// the key's.
+/// Decodes the key. kOps escapes the URLs of downloads (upstream: `RemapFile` in pkg/assets/builder.go), and the key
+/// itself has no escapes.
 fn decoded(place: Place) -> Place {
     Place { key: percent_decode_str(&place.key).decode_utf8_lossy().into_owned(), ..place }
 }
@@ -48,7 +48,7 @@ impl Buckets for Store {
     }
 }
 
-/// The same for a download, whose caller names the URL itself.
+/// The error of a download. Its caller adds the URL to the message.
 fn not_located(url: &str, error: &StoreError) -> NotLocated {
     const REPOSITORY: &str =
         "check spec.assets.fileRepository, and whether `kops get assets --copy` has filled it";

@@ -1,10 +1,10 @@
-//! Containers of Azure Blob Storage, by its REST API and as the machine's managed identity.
+//! Containers of Azure Blob Storage, by its REST API, with the machine's managed identity.
 //!
-//! No library of Microsoft's: what is needed of it are three requests, and their libraries bring an HTTP client of their own.
+//! Without Microsoft's libraries: the agent needs three requests, and the libraries bring their own HTTP client.
 //!
 //! A URL is `azureblob://ACCOUNT/CONTAINER/KEY`. Older kOps wrote `azureblob://CONTAINER/KEY`, with the account in
-//! `AZURE_STORAGE_ACCOUNT`, which newer kOps refuses to run with (upstream: `buildAzureBlobPath` in util/pkg/vfs/context.go).
-//! So where that variable is set, a URL that does not begin with its account is an older one.
+//! `AZURE_STORAGE_ACCOUNT`. Newer kOps refuses to run with that variable (upstream: `buildAzureBlobPath` in
+//! util/pkg/vfs/context.go). So if the variable is set, a URL that does not begin with its account has the older form.
 //!
 //! Source: Azure Storage REST API, "Get Blob", "Get Blob Properties", "List Blobs", "Blob service error codes"; upstream's
 //! `util/pkg/vfs/azureblob.go` and `azureclient.go`.
@@ -32,33 +32,33 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use listing::Page;
 
-/// The variable with the account of all URLs, of older kOps.
+/// The variable with the account of all URLs, from older kOps.
 const ACCOUNT_VARIABLE: &str = "AZURE_STORAGE_ACCOUNT";
 /// The variable with the URL of the account's blob service, as `az storage` reads it.
 const ENDPOINT_VARIABLE: &str = "AZURE_STORAGE_SERVICE_ENDPOINT";
-/// Either counts without the other.
+/// The two variables are independent of each other.
 pub(super) const VARIABLES: &[&[&str]] = &[&[ACCOUNT_VARIABLE], &[ENDPOINT_VARIABLE]];
-/// What comes after the account in the name of its server.
+/// The domain after the account in the name of its server.
 const DOMAIN: &str = "blob.core.windows.net";
-/// The version of the API; older ones take no tokens.
+/// The version of the API. Older versions accept no tokens.
 const VERSION: HeaderValue = HeaderValue::from_static("2021-12-02");
-/// The header with the name of an error, which answers without a body have, too.
+/// The header with the name of an error. Answers without a body have it, too.
 const ERROR_CODE: &str = "x-ms-error-code";
-/// The timeout of asking for a blob's size.
+/// Timeout of a request for a blob's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The blobs of a page that are asked for.
+/// Number of blobs per page.
 const PAGE: &str = "1000";
-/// The longest page that is read, in bytes: a blob has some 1 KiB.
+/// The longest page that is read, in bytes. A blob takes some 1 KiB.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// More pages than a state store could have.
+/// More pages than any state store has.
 const MOST_PAGES: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct AzureBlob {
     client: Client,
-    /// The account's blob service, if the environment says where; else each account has its own.
+    /// The account's blob service from the environment. If it is not set, each account has its own.
     endpoint: Option<String>,
-    /// The account of URLs that name none.
+    /// The account of URLs without one.
     account: Option<String>,
     retries: Retries,
     tokens: Tokens,
@@ -68,7 +68,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     Box::pin(ready(AzureBlob::new(setup.retries).map(|blob| Box::new(blob) as Box<dyn Backend>)))
 }
 
-/// `ACCOUNT/CONTAINER` are the bucket; of an older URL it is the container.
+/// Splits a URL. The bucket is `ACCOUNT/CONTAINER`, or the container in an older URL.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     split_beside(rest, set(ACCOUNT_VARIABLE).as_deref())
 }
@@ -93,7 +93,7 @@ fn split_beside<'a>(rest: &'a str, account: Option<&str>) -> Result<Split<'a>, M
     Ok(Split { bucket, key: key.trim_start_matches('/') })
 }
 
-/// Whether Azure could have an account of this name, which becomes part of the name of a server.
+/// Whether Azure allows an account of this name, which becomes part of a server's name.
 fn is_account(name: &str) -> bool {
     (3..=24).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
@@ -123,8 +123,8 @@ impl Backend for AzureBlob {
         })
     }
 
-    /// By the blobs' ETags. Azure lists by a prefix, from its beginning; so the list is of what both names begin with, and is
-    /// read no further than the last.
+    /// Versions are ETags of blobs. Azure lists all names with a prefix. So the prefix is the common one of both names,
+    /// and the list is read up to `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -155,7 +155,7 @@ impl Backend for AzureBlob {
             let address = self.address(file)?;
             let asked = self.send(Method::HEAD, &address, SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.at_once(file))?;
-            // Of an answer without a body the client knows no length. Without it the download goes as well.
+            // The client reports no length for an answer without a body. The download works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let token = self.token().await.map_err(|failure| failure.at_once(file))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
@@ -166,10 +166,10 @@ impl Backend for AzureBlob {
 }
 
 impl AzureBlob {
-    /// The accounts of Azure's public cloud, or the one whose blob service `AZURE_STORAGE_SERVICE_ENDPOINT` names.
+    /// The accounts of Azure's public cloud, or the blob service in `AZURE_STORAGE_SERVICE_ENDPOINT`.
     ///
     /// # Errors
-    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle.
+    /// The HTTP client cannot be made, or the server needs TLS and this host has no CA bundle.
     pub(super) fn new(retries: Retries) -> Result<AzureBlob, StoreError> {
         let endpoint = set(ENDPOINT_VARIABLE).map(|url| url.trim_end_matches('/').to_owned());
         tls::require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
@@ -179,7 +179,7 @@ impl AzureBlob {
         Ok(AzureBlob { client, endpoint, account: set(ACCOUNT_VARIABLE), retries, tokens })
     }
 
-    /// Reads a list page by page, until `take` has enough of it.
+    /// Reads a list page by page, until `take` returns false.
     async fn pages(
         &self,
         folder: &Place,
@@ -224,7 +224,7 @@ impl AzureBlob {
         Ok(format!("{}/{}", self.container(blob)?, escaped(&blob.key)))
     }
 
-    /// What is at an address, asked for again where that helps.
+    /// Gets an address, with retries of transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt =
             || async { body(self.send(Method::GET, address, self.retries.attempt).await?, largest).await };
@@ -232,7 +232,8 @@ impl AzureBlob {
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
+    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// revoked.
     async fn send(&self, method: Method, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(method.clone(), address, limit).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
@@ -255,7 +256,7 @@ impl AzureBlob {
     }
 }
 
-/// A variable of the environment that is set to something.
+/// A variable of the environment, unless it is empty.
 fn set(variable: &str) -> Option<String> {
     std::env::var(variable).ok().filter(|value| !value.is_empty())
 }
@@ -264,20 +265,20 @@ fn version_header() -> reqwest::header::HeaderName {
     reqwest::header::HeaderName::from_static("x-ms-version")
 }
 
-/// Azure's name of the error (`BlobNotFound`); empty where the answer has none, as those of others than Azure.
+/// Azure's name of the error (`BlobNotFound`); empty if the answer has none, such as an answer of another server.
 fn error_code(answer: &Response) -> String {
     let code = answer.headers().get(ERROR_CODE).and_then(|code| code.to_str().ok()).unwrap_or_default();
     code.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }
 
-/// An answer, if it has what was asked for. Only what Azure says is not there is absent: a 404 without its name may be of
-/// something between.
+/// Returns the answer if it is a success, else the failure that it means. Only a 404 with Azure's error name means
+/// absent; a server in between may send a 404 too.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let (status, code) = (answer.status(), error_code(&answer));
     if status == StatusCode::OK {
         return Ok(answer);
     }
-    // An answer to HEAD has no body, and no answer's header has the sentence.
+    // An answer to HEAD has no body, and the sentence is in no header.
     let said = Said { code, ..Said::of(answer).await };
     Err(match (status.as_u16(), said.code.as_str()) {
         (404, "BlobNotFound") => Failure::Absent,
@@ -300,7 +301,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// What a 403 of Azure's means that says more than that the role is missing (`AuthorizationPermissionMismatch`).
+/// Advice for a 403, if it means more than a missing role (`AuthorizationPermissionMismatch`).
 fn advice(code: &str) -> Option<&'static str> {
     match code {
         "AuthorizationFailure" | "AuthorizationSourceIPMismatch" => Some(

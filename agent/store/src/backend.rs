@@ -1,4 +1,4 @@
-//! What a store does for the rest of the agent: each kind of store is one [`Backend`].
+//! The interface of a store: each kind of store implements [`Backend`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use super::s3::settings::S3Settings;
 /// A file or a folder of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The URL that was asked for, as messages show it.
+    /// The requested URL, as messages show it.
     pub(crate) url: String,
-    /// The bucket; empty where a store has none.
+    /// The bucket; empty if the store has no buckets.
     pub(crate) bucket: String,
-    /// The key in its bucket, without a leading slash; or a path of this machine.
+    /// The key in its bucket without a leading slash, or a path on this machine.
     pub(crate) key: String,
-    /// What a role needs in order to read it.
+    /// The permissions that a role needs to read this place.
     pub(crate) rights: String,
 }
 
@@ -28,7 +28,7 @@ impl Place {
         StoreError::BadUrl { url: self.url.clone(), problem: problem.to_owned() }
     }
 
-    /// This machine may not read it, by the store's own words. Without other advice, rights are missing.
+    /// The store itself denies this machine access. Without other advice, the error names the missing permissions.
     pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
         let rights = || {
             format!(
@@ -41,17 +41,17 @@ impl Place {
         StoreError::Forbidden { url: self.url.clone(), said: said.in_words(), advice }
     }
 
-    /// There is no such bucket.
+    /// The bucket does not exist.
     pub(crate) fn wrong_bucket(&self) -> StoreError {
         StoreError::WrongBucket { url: self.url.clone(), bucket: self.bucket.clone() }
     }
 
-    /// What came is no list of what is in this folder.
+    /// The answer is no list of this folder.
     pub(crate) fn no_list(&self, problem: impl fmt::Display) -> StoreError {
         self.unusable(format!("what is no list of objects: {problem}"))
     }
 
-    /// The list of what is in this folder goes on and on.
+    /// The list of this folder does not end.
     pub(crate) fn no_end(&self) -> StoreError {
         self.unusable("a list whose pages have no end; is this the folder of a cluster?".to_owned())
     }
@@ -61,45 +61,45 @@ impl Place {
     }
 }
 
-/// What comes after `://`: a bucket, and a key in it.
+/// The bucket and the key after `://`.
 pub(crate) struct Split<'a> {
-    /// Empty where a store has no buckets.
+    /// Empty if the store has no buckets.
     pub(crate) bucket: &'a str,
-    /// May have leading slashes, if it is no path of this machine.
+    /// May have leading slashes, unless it is a path on this machine.
     pub(crate) key: &'a str,
 }
 
-/// What is wrong with a URL, and how the part after `://` is written.
+/// The problem of a URL, and an example for the part after `://`.
 pub(crate) struct Misspelt {
     pub(crate) problem: &'static str,
     pub(crate) example: &'static str,
 }
 
-/// With what a backend is set up.
+/// The inputs to set up a backend.
 pub(crate) struct Setup {
-    /// The scheme that it is for.
+    /// The backend's scheme.
     pub(crate) scheme: &'static str,
     pub(crate) retries: Retries,
-    /// Other settings of S3 than the environment's.
+    /// Replaces the S3 settings of the environment.
     pub(crate) s3: Option<S3Settings>,
 }
 
 /// A backend being set up.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Backend>, StoreError>> + Send>>;
 
-/// What a store is being asked for.
+/// A pending answer of a store.
 pub(crate) type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// One kind of store. Each method retries what may pass, and gives up by itself.
+/// One kind of store. Each method retries transient failures, up to its own deadline.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// A file, of [`super::limits::LARGEST_FILE`] bytes at most.
+    /// Reads a file of at most [`super::limits::LARGEST_FILE`] bytes.
     fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>>;
 
-    /// The names of what is directly below a folder, sorted, each once. A folder that is not there has none.
+    /// The names directly below a folder, sorted and without duplicates. A missing folder has none.
     fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>>;
 
-    /// The files below a folder whose paths from there lie between two, `first` and `last` included, with a text that is
-    /// another one for each content of a file.
+    /// The files below a folder whose relative paths lie between `first` and `last`, both included. Each has a text
+    /// that changes with its content.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -107,6 +107,6 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
         last: &'a str,
     ) -> Asked<'a, BTreeMap<String, String>>;
 
-    /// How to ask for a file over HTTP, or where it is on this machine.
+    /// The HTTP request for a file, or its path on this machine.
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location>;
 }

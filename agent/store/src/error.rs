@@ -1,4 +1,4 @@
-//! Why a file of a state store cannot be had, and what to do about it.
+//! Why a file of a state store cannot be read, and the remedy.
 
 use std::io;
 use std::time::Duration;
@@ -8,37 +8,36 @@ use thiserror::Error;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 
-/// Why a file of a state store cannot be had.
+/// Why a file of a state store cannot be read.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The store answers, but has no such file.
+    /// The store has no such file.
     #[error(
         "{url} does not exist{place}; check the ConfigBase, and whether `kops update cluster --yes` has written the store"
     )]
     NotFound {
         url: String,
-        /// Where else it was looked for; empty, or begins with a space.
+        /// The other place that was searched; empty, or begins with a space.
         place: String,
     },
-    /// The store refuses this machine this file.
+    /// The store denies this machine access to this file.
     #[error("{url}: access denied (403): {}{advice}", as_cause(said))]
     Forbidden {
         url: String,
-        /// The store's own words about it; may be empty.
+        /// The store's own message; may be empty.
         said: String,
         advice: String,
     },
-    /// The store does not accept this machine's credentials.
+    /// The store rejects this machine's credentials.
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
         url: String,
-        /// What is wrong with them, and what to do. Never the credentials.
+        /// The cause and the remedy. Never the credentials.
         problem: String,
     },
-    /// There is no such bucket.
     #[error("{url}: there is no bucket {bucket:?} (404); check the ConfigBase or --config-base")]
     WrongBucket { url: String, bucket: String },
-    /// No answer, or none that is one.
+    /// There is no answer, or no valid one.
     #[error(
         "{url}: the store cannot be reached: {cause} ({attempts} attempts in {} s); check the network, DNS and proxy",
         waited.as_secs_f32().round()
@@ -46,9 +45,9 @@ pub enum StoreError {
     Unreachable {
         url: String,
         cause: String,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// For how long it was tried.
+        /// Total duration of the attempts.
         waited: Duration,
     },
     /// The store answers with another error.
@@ -56,31 +55,31 @@ pub enum StoreError {
     Refused {
         url: String,
         status: u16,
-        /// S3's name of the error; may be empty.
+        /// S3's error code; may be empty.
         code: String,
-        /// S3's explanation; may be empty.
+        /// S3's message; may be empty.
         message: String,
     },
-    /// A web page came in the place of the file.
+    /// A web page came instead of the file.
     #[error(
         "{url}: a web page comes instead of this file ({said}): something between this machine and the store answers in its \
          place, as a proxy or a captive portal does; check the network, the proxy and DNS"
     )]
     Page {
         url: String,
-        /// The text at the page's beginning.
+        /// The text at the beginning of the page.
         said: String,
     },
-    /// The file is none of kOps'.
+    /// The file is too large to be a file of kOps.
     #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::limits::LARGEST_FILE / 1024 / 1024)]
     TooLarge { url: String },
     #[error("{url:?} is no URL of a state store: {problem}")]
     BadUrl {
         url: String,
-        /// What is wrong, and how it should be.
+        /// The problem, and the correct form.
         problem: String,
     },
-    /// The URL means a store that cannot be read yet.
+    /// The URL's scheme is not supported yet.
     #[error(
         "{url}: {scheme}:// stores are not supported yet; supported are {}, and any from a folder by --store-mirror URL=DIR",
         supported
@@ -88,45 +87,45 @@ pub enum StoreError {
     Unsupported {
         url: String,
         scheme: String,
-        /// Those that can be read.
+        /// The supported schemes.
         supported: String,
     },
-    /// The URL means something that a node's files are never read from, for a reason.
+    /// A node never reads files from this scheme.
     #[error(
         "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy by --store-mirror URL=DIR"
     )]
     NeverRead {
         url: String,
         scheme: &'static str,
-        /// Why, and what to do.
+        /// The cause and the remedy.
         reason: &'static str,
     },
-    /// What is in a folder has to be known, and this kind of store does not tell.
+    /// The agent needs the list of a folder, and this kind of store has no lists.
     #[error(
         "{url}: what is in this folder has to be known, and {scheme}:// stores have no lists; use a store that has, or a copy \
          by --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
-    /// `--store-mirror` is not what it should be.
+    /// `--store-mirror` has the wrong form.
     #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
     BadMirror { argument: String },
-    /// The variables for a store are incomplete.
+    /// The environment variables for a store are incomplete.
     #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
     /// TLS needs a CA bundle, and this host has none.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
-    /// This machine cannot read the file.
+    /// A file of this machine cannot be read.
     #[error("cannot read {url}{place}: {source}")]
     Io {
         url: String,
-        /// Where it was looked for; empty, or begins with a space.
+        /// The place that was searched; empty, or begins with a space.
         place: String,
         source: io::Error,
     },
 }
 
-/// A store's own words, where it has said something, as the beginning of a sentence.
+/// The store's message as the beginning of a sentence; empty if there is none.
 fn as_cause(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("the store says \"{said}\"; ") }
 }
@@ -138,8 +137,8 @@ impl From<SetupError> for StoreError {
 }
 
 impl StoreError {
-    /// Whether it is the configuration that is wrong, so that trying again cannot help. A role can
-    /// be given permissions, and a network can come up; a bucket that does not exist stays so.
+    /// Whether the configuration is wrong, so that a retry cannot help. A role may get permissions later, and a network
+    /// may come up. A missing bucket stays missing.
     pub fn is_configuration(&self) -> bool {
         match self {
             StoreError::NotFound { .. }

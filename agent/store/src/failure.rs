@@ -1,5 +1,5 @@
-//! What goes wrong while a store is asked over HTTP, and what to tell the operator of it. What an answer means, each store says
-//! by itself; S3's SDK has errors of its own (`s3/failure.rs`).
+//! Failures of HTTP requests to a store, and the operator's error messages for them. Each store interprets its own
+//! answers. S3's SDK has its own errors (`s3/failure.rs`).
 
 use std::fmt;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use reqwest::{Response, StatusCode};
 use super::backend::Place;
 use super::error::StoreError;
 
-/// What went wrong in one attempt.
+/// The failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Passing(String),
     /// There are no credentials, or the store does not accept them.
     Credentials(String),
-    /// The environment or the cloud has to change.
+    /// The environment or the cloud has to change first.
     Settings(String),
-    /// A redirect leads where it is not followed.
+    /// The store redirects to a place that the agent does not follow.
     Redirected(String),
-    /// By the store's own word there is no such file.
+    /// The store itself says that the file does not exist.
     Absent,
-    /// By the store's own word there is no such bucket.
+    /// The store itself says that the bucket does not exist.
     NoBucket,
-    /// This machine may not read it.
+    /// This machine may not read the file.
     Forbidden {
         said: Said,
         /// The advice to print instead of granting a permission.
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     /// The store answers with another error.
     Refused {
         status: StatusCode,
-        /// The store's name of the error; may be empty.
+        /// The store's error code; may be empty.
         code: String,
         /// The message of the store and a possible cause; may be empty.
         message: String,
@@ -49,7 +49,8 @@ impl Failure {
         Failure::Passing(in_one_line(&error.without_url()))
     }
 
-    /// The failure for a status that has no meaning of its own for this store. `hint` names a possible cause; it may be empty.
+    /// The failure for a status that has no special meaning in this store. `hint` names a possible cause; it may be
+    /// empty.
     pub(crate) fn of_status(status: StatusCode, said: &Said, hint: &str) -> Failure {
         if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
             return Failure::Passing(
@@ -61,7 +62,7 @@ impl Failure {
         Failure::Refused { status, code: said.code.clone(), message }
     }
 
-    /// For how long such a failure is retried.
+    /// How long this failure is retried.
     pub(crate) fn retried_for(&self) -> Duration {
         match self {
             Failure::Passing(_) => Duration::MAX,
@@ -69,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// What to tell the operator of one that was not retried.
+    /// The error of a request that was tried only once.
     pub(crate) fn at_once(self, place: &Place) -> StoreError {
         store_error(place, GaveUp { error: self, attempts: 1, waited: Duration::ZERO })
     }
@@ -91,13 +92,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The body of an answer, of so many bytes at most.
+/// The body of an answer, with at most `largest` bytes.
 pub(crate) async fn body(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
     let largest = usize::try_from(largest).unwrap_or(usize::MAX);
     http::body(answer, largest).await.map_err(Failure::of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// What to tell the operator.
+/// The error message for the operator.
 pub(crate) fn store_error(place: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = place.url.clone();

@@ -14,7 +14,7 @@ use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::limits::LARGEST_FILE;
 
-/// Every folder; the key of a place is its path.
+/// All folders of this machine. The key of a place is its path.
 #[derive(Debug)]
 pub(crate) struct Folder;
 
@@ -22,7 +22,7 @@ pub(crate) fn open(_: Setup) -> Opening {
     Box::pin(ready(Ok(Box::new(Folder) as Box<dyn Backend>)))
 }
 
-/// A path from the root of this machine.
+/// Splits an absolute path, which has no bucket.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     match rest.starts_with('/') {
         true => Ok(Split { bucket: "", key: rest }),
@@ -64,10 +64,10 @@ impl Backend for Folder {
     }
 }
 
-/// The file at `path`, which is known as `url`.
+/// Reads the file at `path`. Errors show `url`.
 fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
-    // Not by the length of its metadata: what is read may be a pipe, or grow.
+    // Bounded by the bytes read, not by the metadata: the path may be a pipe, or the file may grow.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
     match read {
         Ok(_) if bytes.len() as u64 > LARGEST_FILE => Err(StoreError::TooLarge { url: url.to_owned() }),
@@ -76,7 +76,7 @@ fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     }
 }
 
-/// The names in the folder at `path`, which is known as `url`.
+/// The names in the folder at `path`. Errors show `url`.
 fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     let entries = fs::read_dir(path).and_then(|entries| {
         entries
@@ -93,14 +93,14 @@ fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     }
 }
 
-/// The files in the folder at `path`, which is known as `url`, whose paths from there lie between two.
+/// The files in the folder at `path` whose relative paths lie between `first` and `last`. Errors show `url`.
 fn versions(path: &Path, url: &str, first: &str, last: &str) -> Result<BTreeMap<String, String>, StoreError> {
     let mut versions = BTreeMap::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
         for name in list(&path.join(&folder), url)? {
             let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
-            // Metadata of what is gone meanwhile, or of a link to nowhere, is none: it is no file.
+            // A file that vanished meanwhile, or a dangling link, has no metadata and does not count.
             let Ok(metadata) = fs::metadata(path.join(&name)) else { continue };
             let may_hold = first.starts_with(&format!("{name}/")) || name.as_str() >= first;
             if metadata.is_dir() && may_hold && name.as_str() <= last {

@@ -1,7 +1,6 @@
-//! Buckets of Google Cloud Storage, by its JSON API and as the instance's service account, or as that of a key.
+//! Buckets of Google Cloud Storage, by its JSON API, with the service account of the instance or of a key.
 //!
-//! No library of Google's: what is needed of it are three requests, and their libraries bring a TLS and an HTTP client
-//! of their own.
+//! Without Google's libraries: the agent needs three requests, and the libraries bring their own TLS and HTTP clients.
 //!
 //! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
@@ -29,19 +28,19 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
-/// The timeout of asking for an object's size.
+/// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest list that is read, in bytes: one page has a thousand names.
+/// The longest list that is read, in bytes. One page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
-/// More pages than a state store could have.
+/// More pages than any state store has.
 const MOST_PAGES: usize = 1000;
-/// The largest answer of which the size of an object is read, in bytes.
+/// The longest answer with an object's size that is read, in bytes.
 const LARGEST_METADATA: u64 = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Gs {
     client: Client,
-    /// Up to the version of the API.
+    /// The base URL, including the version of the API.
     endpoint: String,
     retries: Retries,
     tokens: Tokens,
@@ -60,7 +59,7 @@ struct Page {
 #[serde(default)]
 struct Item {
     name: String,
-    /// Another for each content that the object ever had.
+    /// Changes with every write to the object.
     generation: String,
 }
 
@@ -94,7 +93,7 @@ impl Backend for Gs {
         })
     }
 
-    /// By the generations of objects.
+    /// Versions are generations of objects.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -103,7 +102,7 @@ impl Backend for Gs {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // The end that Google takes is behind the last name; no name that it leaves out sorts before that one.
+            // Google's end is exclusive. With `!` after it, `last` is still included.
             let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
             let parameters = [
                 ("startOffset", start.as_str()),
@@ -133,7 +132,7 @@ impl Backend for Gs {
             headers.insert(AUTHORIZATION, self.token().await.map_err(|failure| failure.at_once(file))?);
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| failure.at_once(file))?;
-            // Without it the download goes as well.
+            // The download works without the size.
             let told = body(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
             let size = metadata.and_then(|metadata| metadata.size.parse().ok());
@@ -145,10 +144,10 @@ impl Backend for Gs {
 }
 
 impl Gs {
-    /// Google's, or where `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE` says.
+    /// Google's storage, or the endpoint in `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE`.
     ///
     /// # Errors
-    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle; or if
+    /// The HTTP client cannot be made, the server needs TLS and this host has no CA bundle, or
     /// `GOOGLE_APPLICATION_CREDENTIALS` names no key of a service account.
     pub(super) fn new(retries: Retries) -> Result<Gs, StoreError> {
         let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE").unwrap_or_default();
@@ -176,7 +175,7 @@ impl Gs {
                 .finish();
             let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
             let bytes = match self.get(folder, &address, LONGEST_LIST).await {
-                // Of a prefix there may be nothing; so it is the bucket that is not there.
+                // An empty prefix is no error, so a 404 means that the bucket is missing.
                 Err(StoreError::NotFound { .. }) => return Err(folder.wrong_bucket()),
                 answer => answer?,
             };
@@ -194,14 +193,15 @@ impl Gs {
         format!("{}/b/{}/o/{}", self.endpoint, escaped(&object.bucket), escaped(&object.key))
     }
 
-    /// What is at an address, asked for again where that helps.
+    /// Gets an address, with retries of transient failures.
     async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
         let attempt = || async { body(self.send(address, self.retries.attempt).await?, largest).await };
         let asked = self.retries.run(&what.url, attempt, Failure::retried_for).await;
         asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
-    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
+    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// revoked.
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
         let answer = self.send_once(address, limit).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
@@ -222,7 +222,7 @@ impl Gs {
         })
     }
 
-    /// An answer, if it has what was asked for.
+    /// Returns the answer if it is a success, else the failure that it means.
     async fn granted(&self, answer: Response) -> Result<Response, Failure> {
         Err(match answer.status() {
             StatusCode::OK => return Ok(answer),
@@ -240,7 +240,7 @@ impl Gs {
     }
 }
 
-/// What a 403 of Google's means: "Cloud Storage: HTTP status and error codes for JSON" names the reasons.
+/// The failure of a 403. Source of the reasons: "Cloud Storage: HTTP status and error codes for JSON".
 fn forbidden(said: Said) -> Failure {
     let advice = match said.code.as_str() {
         "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded" => {

@@ -1,8 +1,8 @@
-//! Files of a web server, read by their URLs and without credentials: a cluster's folder that is published there, and channels
-//! of add-ons and their manifests.
+//! Files on a web server, read by URL and without credentials: a published folder of a cluster, and channels of add-ons
+//! with their manifests.
 //!
-//! Source: `readHTTPLocation` in util/pkg/vfs/context.go. Upstream reads boot configs, channels and manifests so, and has no
-//! such ConfigBase (`BuildVfsPath`).
+//! Source: `readHTTPLocation` in util/pkg/vfs/context.go. Upstream reads boot configs, channels and manifests this way,
+//! and has no such ConfigBase (`BuildVfsPath`).
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     Box::pin(ready(Https::new(&setup).map(|https| Box::new(https) as Box<dyn Backend>)))
 }
 
-/// `HOST/PATH`. A login or a query would stand in every message and in the record of each run.
+/// Splits `HOST/PATH`. A login or query is refused, because every message and the record of each run would show it.
 pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
     let misspelt = |problem| Err(Misspelt { problem, example: "HOST/CLUSTER" });
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -101,7 +101,7 @@ fn of_transport(error: reqwest::Error) -> Failure {
     }
 }
 
-/// An answer, if it has what was asked for.
+/// Returns the answer if it is a success, else the failure that it means.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     Err(match answer.status() {
         StatusCode::OK => return Ok(answer),

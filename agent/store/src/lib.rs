@@ -1,5 +1,5 @@
-//! Where kOps' files are: a folder, a bucket of S3 or of another server that speaks its protocol, one of Google's, a
-//! container of Azure's or of OpenStack's, or a web server.
+//! Reads kOps' files from a state store: a folder, a bucket of S3, of an S3-compatible server or of Google, a container
+//! of Azure or OpenStack, or a web server.
 //!
 //! Read-only: a node never writes to the state store.
 
@@ -35,22 +35,19 @@ use kops_agent_net::{Said, http};
 use mirror::StoreMirror;
 use schemes::SCHEMES;
 
-/// The result of reading an optional file. A denied file is not an absent one: whether it exists is not known.
+/// The result of reading an optional file. Denied does not mean absent: a denied file may or may not exist.
 #[derive(Debug)]
 pub enum Found<T, D = StoreError> {
-    /// This is in it.
+    /// The content.
     There(T),
-    /// There is no such file.
+    /// The file does not exist.
     Absent,
-    /// This machine may not read it, and why.
+    /// This machine may not read the file, for this reason.
     Denied(D),
 }
 
 impl<T, D> Found<T, D> {
-    /// The same with what is in it made into something else.
-    ///
-    /// # Errors
-    /// Where it cannot be.
+    /// Converts the content.
     pub fn try_map<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<Found<U, D>, E> {
         Ok(match self {
             Found::There(found) => Found::There(make(found)?),
@@ -60,9 +57,9 @@ impl<T, D> Found<T, D> {
     }
 }
 
-/// The state stores that a node may have to read, by URL.
+/// The state stores that a node may read, by URL.
 ///
-/// Nothing of a store is set up before its first URL is asked for.
+/// A store is set up when its first URL is requested.
 #[derive(Debug)]
 pub struct Store {
     mirrors: Vec<StoreMirror>,
@@ -70,15 +67,15 @@ pub struct Store {
     retries: Retries,
     /// Whether files may be read over `http://`.
     reads_in_clear: bool,
-    /// By the rows of [`SCHEMES`].
+    /// One for each row of [`SCHEMES`].
     backends: [OnceCell<Box<dyn Backend>>; SCHEMES.len()],
 }
 
 impl Store {
-    /// All stores; `--store-mirror URL=DIR` serves what is below a URL from a folder.
+    /// All stores. `--store-mirror URL=DIR` serves everything below a URL from a folder.
     ///
     /// # Errors
-    /// If a mirror is not written `URL=DIR`.
+    /// A mirror does not have the form `URL=DIR`.
     pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
         let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
         Ok(Store {
@@ -90,17 +87,17 @@ impl Store {
         })
     }
 
-    /// The same, with other settings of S3 than the environment's.
+    /// Replaces the S3 settings of the environment.
     pub fn with_s3_settings(self, settings: S3Settings) -> Store {
         Store { s3_settings: Some(settings), ..self }
     }
 
-    /// The same, with other deadlines and pauses.
+    /// Replaces the deadline and the pauses.
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }
 
-    /// The same, which reads files over `http://` too, as upstream reads add-ons that an operator names.
+    /// Also allows `http://` URLs, as upstream does for add-ons that an operator names.
     pub fn reading_in_clear(self) -> Store {
         Store { reads_in_clear: true, ..self }
     }
@@ -110,10 +107,10 @@ impl Store {
         self.retries
     }
 
-    /// The file at a URL.
+    /// Reads the file at a URL.
     ///
     /// # Errors
-    /// If there is none, it may not be read, its store cannot be reached, or a web page comes in its place.
+    /// The file does not exist or may not be read, its store is unreachable, or a web page comes instead.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
         let (backend, file) = self.find(url).await?;
         let bytes = backend.read(&file).await?;
@@ -123,11 +120,11 @@ impl Store {
         }
     }
 
-    /// Reads the file at a URL, which need not exist. A store that does not say whether a file is
-    /// there, because this machine may not read it, may still list its folder; a file that is not listed is not there.
+    /// Reads the file at a URL, which may be absent. If this machine may not read a file, a store may not say whether
+    /// it exists. The store may still list the folder, and a file that is not listed is absent.
     ///
     /// # Errors
-    /// If its store cannot be reached, or the URL is none.
+    /// The store is unreachable, or the URL is invalid.
     pub async fn look(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
         let denied = match self.read(url).await {
             Ok(bytes) => return Ok(Found::There(bytes)),
@@ -147,21 +144,21 @@ impl Store {
         })
     }
 
-    /// The names of the files and folders directly below a URL, sorted. None where there is nothing:
-    /// a bucket has no empty folders, so a folder that is empty or absent reads the same everywhere.
+    /// The sorted names of the files and folders directly below a URL. An absent folder is empty, because a bucket has
+    /// no empty folders and all stores must behave alike.
     ///
     /// # Errors
-    /// If the folder may not be read, or its store cannot be reached.
+    /// The folder may not be read, or its store is unreachable.
     pub async fn list(&self, url: &str) -> Result<Vec<String>, StoreError> {
         let (backend, folder) = self.find(url).await?;
         backend.list(&folder).await
     }
 
-    /// The files below a URL whose paths from there lie between two, `first` and `last` included, with what tells
-    /// one content of a file from another. One request for hundreds of files.
+    /// The files below a URL whose relative paths lie between `first` and `last`, both included. Each has a version
+    /// text, which changes with its content. One request covers hundreds of files.
     ///
     /// # Errors
-    /// If the folder may not be read, or its store cannot be reached.
+    /// The folder may not be read, or its store is unreachable.
     pub async fn versions(
         &self,
         url: &str,
@@ -172,7 +169,7 @@ impl Store {
         backend.versions(&folder, first, last).await
     }
 
-    /// The backend of a URL, set up now if it was not before, and what the URL means there.
+    /// The backend of a URL, set up on first use, and the place of the URL in it.
     async fn find(&self, url: &str) -> Result<(&dyn Backend, Place), StoreError> {
         if let Some(mirror) = self.mirror_of(url) {
             return Ok((&Folder, mirror.place_of(url)?));
@@ -187,7 +184,7 @@ impl Store {
         Ok((&**backend, place))
     }
 
-    /// The mirror of the longest URL that this one is below.
+    /// The mirror with the longest URL that contains this URL.
     fn mirror_of(&self, url: &str) -> Option<&StoreMirror> {
         self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len())
     }

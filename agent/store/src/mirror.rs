@@ -1,4 +1,4 @@
-//! A folder in the place of a store: `--store-mirror URL=DIR`.
+//! A folder that replaces a store: `--store-mirror URL=DIR`.
 
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -7,13 +7,12 @@ use super::backend::Place;
 use super::error::StoreError;
 use super::folder;
 
-/// Whatever is below `url` is read from `folder`.
+/// Everything below `url` is read from `folder`.
 ///
-/// A URL cannot climb out of the folder. Links in the folder are followed: the operator who made the folder
-/// made them.
+/// A URL cannot leave the folder. Links in the folder are followed, because the operator made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub(super) url: String,
     folder: PathBuf,
 }
@@ -37,10 +36,10 @@ impl StoreMirror {
         self.below(url).is_some()
     }
 
-    /// Where in the folder that is.
+    /// The place of a URL in the folder.
     ///
     /// # Errors
-    /// If the URL would lead out of it.
+    /// The URL would leave the folder.
     pub(super) fn place_of(&self, url: &str) -> Result<Place, StoreError> {
         let mut path = self.folder.clone();
         let below = self.below(url).unwrap_or_default().trim_start_matches('/');

@@ -1,18 +1,18 @@
-//! The names of objects: in URLs, and as the files and folders that they stand for.
+//! Names of objects: escaped for URLs, and as files and folders.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::backend::Place;
 
-/// All but what needs no escape (RFC 3986, section 2.3).
+/// All characters that need an escape (RFC 3986, section 2.3).
 pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A name as one segment of a path.
+/// Escapes a name as one segment of a path.
 pub(crate) fn escaped(name: &str) -> PercentEncode<'_> {
     utf8_percent_encode(name, RESERVED)
 }
 
-/// What the names of everything below a folder begin with.
+/// The prefix of all names below a folder.
 pub(crate) fn prefix(folder: &Place) -> String {
     match folder.key.trim_end_matches('/') {
         "" => String::new(),
@@ -20,8 +20,8 @@ pub(crate) fn prefix(folder: &Place) -> String {
     }
 }
 
-/// The names directly below a folder, sorted and each once, by what objects and folders in it are called in full. A "folder"
-/// that some tool has made is an object of the prefix's own name, which leaves none.
+/// The names directly below a folder, sorted and without duplicates, from the full names of objects and folders. Some
+/// tools make an object for the folder itself, with the name of the prefix; it is left out.
 pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     let below = |name: String| Some(name.strip_prefix(prefix)?.trim_end_matches('/').to_owned());
     let mut names: Vec<String> = all.into_iter().filter_map(below).filter(|name| !name.is_empty()).collect();
@@ -30,7 +30,7 @@ pub(crate) fn directly_below(prefix: &str, all: Vec<String>) -> Vec<String> {
     names
 }
 
-/// What two names both begin with.
+/// The common prefix of two names.
 pub(crate) fn common<'a>(first: &'a str, last: &str) -> &'a str {
     let differs = first.char_indices().zip(last.chars()).find(|((_, a), b)| a != b);
     let end = differs.map_or(first.len().min(last.len()), |((at, _), _)| at);

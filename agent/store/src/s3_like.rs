@@ -1,10 +1,12 @@
-//! Stores that speak S3's protocol and have a scheme of their own.
+//! S3-compatible stores with their own schemes.
 //!
 //! The server and the key are in `S3_ENDPOINT`, `S3_REGION`, `S3_ACCESS_KEY_ID` and `S3_SECRET_ACCESS_KEY`, which kOps
-//! gives to machines of the control plane (upstream: `buildDOPath`,
-//! `buildHetznerPath`, `buildLinodePath` and `buildSCWPath` in util/pkg/vfs/context.go, `getCustomS3Config` in
-//! util/pkg/vfs/s3context.go, `buildEnvironmentVariables` in pkg/model/resources/nodeup.go). Without an endpoint such a URL
-//! means nothing: it never falls back to Amazon's servers.
+//! gives to control-plane machines. Without an endpoint, such a URL is an error: it never falls back to Amazon's
+//! servers.
+//!
+//! Source: upstream's `buildDOPath`, `buildHetznerPath`, `buildLinodePath` and `buildSCWPath` in
+//! util/pkg/vfs/context.go, `getCustomS3Config` in util/pkg/vfs/s3context.go, `buildEnvironmentVariables` in
+//! pkg/model/resources/nodeup.go.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenSupported)
 }
 
-/// For servers that are not asked for checksums (upstream: `buildLinodePath`).
+/// Opens a server from which no checksums are requested (upstream: `buildLinodePath`).
 pub(crate) fn without_checksums(setup: Setup) -> Opening {
     open_with(setup, ResponseChecksumValidation::WhenRequired)
 }

@@ -1,6 +1,6 @@
-//! The stores that are supported: a row each. All that differs between two schemes is in their rows.
+//! The supported stores: a row for each scheme, with everything in which schemes differ.
 //!
-//! Source: the URLs of state stores, as kOps reads them (upstream: `util/pkg/vfs/context.go`).
+//! Source: the URLs of state stores that kOps reads (upstream: `util/pkg/vfs/context.go`).
 
 use kops_agent_spec::urls::shown_url;
 
@@ -8,7 +8,7 @@ use super::backend::{Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 use super::{azureblob, folder, gs, https, s3, s3_like, swift};
 
-/// Every store. A new one is a file with its [`super::backend::Backend`], and a row.
+/// All stores. A new store needs a file with its [`super::backend::Backend`], and a row here.
 pub(crate) const SCHEMES: &[Scheme] = &[
     Scheme {
         name: "s3",
@@ -72,7 +72,7 @@ pub(crate) const SCHEMES: &[Scheme] = &[
     },
 ];
 
-/// What the schemes have in common whose stores are S3 with the server and the key of the environment.
+/// The common fields of schemes whose store is an S3 server from the environment.
 const S3_LIKE: Scheme = Scheme {
     name: "",
     split: in_bucket,
@@ -82,17 +82,18 @@ const S3_LIKE: Scheme = Scheme {
     variables: s3::VARIABLES,
 };
 
-/// The scheme whose files any hop on the way can read, and change: no store of a node, but of what an operator names.
+/// The unencrypted scheme. Anyone on the network path can read and change its files, so a state store never has it. Only
+/// files that an operator names may.
 const IN_CLEAR: &str = "http";
 
-/// What kOps takes for a state store, or reads files from, and no node has its files at, with the reason and what to do.
+/// Schemes that kOps uses but no node reads files from. Each has the reason and the remedy.
 const NEVER_READ: [(&str, &str); 3] = [
     (
         IN_CLEAR,
         "any hop on the way could read its keys, and change what this node becomes; use an https:// URL",
     ),
     (
-        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, of which every operation is refused.
+        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, which refuses every operation.
         "k8s",
         "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads none there; set \
          spec.configStore.base to a store that has",
@@ -104,25 +105,25 @@ const NEVER_READ: [(&str, &str); 3] = [
     ),
 ];
 
-/// A kind of store, by the scheme of its URLs.
+/// A kind of store, identified by the scheme of its URLs.
 pub(crate) struct Scheme {
-    /// What comes before `://`.
+    /// The part before `://`.
     pub(crate) name: &'static str,
-    /// Takes apart what comes after `://`.
+    /// Splits the part after `://`.
     split: fn(&str) -> Result<Split<'_>, Misspelt>,
-    /// Sets its backend up, before the first of its URLs is asked for.
+    /// Sets up the backend, before the first request.
     pub(crate) open: fn(Setup) -> Opening,
-    /// Whether downloads may be there. Downloads from files of this machine need no store.
+    /// Whether downloads may be in this store. Downloads from files of this machine need no store.
     locates: bool,
-    /// What a role needs in order to read a key of a bucket there.
+    /// The permissions that a role needs to read a key of a bucket.
     rights: fn(&str, &str) -> String,
-    /// The variables of the environment that it reads beside those of its cloud: in groups, each of which counts where its first
-    /// variable is set.
+    /// The environment variables that the store reads besides those of its cloud, in groups. A group counts if its
+    /// first variable is set.
     variables: &'static [&'static [&'static str]],
 }
 
-/// The variables of the environment that it takes to read any store, beside those of its cloud: in groups, each of which counts where
-/// its first variable is set. A group that several schemes read is there once.
+/// The environment variables of all stores, besides those of their clouds, in groups without duplicates. A group counts
+/// if its first variable is set.
 pub fn variables() -> Vec<&'static [&'static str]> {
     let mut groups = Vec::new();
     for group in SCHEMES.iter().flat_map(|scheme| scheme.variables) {
@@ -133,7 +134,7 @@ pub fn variables() -> Vec<&'static [&'static str]> {
     groups
 }
 
-/// `BUCKET/KEY`.
+/// Splits `BUCKET/KEY`.
 fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
     match bucket {
@@ -142,10 +143,10 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
     }
 }
 
-/// The row of a URL, and what the URL means there. An absolute path is a `file://` URL, too.
+/// The row of a URL, and its place in that store. An absolute path is equivalent to a `file://` URL.
 ///
 /// # Errors
-/// If there is no such row, or its URLs are written otherwise.
+/// No row has the scheme, or the rest of the URL has the wrong form.
 pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     let (name, rest) = match url.split_once("://") {
         _ if url.starts_with('/') => ("file", url),
@@ -167,7 +168,7 @@ pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
     Ok((row, Place { url: url.to_owned(), bucket, key, rights }))
 }
 
-/// Why nothing is read from a URL, if nothing is; `in_clear` takes what may be read [`IN_CLEAR`].
+/// The error if no node reads from this URL. With `in_clear`, [`IN_CLEAR`] URLs are allowed.
 pub(crate) fn never_read(url: &str, in_clear: bool) -> Option<StoreError> {
     let (name, _) = url.split_once("://")?;
     let mut never = NEVER_READ.into_iter().filter(|(scheme, _)| !in_clear || *scheme != IN_CLEAR);
@@ -185,7 +186,7 @@ fn unsupported(url: &str, scheme: &str) -> StoreError {
     StoreError::Unsupported { url: url.to_owned(), scheme: scheme.to_owned(), supported }
 }
 
-/// Whether downloads may have this URL.
+/// Whether this may be the URL of a download.
 pub(crate) fn locates(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(name, _)| SCHEMES.iter().any(|scheme| scheme.locates && scheme.name == name))

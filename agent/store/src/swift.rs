@@ -1,4 +1,5 @@
-//! Containers of OpenStack's object storage, Swift, or of what speaks its API (Ceph's RADOS gateway), by a login to Keystone.
+//! Containers of OpenStack's object storage (Swift) or of a compatible server (Ceph's RADOS gateway), by a login to
+//! Keystone.
 //!
 //! Source: Object Storage API v1, "Get object content and metadata", "Show object metadata", "Show container details and list
 //! objects"; upstream's `util/pkg/vfs/swiftfs.go`.
@@ -30,18 +31,18 @@ use kops_agent_net::retry::{GaveUp, Retries};
 
 /// The type of object storage in Keystone's catalog.
 const OBJECT_STORE: &str = "object-store";
-/// A header of each answer of Swift's; another server that says that there is nothing does not have it.
+/// Headers of every Swift answer. A 404 of another server does not have them.
 const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
-/// The timeout of asking for an object's size.
+/// Timeout of a request for an object's size.
 const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The objects of a page that are asked for.
+/// Number of objects per page.
 const PAGE: &str = "1000";
-/// The longest page that is read, in bytes: an object has some 300.
+/// The longest page that is read, in bytes. An object takes some 300.
 const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
-/// More pages than a state store could have.
+/// More pages than any state store has.
 const MOST_PAGES: usize = 1000;
 
-/// Every container of a project.
+/// All containers of a project.
 #[derive(Debug)]
 pub(super) struct Swift {
     client: Client,
@@ -49,7 +50,7 @@ pub(super) struct Swift {
     retries: Retries,
 }
 
-/// An entry of a list: an object, or where names are cut at a `/`, what comes before that.
+/// An entry of a list: an object, or a common prefix up to a `/`.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(default)]
@@ -84,7 +85,7 @@ impl Backend for Swift {
                 Ok((_, bytes)) => return Ok(bytes),
                 Err(gave_up) => gave_up,
             };
-            // Swift says the same of an object and of a container that is not there.
+            // Swift's answer does not distinguish a missing object from a missing container.
             let is_absent = matches!(failed.error, Failure::Absent);
             if is_absent
                 && matches!(
@@ -111,8 +112,8 @@ impl Backend for Swift {
         })
     }
 
-    /// By the objects' hashes. Names come in the order of their bytes from a prefix on; so the list is of what both begin with, and is
-    /// read no further than the last.
+    /// Versions are hashes of objects. Swift lists names in byte order, from a prefix on. So the prefix is the common
+    /// one of both names, and the list is read up to `last`.
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -139,7 +140,7 @@ impl Backend for Swift {
             let path = object(file)?;
             let asked = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await;
             let (session, answer) = asked.map_err(|failure| failure.at_once(file))?;
-            // Of an answer without a body the client knows no length. Without it the download goes as well.
+            // The client reports no length for an answer without a body. The download works without the size.
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| file.bad_url("it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
@@ -152,7 +153,7 @@ impl Swift {
     /// The object storage of the environment's login.
     ///
     /// # Errors
-    /// If there is no login, there can be no HTTP client, or Keystone is to be reached by TLS, but this host has no CA bundle.
+    /// There is no login, the HTTP client cannot be made, or Keystone needs TLS and this host has no CA bundle.
     pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
         let settings =
             Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
@@ -169,7 +170,7 @@ impl Swift {
         Ok(Swift { client, keystone: keystone.within(retries.attempt), retries })
     }
 
-    /// Reads a list page by page, until `take` has enough of it.
+    /// Reads a list page by page, until `take` returns false.
     async fn pages(
         &self,
         folder: &Place,
@@ -196,7 +197,7 @@ impl Swift {
             }
             let page: Vec<Entry> =
                 serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is none of entries"))?;
-            // A page may be shorter than was asked for, and another come after it.
+            // A page may be shorter than requested, although another page follows.
             let Some(last) = page.last() else { return Ok(()) };
             if last.name() == marker || last.name().is_empty() {
                 return Err(folder.no_end());
@@ -209,7 +210,7 @@ impl Swift {
         Err(folder.no_end())
     }
 
-    /// What is at a path below the object storage's endpoint, asked for again where that helps.
+    /// Gets a path below the object storage's endpoint, with retries of transient failures.
     async fn get(
         &self,
         what: &Place,
@@ -223,7 +224,8 @@ impl Swift {
         self.retries.run(&what.url, attempt, Failure::retried_for).await
     }
 
-    /// Asks, and again with another token where one is refused: it may have been revoked before its end.
+    /// Sends a request. If the token is refused, it retries once with a new token, because the old one may have been
+    /// revoked.
     async fn send(
         &self,
         method: Method,
@@ -261,8 +263,8 @@ fn no_login(error: ApiError) -> Failure {
     }
 }
 
-/// An answer, if it has what was asked for. Only what Swift says is not there is absent: a 404 of something between says nothing
-/// of that.
+/// Returns the answer if it is a success, else the failure that it means. Only a 404 of Swift itself means absent; a
+/// server in between may send one too.
 async fn granted(answer: Response) -> Result<Response, Failure> {
     let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
     Err(match (answer.status(), answer.status().as_u16()) {
@@ -272,7 +274,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
             "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into(),
         ),
         (StatusCode::FORBIDDEN, _) => Failure::Forbidden { said: Said::of(answer).await, advice: None },
-        // That of a limit of Swift's on requests.
+        // Swift's rate limit.
         (status, 498) => Failure::Passing(format!("it answers {status}")),
         (status, _) => {
             let said = Said::of(answer).await;
@@ -281,7 +283,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
     })
 }
 
-/// A path below the endpoint.
+/// The URL of a path below the endpoint.
 fn at(session: &Session, path: &str) -> String {
     format!("{}{path}", session.endpoint.trim_end_matches('/'))
 }
@@ -289,7 +291,7 @@ fn at(session: &Session, path: &str) -> String {
 /// The path of a place's container.
 ///
 /// # Errors
-/// If a client would make another one of the URL.
+/// A part of the path is `.` or `..`, which a client would resolve.
 fn container(place: &Place) -> Result<String, StoreError> {
     let parts = place.key.split('/').chain([place.bucket.as_str()]);
     match parts.into_iter().any(|part| matches!(part, "." | "..")) {
@@ -301,12 +303,12 @@ fn container(place: &Place) -> Result<String, StoreError> {
 /// The path of an object.
 ///
 /// # Errors
-/// As there.
+/// The errors of `container`.
 fn object(place: &Place) -> Result<String, StoreError> {
     Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
 }
 
-/// A name in a path; a slash stays, for what stands before Swift may not take it otherwise.
+/// Escapes a name in a path. Slashes stay, because a proxy before Swift may not accept escaped ones.
 fn escaped(name: &str) -> String {
     const ALL_BUT_SLASHES: &AsciiSet = &RESERVED.remove(b'/');
     utf8_percent_encode(name, ALL_BUT_SLASHES).to_string()

@@ -1,4 +1,4 @@
-//! An API that is asked with access tokens: as often as its rate limit lets, and again where that helps.
+//! A client for one API with access tokens, a rate limit and retries.
 
 use std::time::Duration;
 
@@ -12,22 +12,18 @@ use super::{ApiError, Question, ask, outcome};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long no request is made after a throttled one where the API does not say for how long.
+/// The pause after a throttled request if the API does not specify one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Access tokens of an API, which end.
+/// Access tokens of an API. They expire.
 pub(crate) trait AccessTokens: Send + Sync {
-    /// What a request shows as its `Authorization`, with a token that is good for a while.
-    ///
-    /// # Errors
-    /// If there is none.
+    /// The value of `Authorization`, with a token that stays valid for a while.
     fn authorization(&self) -> impl Future<Output = Result<HeaderValue, ApiError>> + Send;
 
-    /// Forgets a token that is refused.
+    /// Drops the cached token after the API rejected it.
     fn forget_refused(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// A client of one API.
 #[derive(Debug)]
 pub(crate) struct ApiClient<T> {
     client: Client,
@@ -40,11 +36,11 @@ pub(crate) struct ApiClient<T> {
 }
 
 impl<T: AccessTokens> ApiClient<T> {
-    /// A client that asks with these tokens, counts what it asks in `calls` as of `service`, and follows no redirect: the tokens
-    /// are for the API.
+    /// Creates a client that authenticates with `tokens` and counts its requests in `calls` under `service`. It follows no
+    /// redirect: the tokens are for this API only.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub(crate) fn new(
         service: &'static str,
         tokens: T,
@@ -55,10 +51,10 @@ impl<T: AccessTokens> ApiClient<T> {
         Ok(ApiClient { client: client_without_redirects()?, tokens, service, calls, limiter, retries })
     }
 
-    /// Makes a request, and gives what its answer says in JSON.
+    /// Sends a request with retries, and decodes its JSON response.
     ///
     /// # Errors
-    /// If there is no token, no answer, or one that refuses or cannot be read.
+    /// If there is no token or no response, the API rejects the request, or the response is not the expected JSON.
     pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         question: Question<'_>,
@@ -82,7 +78,7 @@ impl<T: AccessTokens> ApiClient<T> {
         self.limiter.turn().await;
         let mut asked = self.send(question, request(&self.client)).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
-            // A token may be revoked before its end.
+            // A token may be revoked before it expires.
             self.tokens.forget_refused().await;
             asked = self.send(question, request(&self.client)).await;
         }
@@ -142,7 +138,7 @@ mod tests {
         let begun = Instant::now();
         client.ask::<Value>(question, |client| client.get(&server.url)).await.unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
-        // Less than the second that was asked for, by what clocks differ.
+        // Less than the requested second, because the clocks differ slightly.
         assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! Every API that is asked, by what it answers: what callers decide by.
+//! How the responses of each API are classified.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,16 +16,16 @@ use crate::gce::compute;
 use crate::inventory::Listed as _;
 use crate::openstack::keystone;
 
-/// What is decided by an error.
+/// How callers treat an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Absent,
     Forbidden,
     Throttled,
-    /// Of an API that says no for good.
+    /// The API rejects the request permanently.
     Refused,
     Trouble,
-    /// Is not understood, and will not be.
+    /// The response cannot be read, and a retry does not help.
     Garbage,
 }
 
@@ -38,7 +38,7 @@ fn told(error: &ApiError) -> Told {
         error if error.is_refusal() => Told::Refused,
         _ => Told::Garbage,
     };
-    // No error is two of them.
+    // Each error belongs to one class only.
     let of_one = [
         (error.is_absent(), Told::Absent),
         (error.is_forbidden(), Told::Forbidden),
@@ -55,7 +55,7 @@ fn told(error: &ApiError) -> Told {
     told
 }
 
-/// Asks an API that answers so.
+/// Sends a request to an API that responds with this status and body.
 async fn asked(api: &'static Api, status: u16, body: &str) -> Result<Vec<u8>, ApiError> {
     let body = body.to_owned();
     let server = TestServer::start(move |_| {
@@ -182,7 +182,7 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         let error = asked(api, status, &body).await.unwrap_err();
         assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
     }
-    // What answers in the place of any of them.
+    // Responses of another server in the API's place.
     for api in [ec2, autoscaling, sts, arm, compute, droplets, servers, instances, scw, nova, keystone] {
         for (status, expected) in [
             (403, Told::Garbage),
@@ -227,7 +227,7 @@ async fn messages_say_what_was_asked_of_what_and_what_to_do() {
         let error = asked(&ec2::SERVICE.api, status, &body).await.unwrap_err().to_string();
         assert!(error.ends_with(expected), "{error}");
     }
-    // Its explanation repeats what was signed.
+    // STS repeats the signed request in its explanation, so the message omits the explanation.
     let error = asked(&sts::API, 403, &xml("SignatureDoesNotMatch")).await.unwrap_err();
     assert_eq!(error.to_string(), "STS answers Act with 403 SignatureDoesNotMatch");
 }

@@ -1,6 +1,6 @@
-//! The proof of a machine on AWS: it signs a request for the caller's identity, and kops-controller sends it to STS.
+//! The proof of an AWS machine: it signs a `GetCallerIdentity` request, and kops-controller sends this request to STS.
 //!
-//! The first form of the token, which every kops-controller understands and upstream's nodes send: see
+//! This is the first token format. Every kops-controller accepts it, and upstream's nodes send it: see
 //! [`kops_agent_plan::bootstrap::aws_token`].
 
 use std::collections::BTreeMap;
@@ -24,25 +24,26 @@ use crate::aws::endpoint;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
 use kops_agent_net::http;
 
-/// Signs with the credentials that every AWS tool would find: on an instance, those of its role.
+/// Signs with the default AWS credentials: on an instance, the credentials of its role.
 #[derive(Debug)]
 pub(crate) struct AwsAuthenticator {
     provider: SharedCredentialsProvider,
     region: String,
-    /// The host of STS, with its port where it has one of its own. The signature is good for this one only.
+    /// The host of STS, with its port if it is not the default. The signature is valid for this host only.
     host: String,
 }
 
 impl AwsAuthenticator {
-    /// For a machine in this region.
+    /// Creates the authenticator for a machine in this region.
     ///
     /// # Errors
-    /// If the environment's settings are wrong, or there is no source of credentials.
+    /// If the region is empty, the environment's settings are wrong, or there is no source of credentials.
     pub(crate) async fn of_region(region: &str) -> Result<AwsAuthenticator, AuthenticationError> {
         if region.is_empty() {
             return Err(AuthenticationError::NoRegion);
         }
-        // The metadata service needs no TLS; other givers of credentials say so themselves.
+        // This needs no CA bundle: the metadata service has no TLS. Other sources of credentials report a missing CA bundle
+        // themselves.
         let shared = shared_config(region).await?;
         let provider = shared
             .credentials_provider()
@@ -74,7 +75,7 @@ impl Authenticator for AwsAuthenticator {
     }
 }
 
-/// The headers of a signed question to STS, by the names that Go gives them.
+/// The headers of a signed request to STS, with Go's spelling of their names.
 fn signed(
     host: &str,
     region: &str,
@@ -95,7 +96,7 @@ fn signed(
     let (length, hash) = (STS_BODY.len().to_string(), body_hash(body));
     let content_type = ("Content-Type", STS_CONTENT_TYPE);
     let request_hash = (REQUEST_HASH_HEADER, hash.as_str());
-    // Its length is signed, and not told: the sender knows it.
+    // The token omits the signed `Content-Length`: kops-controller knows it when it sends the request.
     let covered = [("Content-Length", length.as_str()), content_type, request_hash];
     let covered = covered.iter().copied();
     let url = format!("https://{host}/");
@@ -116,7 +117,7 @@ fn spelled_as_in_go(name: &str) -> String {
     words.collect::<Vec<_>>().join("-")
 }
 
-/// The host that the environment names.
+/// The host of STS that the environment sets, if any.
 fn set_endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, AuthenticationError> {
     let Some((variable, value)) = endpoint_of_environment("STS", variable) else { return Ok(None) };
     let url = Url::parse(&value).ok();
@@ -150,7 +151,7 @@ mod tests {
         signed("sts.amazonaws.com", "us-east-1", &credentials, time, body).unwrap()
     }
 
-    /// The vector of upstream's `TestAWSV1Request`.
+    /// The test vector of upstream's `TestAWSV1Request`.
     #[test]
     fn a_request_is_signed_as_upstreams_nodes_sign_it() {
         let expected = [

@@ -1,7 +1,7 @@
-//! EC2 Auto Scaling, which is told that an instance is ready where a lifecycle hook holds it until then.
+//! EC2 Auto Scaling: completes the lifecycle action of an instance, which a lifecycle hook holds until it is ready.
 //!
-//! An instance that boots fast may say so before its hook holds it, which sounds the same as when its hook has let go of it
-//! long ago. Upstream's nodeup says it again until it succeeds, whatever the reason.
+//! A fast instance may complete the action before its hook holds it. Auto Scaling then gives the same error as for an instance
+//! that its hook released long ago. Upstream's nodeup retries after every error until it succeeds.
 //!
 //! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction`,
 //! `DescribeAutoScalingInstances` and "Common errors"; the EC2 Auto Scaling User Guide, "Amazon EC2 Auto Scaling instance
@@ -22,12 +22,12 @@ const DESCRIBE: &str = "DescribeLifecycleHooks";
 const COMPLETE: &str = "CompleteLifecycleAction";
 const STATE: &str = "DescribeAutoScalingInstances";
 
-/// Auto Scaling, and how it says no.
+/// Auto Scaling, and how it reports errors.
 pub(crate) static SERVICE: Service = Service {
     api: Api { name: "Auto Scaling", limited: "account", read: read_error, meaning, advice },
     name: "autoscaling",
     version: "2011-01-01",
-    // One about a single hook has some 1000 bytes.
+    // A response about a single hook has about 1000 bytes.
     longest_answer: 256 * 1024,
 };
 
@@ -46,10 +46,10 @@ fn advice(action: &str, status: u16, code: &str) -> String {
     }
 }
 
-/// How long after its start an instance may still become held by its hook: the group notices within seconds that it runs.
+/// How long after its start a hook may still begin to hold an instance. The group notices a running instance within seconds.
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// How often, and for how long, it is tried by one run; what runs at boot begins anew after that.
+/// The retries of one run. A run at boot starts again after them.
 pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
@@ -57,8 +57,8 @@ pub(crate) const RETRIES: Retries = Retries {
     longest_pause: Duration::from_secs(5),
 };
 
-/// For how long after the first attempt the same request may still succeed, by a role that was just given a permission among
-/// them.
+/// How long this error is retried after the first attempt. A forbidden request is retried too: a new permission of the role
+/// takes time to apply.
 fn worth_trying_for(error: &ApiError) -> Duration {
     match error.may_pass() || error.is_forbidden() {
         true => Duration::MAX,
@@ -66,17 +66,17 @@ fn worth_trying_for(error: &ApiError) -> Duration {
     }
 }
 
-/// Whether this is the answer where no hook holds the instance: not yet, or not any more, or there is no such group.
+/// Whether this error means that no hook holds the instance: not yet, not any more, or the group does not exist.
 fn says_that_nothing_holds(error: &ApiError) -> bool {
     let phrases = ["No active Lifecycle Action found", "name not found", "No Lifecycle Hook found"];
     matches!(error, ApiError::Refused(answer)
         if answer.code == "ValidationError" && phrases.iter().any(|phrase| answer.message.contains(phrase)))
 }
 
-/// Says that an instance is ready. `uptime` is for how long it has run.
+/// Reports that an instance is ready. `uptime` is the time since its start.
 ///
 /// # Errors
-/// If it could not be said for as long as that may help.
+/// The last error, after all retries.
 pub(crate) async fn complete(
     action: &LifecycleAction,
     uptime: Duration,
@@ -132,8 +132,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether an instance that no hook holds is on its way into service or into the warm pool, as far as that is told: kOps
-    /// gives nodes no permission to ask.
+    /// Whether an instance that no hook holds is on its way into service or into the warm pool. If the request fails, the
+    /// answer is yes: kOps gives nodes no permission for it.
     async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
         let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
         match self.0.query(STATE, &parameters, within).await {
@@ -145,7 +145,8 @@ impl Autoscaling {
         }
     }
 
-    /// Whether the group has the hook. A role that may not ask may still complete the action, so it goes on as if.
+    /// Whether the group has the hook. If the role may not ask, the answer is yes: the role may still be permitted to complete
+    /// the action.
     async fn has_hook(&self, action: &LifecycleAction, within: Duration) -> Result<bool, ApiError> {
         let parameters = [
             ("AutoScalingGroupName", action.group.as_str()),

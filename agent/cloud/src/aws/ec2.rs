@@ -1,4 +1,4 @@
-//! EC2's query API, for what the metadata service does not say.
+//! EC2's query API, for facts that the metadata service does not have.
 //!
 //! Source: the EC2 API Reference, "Error codes"; for hosts, "Service endpoints".
 
@@ -12,10 +12,10 @@ use super::endpoint::Endpoint;
 use super::query::{QueryClient, Service, advice_on_credentials, read_error};
 use crate::api::{Api, ApiError, Meaning};
 
-/// One request with its answer may take this long: some answers describe a thousand machines.
+/// The timeout of one request with its response. Some responses describe a thousand machines.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// EC2, and how it says no.
+/// EC2, and how it reports errors.
 pub(crate) static SERVICE: Service = Service {
     api: Api { name: "EC2", limited: "account", read: read_error, meaning, advice },
     name: "ec2",
@@ -29,7 +29,7 @@ fn meaning(_status: u16, code: &str) -> Meaning {
             Meaning::Throttled
         }
         "UnauthorizedOperation" => Meaning::Forbidden,
-        // `NotFound`, or `Malformed` where the id looked as if there could be one.
+        // The code ends in `NotFound`, or in `Malformed` for an id that only looks valid.
         code if code.starts_with("InvalidInstanceID.") => Meaning::NotFound,
         _ => Meaning::Refused,
     }
@@ -42,24 +42,24 @@ fn advice(action: &str, _status: u16, code: &str) -> String {
     }
 }
 
-/// EC2 in one region, asked with the credentials that every AWS tool would find.
+/// EC2 in one region, with the default AWS credentials.
 #[derive(Debug)]
 pub struct Ec2(QueryClient);
 
 impl Ec2 {
-    /// EC2 of a region: where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's endpoint.
+    /// EC2 of a region. The endpoint is `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
     ///
     /// # Errors
-    /// If this host has no certificate authorities, or a proxy is no URL.
+    /// If this host has no CA bundle, or a proxy setting is not a valid URL.
     pub async fn of_region(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::of(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
     }
 
-    /// The same, for what a node asks of itself.
+    /// Like `of_region`, for requests of a node about itself.
     ///
     /// # Errors
-    /// As there; and if the environment has it ask in another role than its own.
+    /// Same errors as `of_region`, and if the environment selects another role than the node's own.
     pub async fn of_node(region: &str) -> Result<Ec2, ApiError> {
         let Endpoint { url, settings } = Endpoint::of_node(SERVICE.name, region).await?;
         Ec2::new(&url, region, settings.credentials_provider())
@@ -73,7 +73,7 @@ impl Ec2 {
         Ok(Ec2(QueryClient::new(&SERVICE, endpoint, region, provider)?))
     }
 
-    /// EC2 at an endpoint, with credentials that a stand-in takes.
+    /// EC2 at an endpoint, with credentials that a stand-in accepts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(endpoint: &str) -> Ec2 {
         let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
@@ -81,19 +81,16 @@ impl Ec2 {
         Ec2::new(endpoint, "us-test-1", Some(provider)).expect("a client")
     }
 
-    /// Asks once, and gives the document that EC2 answers with. Parameters are named as EC2's reference does
-    /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
+    /// Sends one request, and returns EC2's XML document. Parameter names are those of EC2's reference (`NetworkInterfaceId`,
+    /// `Filter.1.Value.1`).
     ///
     /// # Errors
-    /// If EC2 cannot be asked, or refuses; [`ApiError::may_pass`] says whether to try again.
+    /// If EC2 cannot be reached, or rejects the request. [`ApiError::may_pass`] says whether to retry.
     pub async fn query(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<String, ApiError> {
         self.query_within(TIMEOUT, action, parameters).await
     }
 
-    /// As [`Ec2::query`], within another timeout.
-    ///
-    /// # Errors
-    /// As there.
+    /// Like [`Ec2::query`], with another timeout. Same errors as [`Ec2::query`].
     pub async fn query_within(
         &self,
         timeout: Duration,
@@ -103,7 +100,7 @@ impl Ec2 {
         self.0.query(action, parameters, timeout).await
     }
 
-    /// An answer that says something else than was asked.
+    /// The error for a response that does not match the request.
     pub(super) fn garbage(&self, action: &'static str, problem: &dyn std::error::Error) -> ApiError {
         self.0.question(action).garbage(200, problem)
     }

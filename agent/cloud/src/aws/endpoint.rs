@@ -1,4 +1,4 @@
-//! Where a service of AWS is asked: where the environment says, else at Amazon's own endpoint.
+//! The endpoint of an AWS service: from the environment, else Amazon's own.
 //!
 //! Source: "Service-specific endpoints" of the AWS SDKs' reference; for hosts, each service's "endpoints and quotas".
 
@@ -10,32 +10,32 @@ use kops_agent_net::aws_sdk::{
 };
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// A service in a region, and how it is asked.
+/// The endpoint of a service in a region, and the settings for requests.
 pub(super) struct Endpoint {
-    /// Its URL, with a slash at its end.
+    /// The URL, with a trailing slash.
     pub url: String,
-    /// The credentials, and more settings of the environment.
+    /// The credentials and other settings from the environment.
     pub settings: SdkConfig,
 }
 
 impl Endpoint {
-    /// As [`Endpoint::of`], for what a node asks of itself.
+    /// Like [`Endpoint::of`], for requests of a node about itself.
     ///
     /// # Errors
-    /// As there; and if it is to ask in another role than its own.
+    /// Same errors as [`Endpoint::of`], and if the environment selects another role than the node's own.
     pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
         Endpoint::of(service, region).await
     }
 
-    /// That of `service` (`ec2`): where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's.
+    /// The endpoint of `service` (`ec2`): `AWS_ENDPOINT_URL_EC2`, else `AWS_ENDPOINT_URL`, else Amazon's.
     ///
     /// # Errors
-    /// If this host has no certificate authorities, or a proxy is no URL.
+    /// If this host has no CA bundle, or a proxy setting is not a valid URL.
     pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Amazon's own endpoint needs TLS. So may the source of credentials, which says so itself.
+        // Amazon's own endpoint needs TLS. A source of credentials that needs TLS reports a missing CA bundle itself.
         require_ca_bundle_for([url.as_deref().unwrap_or("https://")])?;
         let settings = shared_config(region).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
@@ -43,7 +43,8 @@ impl Endpoint {
     }
 }
 
-/// What the variable with a service's endpoint ends in: its id, which for one is not the name in its host.
+/// The suffix of the environment variable with a service's endpoint: the service id. Auto Scaling's differs from the name in
+/// its host.
 fn variable_suffix(service: &str) -> String {
     match service {
         "autoscaling" => "AUTO_SCALING".into(),
@@ -51,7 +52,7 @@ fn variable_suffix(service: &str) -> String {
     }
 }
 
-/// Amazon's own endpoint of a service in a region, by the partition that the region is of.
+/// Amazon's own endpoint of a service in a region, by the region's partition.
 pub(super) fn amazon(service: &str, region: &str, is_dual_stack: bool) -> String {
     let begins = |prefix: &str| region.starts_with(prefix);
     let suffix = match () {

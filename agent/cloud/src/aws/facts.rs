@@ -1,4 +1,4 @@
-//! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
+//! Facts about an EC2 instance from its metadata service (IMDSv2 only: every request carries a token).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const TOKEN_PATH: &str = "/latest/api/token";
 /// Six hours, the longest that EC2 grants.
 const TOKEN_SECONDS: &str = "21600";
 
-/// What is asked for, below `/latest/meta-data/`. Some of it only some instances have.
+/// The requested items, below `/latest/meta-data/`. Some instances lack some of them.
 const ITEMS: [&str; 10] = [
     "instance-id",
     "instance-type",
@@ -33,17 +33,17 @@ const ITEMS: [&str; 10] = [
     "autoscaling/target-lifecycle-state",
 ];
 
-/// What is asked for of the primary interface.
+/// Items of the primary network interface.
 pub(super) const IPV6_PREFIX: &str = "ipv6-prefix";
 pub(super) const INTERFACE_ID: &str = "interface-id";
 
-/// The answers, by item; what the instance does not have is absent.
+/// The responses by item. Items that the instance does not have are absent.
 type Answers = BTreeMap<&'static str, String>;
 
-/// Where the metadata service is, by the variables that every AWS SDK knows.
+/// The endpoint of the metadata service, from the environment variables that every AWS SDK reads.
 ///
 /// # Errors
-/// If they forbid to ask it.
+/// If `AWS_EC2_METADATA_DISABLED` is true.
 pub(crate) fn endpoint_of_environment() -> Result<String, MetadataError> {
     endpoint(|name| std::env::var(name).ok())
 }
@@ -64,7 +64,7 @@ fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, Metadat
 /// Asks the metadata service at a URL which instance this is.
 ///
 /// # Errors
-/// If it cannot be asked, or is none of EC2.
+/// If the service cannot be reached, or is not EC2's.
 pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
     let imds = Imds::at(endpoint, retries)?;
     let told = try_join_all(ITEMS.iter().map(|item| imds.get(item))).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts
         .map_err(|missing| imds.service.unusable(&path_of(missing), "it is empty or does not exist (404)"))
 }
 
-/// The facts in the answers, or the item without which there are none.
+/// Reads the facts from the responses. The error is the name of a required item that is missing.
 fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
     let optional = |item: &str| answers.get(item).cloned().unwrap_or_default();
     let needed =
@@ -95,7 +95,7 @@ fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
         local_hostname: optional("local-hostname"),
         mac: needed("mac")?,
         target_lifecycle_state: optional("autoscaling/target-lifecycle-state"),
-        // Only EC2 itself knows these: `instance_types`.
+        // The metadata service does not have these facts; `instance_types` asks EC2's API for them.
         network_interfaces: None,
         gpu: None,
     })
@@ -109,7 +109,7 @@ fn path_of(item: &str) -> String {
     format!("/latest/meta-data/{item}")
 }
 
-/// The metadata service, and the token that it has given us.
+/// A client for the metadata service, with its token.
 pub(super) struct Imds {
     service: MetadataService,
     token: Mutex<Option<HeaderValue>>,
@@ -129,7 +129,7 @@ impl Imds {
         let path = path_of(item);
         let token = self.token(None).await?;
         match self.service.get(&path, &headers_with(token.clone())).await {
-            // Tokens end, and sooner than they say where an instance is stopped and started.
+            // Tokens expire. If an instance is stopped and started, its token expires early.
             Err(MetadataError::Refused { status: 401, .. }) => {
                 let token = self.token(Some(&token)).await?;
                 self.service.get(&path, &headers_with(token)).await
@@ -138,7 +138,7 @@ impl Imds {
         }
     }
 
-    /// The token that all questions share; another than the one that was refused, if one was.
+    /// The token that all requests share. If the service refused the cached token, requests a new one.
     async fn token(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, MetadataError> {
         let mut known = self.token.lock().await;
         if let Some(token) = known.as_ref().filter(|token| Some(*token) != refused) {
@@ -169,8 +169,8 @@ fn headers_with(token: HeaderValue) -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("x-aws-ec2-metadata-token"), token)])
 }
 
-/// Where the request for a token arrives, but the token does not, a router (as that of a container)
-/// is between: EC2 sends tokens with a hop limit, which is 1 by default.
+/// Changes the error if the service receives the token request, but its response does not arrive. Then a router is in between,
+/// such as a container's. EC2 sends tokens with a hop limit, which is 1 by default.
 fn suspect_hop_limit(error: MetadataError) -> MetadataError {
     match error {
         MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },
@@ -262,7 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_is_not_there_is_given_up_with_the_reason() {
-        // Bound, so that no other process gets the port, but not listening.
+        // The port is bound, so that no other process gets it, but nothing listens on it.
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let error = observe(&format!("http://{}", socket.local_addr().unwrap()), SHORT).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! EC2 instances, as the control plane of a cluster asks for them.
+//! Identifies and verifies a cluster's EC2 instances for its control plane.
 
 use std::sync::Arc;
 
@@ -21,20 +21,19 @@ use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIden
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, Verifier};
 
-/// A prefix that EC2 delegates to an instance. All machines of a subnet are in one /64, and what an instance sends from an
-/// address that it was not given, EC2 drops (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
+/// The IPv6 prefix that EC2 delegates to an instance. All machines of a subnet share one /64. EC2 drops packets from addresses
+/// that it did not assign to the instance (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
 pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
 
-/// The instances of a cluster on AWS.
+/// Access to the instances of a cluster on AWS.
 pub struct AwsControlPlane {
     pub cluster: AwsCluster,
-    /// Where its instances are asked for.
     pub instances: Instances,
     pub calls: CloudCalls,
 }
 
 impl AwsControlPlane {
-    /// Those of the cluster that this configuration is for.
+    /// Access to the instances of the configured cluster.
     pub(crate) async fn of(
         options: &KopsControllerOptions,
         calls: CloudCalls,
@@ -57,7 +56,7 @@ impl AwsControlPlane {
     }
 }
 
-/// The region that `AWS_REGION` names, as kOps has it in the environment, or else that this machine is in.
+/// The region in `AWS_REGION`, which kOps sets in the environment, else the region of this machine.
 async fn own_region() -> Result<String, MetadataError> {
     if let Some(region) = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty()) {
         return Ok(region);
@@ -66,7 +65,7 @@ async fn own_region() -> Result<String, MetadataError> {
 }
 
 impl AwsControlPlane {
-    /// What EC2 tells of the instance of a Node, and which machine that is.
+    /// The EC2 instance of a Node, and its identity.
     async fn look(&self, node: &ObservedNode) -> Result<(Arc<Ec2Instance>, Identity), NotIdentified> {
         let id = aws::instance_id(&node.provider_id)?;
         let found = self.instances.get(id).await.map_err(NotIdentified::unavailable)?;
@@ -85,8 +84,8 @@ impl ControlPlane for AwsControlPlane {
         async { Ok(self.look(node).await?.1) }.boxed()
     }
 
-    /// By `DescribeInstances`, which the Node is identified by: upstream asks for the network interfaces of one instance at a
-    /// time.
+    /// Uses the `DescribeInstances` call that also identifies the Node. Upstream requests the network interfaces of each
+    /// instance separately.
     fn pod_ranges<'a>(
         &'a self,
         node: &'a ObservedNode,

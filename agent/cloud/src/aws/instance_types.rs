@@ -1,5 +1,5 @@
-//! What EC2 tells of an instance type, for nodes that are decided by it: how many pods have an address there, and
-//! whether a GPU needs a driver.
+//! Facts about an instance type from EC2's API, for nodes whose configuration depends on them. They say how many pods get an
+//! address, and whether a GPU needs a driver.
 //!
 //! The metadata service does not know these. Source: `GetMachineTypeInfo` in upup/pkg/fi/nodeup/awsup/machine_types.go;
 //! the EC2 API Reference, `DescribeInstanceTypes` and `InstanceTypeInfo`.
@@ -16,7 +16,7 @@ use kops_agent_net::retry::Retries;
 
 const ACTION: &str = "DescribeInstanceTypes";
 
-/// EC2 did not tell.
+/// EC2 could not be asked about an instance type.
 #[derive(Debug, Error)]
 #[error(
     "this node is decided by what EC2 knows of its instance type {instance_type} ({ACTION}), which could not be asked \
@@ -27,21 +27,20 @@ pub(crate) struct InstanceTypeError {
     cause: Cause,
 }
 
-/// Why not.
 #[derive(Debug, Error)]
 enum Cause {
-    /// It cannot be asked, or refuses.
+    /// EC2 cannot be reached, or rejects the request.
     #[error(transparent)]
     Ec2(#[from] ApiError),
-    /// It does not say what was asked for.
+    /// The response lacks the requested facts.
     #[error("EC2 answers {ACTION} with something else: {0}")]
     Unreadable(#[from] XmlDecodeError),
 }
 
-/// Asks EC2 of a region for an instance type.
+/// Asks EC2 in a region about an instance type.
 ///
 /// # Errors
-/// If EC2 cannot be asked, refuses, or does not know the type. What may pass is tried again until `retries` end.
+/// If EC2 cannot be reached, rejects the request, or does not know the type. Temporary errors are retried until `retries` end.
 pub(crate) async fn of_region(
     region: &str,
     instance_type: &str,
@@ -66,7 +65,7 @@ async fn describe(ec2: &Ec2, instance_type: &str, retries: Retries) -> Result<In
     retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
 }
 
-/// What the answer says of the type of this name.
+/// Reads the facts about the type of this name.
 fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeError> {
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;
@@ -88,7 +87,7 @@ fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeErr
     Err(XmlDecodeError::custom(format!("there is no {instance_type} in it")))
 }
 
-/// The name of a type, and what is said of it; nothing where its limits are missing.
+/// Reads the name of a type, and its facts. The facts are `None` if the limits of network interfaces are missing.
 fn read_item(item: &mut ScopedDecoder<'_, '_>) -> Result<(String, Option<InstanceType>), XmlDecodeError> {
     let (mut name, mut limits, mut gpu) = (String::new(), None, false);
     while let Some(mut tag) = item.next_tag() {
@@ -102,7 +101,7 @@ fn read_item(item: &mut ScopedDecoder<'_, '_>) -> Result<(String, Option<Instanc
     Ok((name, limits.map(|network_interfaces| InstanceType { network_interfaces, gpu })))
 }
 
-/// The limits of the type as a whole; each of its network cards has some of the same names.
+/// Reads the limits of the whole type. The limits of its network cards have the same names, but are nested deeper.
 fn read_limits(info: &mut ScopedDecoder<'_, '_>) -> Result<Option<NetworkInterfaceLimits>, XmlDecodeError> {
     let (mut max, mut ipv4_per_interface) = (None, None);
     while let Some(mut tag) = info.next_tag() {

@@ -1,9 +1,7 @@
-//! Many instances of EC2, asked for in few calls, for the controller of nodes and
-//! the bootstrap server.
+//! Looks up many EC2 instances in few calls, for the node controller and the bootstrap server.
 //!
-//! Questions that come within a short window of each other become one `DescribeInstances`. EC2 lets an account make
-//! only so many calls, which it shares with everything else there; so calls are rate-limited below that, and none is made
-//! while EC2 says that it is too much.
+//! Questions within a short window become one `DescribeInstances` call. EC2 limits the calls of an account, and other programs
+//! share this limit. So calls are rate-limited below EC2's limit, and pause while EC2 throttles.
 
 mod answer;
 
@@ -20,26 +18,27 @@ use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// How long a question waits for others to go with.
+/// How long a question waits for other questions to share its call.
 const WINDOW: Duration = Duration::from_millis(50);
-/// The most instances of one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000 IDs).
+/// The maximum number of instances in one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000
+/// IDs).
 const LARGEST_BATCH: usize = 1000;
-/// Calls at the same time.
+/// The maximum number of concurrent calls.
 const CALLS_AT_ONCE: usize = 4;
-/// Questions that may wait to be asked. More are refused at once rather than held in memory.
+/// The maximum number of waiting questions. Further ones are rejected immediately, to limit memory use.
 const LONGEST_QUEUE: usize = 16 * 1024;
-/// How often one question is put while EC2 says that it is too much.
+/// The maximum number of attempts for one question while EC2 throttles.
 const TRIES: u32 = 4;
-/// EC2 lets an account make 100 Describe calls at once and 20 a second after that, for those that name what they want
-/// (EC2's developer guide, "Request throttling"). Half of it is left to the rest of the account.
+/// EC2's limit for Describe calls that name their instances: a burst of 100, then 20 a second per account (EC2's developer
+/// guide, "Request throttling"). Half of that is left to the rest of the account.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
-/// How long one call may take. It is short, since those that hang keep all others waiting.
+/// The timeout of one call. It is short, because a hanging call delays all other questions.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const ACTION: &str = "DescribeInstances";
 
-/// What became of a question: the instance, `None` where there is no such, or why EC2 could not be asked.
+/// The answer to a question: the instance, `None` if it does not exist, or why EC2 could not be asked.
 pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<ApiError>>;
 
 struct Question {
@@ -47,19 +46,19 @@ struct Question {
     answer: oneshot::Sender<InstanceAnswer>,
 }
 
-/// The instances of an account and region. Clones ask together.
+/// The instances of an account and region. Clones share calls.
 #[derive(Clone, Debug)]
 pub struct Instances {
     questions: mpsc::Sender<Question>,
 }
 
 impl Instances {
-    /// Asks EC2 until the last clone is dropped.
+    /// Sends calls to EC2 until the last clone is dropped.
     pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
         Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
-    /// The same for a test in which everything is faster: no question waits for others for longer than this.
+    /// Like `of`, with another window, for faster tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
         Instances::with(TIMEOUT, window, ec2, CloudCalls::default())
@@ -73,11 +72,10 @@ impl Instances {
         Instances { questions }
     }
 
-    /// What EC2 tells of the instance of that id, which must be one that EC2 could have
-    /// ([`kops_agent_plan::identity::aws::is_instance_id`]).
+    /// The instance with this id. The id must be valid for EC2 ([`kops_agent_plan::identity::aws::is_instance_id`]).
     ///
     /// # Errors
-    /// EC2 cannot be asked; or asks to be asked less, for longer than a question waits.
+    /// If EC2 cannot be reached, throttles for longer than a question waits, or too many questions wait.
     pub async fn get(&self, id: &str) -> InstanceAnswer {
         let (answer, answered) = oneshot::channel();
         let too_much = || Arc::new(ApiError::queue_full(&SERVICE.api, ACTION, "RequestLimitExceeded"));
@@ -86,14 +84,14 @@ impl Instances {
     }
 }
 
-/// Collects questions into batches, and has some of them asked at the same time.
+/// Collects questions into batches, and sends several batches concurrently.
 async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Receiver<Question>) {
     let slots = Arc::new(tokio::sync::Semaphore::new(CALLS_AT_ONCE));
     while let Some(first) = waiting.recv().await {
         let mut ids = BTreeSet::from([first.id.clone()]);
         let mut batch = vec![first];
         let end = Instant::now() + window;
-        // Several questions about one instance cost EC2 as much as one.
+        // Several questions about one instance count as one id of the call.
         while ids.len() < LARGEST_BATCH
             && let Ok(Some(next)) = timeout_at(end, waiting.recv()).await
         {
@@ -130,7 +128,7 @@ impl Asking {
         }
     }
 
-    /// What there is of these instances.
+    /// Requests these instances. The result lacks instances that do not exist.
     async fn describe(
         &self,
         mut ids: BTreeSet<&str>,
@@ -139,7 +137,7 @@ impl Asking {
         while !ids.is_empty() {
             tries += 1;
             match self.ask(&ids).await {
-                // EC2 refuses a question as a whole if one of the instances does not exist, and names it.
+                // EC2 rejects the whole call if one of the instances does not exist, and names this instance.
                 Err(ApiError::NotFound(answer)) => {
                     let before = ids.len();
                     ids.retain(|id| !answer.message.contains(id));
@@ -160,7 +158,7 @@ impl Asking {
         Ok(BTreeMap::new())
     }
 
-    /// As [`Asking::describe`], where EC2 does not say which of them do not exist.
+    /// Like [`Asking::describe`], with one call per instance. Needed if EC2 does not name the instances that do not exist.
     async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut found = BTreeMap::new();
         for id in ids {
@@ -180,7 +178,7 @@ impl Asking {
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;
-        // Only what was asked for: no Node is to be identified by an answer to another question.
+        // Drops instances that were not requested: a response to another request must not identify a Node.
         let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
         Ok(instances
             .into_iter()

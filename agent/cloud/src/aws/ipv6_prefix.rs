@@ -1,4 +1,4 @@
-//! The range of IPv6 addresses for the pods of an EC2 instance, which the instance asks EC2 for itself.
+//! Assigns an IPv6 prefix to this EC2 instance for its pods. The instance requests it from EC2 itself.
 //!
 //! Source: upup/pkg/fi/nodeup/nodetasks/prefix.go.
 
@@ -13,24 +13,21 @@ use crate::api::ApiError;
 use crate::metadata::MetadataError;
 use kops_agent_net::retry::Retries;
 
-/// Why an instance has no prefix.
+/// Why an instance gets no prefix.
 #[derive(Debug, Error)]
 pub(crate) enum PrefixError {
-    /// The metadata service does not say which interface it is for.
+    /// The metadata service does not name the network interface.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// EC2 does not give one.
+    /// EC2 does not assign a prefix.
     #[error(transparent)]
     Ec2(#[from] ApiError),
-    /// EC2 says it has given one, but gives no name to it.
+    /// EC2 reports success, but its response has no prefix.
     #[error("EC2 answers AssignIpv6Addresses without a prefix; does the subnet have an IPv6 range?")]
     NoneGiven,
 }
 
-/// Gets the primary interface of this instance a prefix, if it has none yet.
-///
-/// # Errors
-/// If it cannot be asked for, or is not given.
+/// Assigns a prefix to the primary interface of this instance, unless it has one already. Returns the prefix.
 pub(crate) async fn assign(
     endpoint: &str,
     ec2: Option<Ec2>,
@@ -50,7 +47,7 @@ pub(crate) async fn assign(
     };
     let given = retries.run("asking EC2 for an IPv6 prefix", attempt, worth_trying_for).await;
     let given = given.map_err(|gave_up| gave_up.error)?;
-    // The next run asks the metadata service whether there is one, which learns of it a little later.
+    // Waits until the metadata service shows the prefix: the next run looks for it there.
     let is_told = || async {
         match present(&imds, &mac).await {
             Ok(Some(_)) => Ok(()),
@@ -64,8 +61,8 @@ pub(crate) async fn assign(
     Ok(given)
 }
 
-/// Asks once. Whether an earlier request was carried out whose answer was lost is looked at first: asked twice, EC2
-/// gives two.
+/// Requests a prefix once. First checks whether an earlier request succeeded although its response was lost: EC2 would assign a
+/// second prefix.
 async fn ask(imds: &Imds, mac: &str, ec2: &Ec2, interface: &str) -> Result<String, PrefixError> {
     if let Some(prefix) = present(imds, mac).await? {
         return Ok(prefix);
@@ -97,7 +94,7 @@ mod tests {
     const GIVEN: &str = "<AssignIpv6AddressesResponse><assignedIpv6Addresses/><assignedIpv6PrefixSet><item>\
                          2001:db8:1234:1a00:9691::/80</item></assignedIpv6PrefixSet></AssignIpv6AddressesResponse>";
 
-    /// An EC2 that gives an instance its prefix, and how often it was asked. Its first answer gets lost.
+    /// A stand-in for EC2 that assigns a prefix and counts requests. Its first response gets lost.
     async fn giving(imds: &Arc<FakeImds>) -> (TestServer, Arc<AtomicU32>) {
         let (imds, asked) = (imds.clone(), Arc::new(AtomicU32::new(0)));
         let count = asked.clone();

@@ -1,4 +1,4 @@
-//! Amazon Web Services: EC2 instances, which STS and EC2 vouch for.
+//! Amazon Web Services: EC2 instances, verified by STS and EC2.
 
 pub(crate) mod authenticate;
 pub(crate) mod autoscaling;

@@ -1,4 +1,4 @@
-//! The query APIs of AWS: an action and its parameters go out as a signed form, and an XML document comes back.
+//! The query APIs of AWS: requests are signed forms, and responses are XML documents.
 //!
 //! The SDKs of EC2, Auto Scaling and STS together would be many times larger than this agent.
 //!
@@ -17,17 +17,17 @@ use kops_agent_net::http;
 /// A service with a query API.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// How it says no.
+    /// How the service reports errors.
     pub(crate) api: Api,
-    /// Its name in hosts, signatures and metrics.
+    /// The service's name in hosts, signatures and metrics.
     pub(super) name: &'static str,
-    /// The version of the API whose actions and documents are spoken.
+    /// The API version of requests and responses.
     pub(super) version: &'static str,
-    /// The longest answer that is read, in bytes.
+    /// The maximum size of a response, in bytes.
     pub(super) longest_answer: usize,
 }
 
-/// A service in one region, asked with the credentials that every AWS tool would find.
+/// A service in one region, with the default AWS credentials.
 #[derive(Debug)]
 pub(super) struct QueryClient {
     service: &'static Service,
@@ -37,10 +37,10 @@ pub(super) struct QueryClient {
 }
 
 impl QueryClient {
-    /// The service at an endpoint, with what this provider gives.
+    /// A client for the service at an endpoint, with the provider's credentials.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub(super) fn new(
         service: &'static Service,
         endpoint: &str,
@@ -55,11 +55,8 @@ impl QueryClient {
         })
     }
 
-    /// Asks once, and gives the document of the answer. Parameters are named as the service's reference does
+    /// Sends one request, and returns the XML document of the response. Parameter names are those of the service's reference
     /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
-    ///
-    /// # Errors
-    /// If the service cannot be asked, or refuses.
     pub(super) async fn query(
         &self,
         action: &'static str,
@@ -76,21 +73,20 @@ impl QueryClient {
         question.text(api::ask(&self.client, request, question).await?)
     }
 
-    /// A question to this service.
     pub(super) fn question(&self, action: &'static str) -> Question<'_> {
         let Service { api, longest_answer, .. } = self.service;
         Question { api, action, endpoint: &self.endpoint, longest: *longest_answer }
     }
 }
 
-/// The error that a document tells of.
+/// Reads the error from an XML document.
 pub(super) fn read_error(body: &[u8]) -> Option<ErrorBody> {
     let document = std::str::from_utf8(body).ok()?;
     let message = text_of(document, "Message").unwrap_or_default();
     Some(ErrorBody { code: text_of(document, "Code")?, message })
 }
 
-/// What to do where the credentials are not taken.
+/// Advice if the service rejects the credentials.
 pub(super) fn advice_on_credentials(code: &str) -> String {
     match code {
         "AuthFailure" | "InvalidClientTokenId" | "SignatureDoesNotMatch" => {
@@ -101,7 +97,7 @@ pub(super) fn advice_on_credentials(code: &str) -> String {
     }
 }
 
-/// The text of the first element of this name, at whatever depth; `None` where there is none, or no XML.
+/// The text of the first element with this name, at any depth; `None` if there is no such element or no XML.
 pub(super) fn text_of(document: &str, name: &str) -> Option<String> {
     let mut document = Document::new(document);
     while let Some(element) = document.next_start_element() {

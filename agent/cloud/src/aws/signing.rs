@@ -1,4 +1,4 @@
-//! Requests to a service of AWS that are signed with this machine's credentials.
+//! Signs requests to an AWS service with this machine's credentials.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,9 @@ use tokio::sync::Mutex;
 use crate::api::{ApiError, Question};
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
-/// What to do where there are no credentials.
+/// Advice if there are no credentials.
 const ADVICE: &str = "give the instance a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
-/// Credentials that end sooner than this are asked for anew.
+/// Credentials are renewed this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
 
 /// Signs requests to one service in one region.
@@ -28,7 +28,6 @@ pub(super) struct Signer {
 }
 
 impl Signer {
-    /// Signs with what this provider gives.
     pub(super) fn of(
         service: &'static str,
         region: &str,
@@ -37,10 +36,10 @@ impl Signer {
         Signer { service, region: region.to_owned(), provider, credentials: Mutex::default() }
     }
 
-    /// A form to be posted to where a question goes, signed now.
+    /// Builds a POST request with a form for the endpoint of a question, and signs it.
     ///
     /// # Errors
-    /// If there are no credentials, or the request cannot be made.
+    /// If there are no credentials, or the request cannot be built.
     pub(super) async fn post(
         &self,
         client: &Client,
@@ -56,7 +55,7 @@ impl Signer {
         let no_credentials = |cause| ApiError::NoCredentials {
             api: question.api.name,
             cause: format!("{cause}; {ADVICE}"),
-            // A role that was just given to an instance takes a few seconds to show up.
+            // A role that was just attached to an instance takes a few seconds to appear.
             may_pass: true,
         };
         let identity = self.credentials().await.map_err(no_credentials)?.into();
@@ -89,8 +88,8 @@ impl Signer {
         Ok(request)
     }
 
-    /// Credentials that are good for a while yet, or why there are none. They are remembered: a role's are asked of the
-    /// metadata service.
+    /// Credentials that stay valid for a while, or the reason why there are no credentials. They are cached: a role's
+    /// credentials come from the metadata service.
     async fn credentials(&self) -> Result<Credentials, String> {
         let mut remembered = self.credentials.lock().await;
         let soon = SystemTime::now() + RENEWED_BEFORE;

@@ -1,4 +1,5 @@
-//! STS, which names the role behind a signature: it is sent requests that machines have signed, and one of our own.
+//! STS, which names the role that signed a request. It receives the requests that machines have signed, and one from this
+//! process.
 //!
 //! Source: the STS API Reference, `GetCallerIdentity`.
 
@@ -21,9 +22,9 @@ use kops_agent_net::http::{client_with, innermost_cause};
 use kops_agent_net::tls;
 
 const ACTION: &str = "GetCallerIdentity";
-/// One request with its answer may take this long. A machine that asks waits 15 seconds, for all of it.
+/// The timeout of one request with its response. A machine waits 15 seconds for its whole bootstrap request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// STS, and how it says no. Its explanations repeat what was signed, the session's token among it, and are not read.
+/// STS, and how it reports errors. Its explanations repeat the signed request with the session token, so they are dropped.
 pub(crate) static API: Api = Api {
     name: "STS",
     limited: "account",
@@ -34,7 +35,7 @@ pub(crate) static API: Api = Api {
     },
     advice: |_action, _status, _code| String::new(),
 };
-/// The longest answer that is read, in bytes. A good one has some 500.
+/// The maximum size of a response, in bytes. A normal response has about 500.
 const LONGEST_ANSWER: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -48,10 +49,10 @@ pub struct Sts {
 }
 
 impl Sts {
-    /// STS of a region: where `AWS_ENDPOINT_URL_STS` or `AWS_ENDPOINT_URL` says, else at Amazon's endpoint.
+    /// STS of a region. The endpoint is `AWS_ENDPOINT_URL_STS`, else `AWS_ENDPOINT_URL`, else Amazon's.
     ///
     /// # Errors
-    /// If the endpoint is no URL, this host has no certificate authorities, or a proxy is no URL.
+    /// If the endpoint or a proxy setting is not a valid URL, or this host has no CA bundle.
     pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, ApiError> {
         let Endpoint { url, settings } = Endpoint::of(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
@@ -75,7 +76,7 @@ impl Sts {
         }
         let tls = tls::client_config().map_err(|error| bad(error.to_string()))?;
         let signer = Signer::of(STS_SERVICE, region, provider);
-        // It follows no redirect: what a machine has signed is for STS only.
+        // The client follows no redirect: the requests that machines have signed are for STS only.
         Ok(Sts { client: client_with(tls)?, endpoint, host, signer, own: OnceCell::new(), calls })
     }
 
@@ -87,15 +88,12 @@ impl Sts {
         Sts::new(url, region, Some(provider), CloudCalls::default()).expect("an endpoint")
     }
 
-    /// Its host, with its port where that is not the scheme's own.
+    /// The host of the endpoint, with its port if it is not the scheme's default.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The role of this process, asked once.
-    ///
-    /// # Errors
-    /// If STS does not tell.
+    /// The role of this process. STS is asked until the first success.
     pub async fn own(&self) -> Result<&Caller, ApiError> {
         self.own
             .get_or_try_init(|| async {
@@ -109,7 +107,7 @@ impl Sts {
     /// The caller that signed a request.
     ///
     /// # Errors
-    /// If the signature is not good, or STS does not tell.
+    /// If the signature is invalid, or STS does not respond.
     pub async fn caller(&self, call: &StsCall) -> Result<Caller, ApiError> {
         let mut url = self.endpoint.clone();
         url.set_query(call.query.as_deref());
@@ -122,7 +120,7 @@ impl Sts {
         let request = request.timeout(TIMEOUT).build();
         let told =
             self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await;
-        // What is refused here is what a machine has signed.
+        // STS rejects the request that a machine signed, so STS itself is healthy.
         if told.as_ref().is_err_and(ApiError::is_refusal) {
             self.calls.answered(STS_SERVICE);
         }

@@ -1,4 +1,4 @@
-//! Machines that AWS vouches for: STS says which instance's role signed, EC2 what that instance is.
+//! Verifies AWS machines: STS names the instance whose role signed the request, and EC2 describes this instance.
 
 use std::sync::Arc;
 
@@ -16,9 +16,8 @@ pub struct AwsVerifier {
     pub cluster: AwsCluster,
     /// The IAM roles that nodes have.
     pub nodes_roles: Vec<String>,
-    /// Where signatures are told.
     pub sts: Sts,
-    /// Where instances are told; asked together with the controller of nodes.
+    /// Shared with the node controller, so that both share calls.
     pub instances: Instances,
 }
 

@@ -1,7 +1,7 @@
-//! What Azure Resource Manager answers, read from its JSON.
+//! Reads the JSON responses of Azure Resource Manager.
 //!
-//! Source: Azure Compute REST API, "Virtual Machine Scale Sets", "Virtual Machine Scale Set VMs", "Virtual Machines"; Azure Network REST API, "Network
-//! Interfaces"; Azure Resource Manager, "Common error codes".
+//! Source: Azure Compute REST API, "Virtual Machine Scale Sets", "Virtual Machine Scale Set VMs", "Virtual Machines"; Azure
+//! Network REST API, "Network Interfaces"; Azure Resource Manager, "Common error codes".
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use kops_agent_plan::identity::azure::{AzureMachine, MachinePath};
 use serde::Deserialize;
 
-/// What a state of a machine's power begins with.
+/// The prefix of the code of a machine's power state.
 const POWER_STATE: &str = "powerstate/";
 
 #[derive(Debug, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct ScaleSetAnswer {
     pub(super) name: String,
 }
 
-/// A machine, of a scale set or alone.
+/// A machine, in a scale set or standalone.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct MachineAnswer {
@@ -62,7 +62,8 @@ struct Status {
     code: String,
 }
 
-/// The name of a machine in its [`MachinePath`]: its number in a scale set, else its name in small letters. `None` if it has none.
+/// The name of a machine in its [`MachinePath`]: its number in a scale set, else its name in lower case. `None` if it has no
+/// name.
 fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
     match scale_set {
         Some(_) => name.parse::<u32>().ok().map(|number| number.to_string()),
@@ -71,14 +72,14 @@ fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
 }
 
 impl MachineAnswer {
-    /// The machine, of this scale set if of one; `None` if it has no number, name or id yet.
+    /// The machine. `scale_set` is the scale set that contains it, if any. `None` if the machine has no number, name or id yet.
     pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
         let MachineProperties { vm_id, provisioning_state, os_profile, instance_view } = self.properties;
         let provisioning = provisioning_state.to_ascii_lowercase();
         let codes = instance_view.statuses.iter().map(|status| status.code.to_ascii_lowercase());
         let power = codes.filter_map(|code| code.strip_prefix(POWER_STATE).map(str::to_owned)).next();
         let state = match power {
-            // Its power is on until it is gone.
+            // A machine that Azure deletes has a power state until it is gone.
             Some(_) if provisioning == "deleting" => provisioning,
             Some(power) => power,
             None => provisioning,
@@ -108,7 +109,7 @@ pub(super) struct InterfaceAnswer {
 #[serde(default, rename_all = "camelCase")]
 struct InterfaceProperties {
     ip_configurations: Vec<IpConfiguration>,
-    /// The machine that it is attached to.
+    /// The machine that the interface is attached to.
     virtual_machine: Reference,
     primary: Option<bool>,
 }
@@ -133,8 +134,8 @@ struct IpProperties {
 }
 
 impl InterfaceAnswer {
-    /// The number or name of its machine and its private addresses in Azure's order; `None` if it is not the machine's first. In a scale
-    /// set that is the one that kOps gives each machine, which is called as the scale set is.
+    /// The number or name of the machine and its private addresses in Azure's order; `None` if this is not its first interface.
+    /// In a scale set, kOps gives the first interface the name of the scale set.
     pub(super) fn into_addresses(self, scale_set: Option<&str>) -> Option<(String, Vec<IpAddr>)> {
         let (machine, is_first) = match scale_set {
             Some(scale_set) => (&self.id, self.name.eq_ignore_ascii_case(scale_set)),

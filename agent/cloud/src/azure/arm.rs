@@ -1,7 +1,8 @@
-//! Azure Resource Manager, asked as this machine's managed identity for the machines of one resource group.
+//! A client for Azure Resource Manager that lists the machines of one resource group. It authenticates with this machine's
+//! managed identity.
 //!
-//! No library of Microsoft's: what is needed of it are five lists, and their libraries bring an HTTP client of their own. It is
-//! rate-limited, since a subscription may be asked only so often, which the cluster shares with everything else there.
+//! It does not use Microsoft's libraries: it needs only five lists, and the libraries bring their own HTTP client. Requests are
+//! rate-limited, because other programs share the limit of the subscription.
 //!
 //! Source: Azure Compute and Azure Network REST APIs; Azure Resource Manager, "Understand how Azure Resource Manager throttles
 //! requests".
@@ -25,18 +26,17 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://management.azure.com";
-/// The variable that moves it.
+/// The environment variable that replaces the endpoint.
 const ENDPOINT_VARIABLE: &str = "AZURE_RESOURCE_MANAGER_ENDPOINT";
 const SCALE_SETS: &str = "Microsoft.Compute/virtualMachineScaleSets";
-/// The version of the Compute API.
 const COMPUTE_VERSION: &str = "2024-07-01";
-/// The version of the Network API that knows the interfaces of scale sets' machines.
+/// The version of the Network API that lists the interfaces of machines in scale sets.
 const NETWORK_VERSION: &str = "2018-10-01";
-/// The longest page that is read, in bytes: a machine has some 8 KiB.
+/// The maximum size of a page, in bytes. A machine takes about 8 KiB.
 const LONGEST_PAGE: usize = 16 * 1024 * 1024;
-/// More pages than a scale set could have: it has a thousand machines at most.
+/// More pages than a scale set can have: it has at most a thousand machines.
 const MOST_PAGES: usize = 50;
-/// Azure lets an identity read 250 times at once in a subscription, and 25 times a second after that. A fifth of it is ours.
+/// Azure's read limit for an identity in a subscription: a burst of 250, then 25 a second. This client uses a fifth of it.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 5.0;
 const RETRIES: Retries = Retries {
@@ -45,7 +45,7 @@ const RETRIES: Retries = Retries {
     first_pause: Duration::from_millis(500),
     longest_pause: Duration::from_secs(5),
 };
-/// Azure Resource Manager, and how it says no.
+/// Azure Resource Manager, and how it reports errors.
 pub(crate) static API: Api =
     Api { name: "Azure Resource Manager", limited: "subscription", read: read_error, meaning, advice };
 
@@ -74,7 +74,7 @@ fn no_token(error: MetadataError) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this machine's managed identity has no token: {error}"),
-        // Asking for a token has tried again by itself.
+        // The token request has already been retried.
         may_pass: false,
     }
 }
@@ -94,25 +94,26 @@ impl AccessTokens for Tokens {
 pub struct Arm {
     client: ApiClient<Tokens>,
     endpoint: Url,
-    /// Where it is, as messages show it.
+    /// The endpoint, as messages show it.
     shown: String,
     /// `/subscriptions/…/resourceGroups/…/providers`.
     providers: String,
 }
 
 struct List {
-    /// As Azure's reference names it, for messages and metrics.
+    /// The action, as Azure's reference names it, for messages and metrics.
     action: &'static str,
-    /// Below [`Arm::providers`].
+    /// The path below [`Arm::providers`].
     path: String,
     parameters: &'static [(&'static str, &'static str)],
 }
 
 impl Arm {
-    /// Azure Resource Manager where `AZURE_RESOURCE_MANAGER_ENDPOINT` says, else Azure's public one; counted in `calls`.
+    /// Azure Resource Manager at `AZURE_RESOURCE_MANAGER_ENDPOINT`, else at Azure's public endpoint. Requests are counted in
+    /// `calls`.
     ///
     /// # Errors
-    /// If this host has no certificate authorities, or the endpoint or a proxy is no URL.
+    /// If this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL.
     pub fn of_environment(
         subscription: &str,
         resource_group: &str,
@@ -156,9 +157,6 @@ impl Arm {
     }
 
     /// The names of the resource group's scale sets.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
     pub async fn scale_sets(&self) -> Result<Vec<String>, ApiError> {
         let list = List {
             action: "virtualMachineScaleSets.list",
@@ -169,11 +167,11 @@ impl Arm {
         Ok(sets.into_iter().map(|set| set.name).filter(|name| !name.is_empty()).collect())
     }
 
-    /// The machines of a scale set, by their numbers. If `scale_set` is `None`, the machines of the resource group that are in no scale
-    /// set, by their names: Azure's list of these has no power state.
+    /// The machines of a scale set, by their numbers. If `scale_set` is `None`: the machines outside scale sets, by their
+    /// names. Azure's list of these has no power state.
     ///
     /// # Errors
-    /// If that cannot be asked, or there is no such scale set.
+    /// If the scale set does not exist, or the request fails.
     pub async fn machines(
         &self,
         scale_set: Option<&str>,
@@ -195,11 +193,11 @@ impl Arm {
         Ok(machines.map(|machine| (machine.path.name.clone(), machine)).collect())
     }
 
-    /// The private addresses of the machines of a scale set, by their numbers. If `scale_set` is `None`, the addresses of the machines
-    /// that are in no scale set, by their names.
+    /// The private addresses of the machines of a scale set, by their numbers. If `scale_set` is `None`: the addresses of the
+    /// machines outside scale sets, by their names.
     ///
     /// # Errors
-    /// If that cannot be asked, or there is no such scale set.
+    /// If the scale set does not exist, or the request fails.
     pub async fn addresses(
         &self,
         scale_set: Option<&str>,
@@ -227,7 +225,7 @@ impl Arm {
                 self.client.ask(question, |client| client.get(url.clone())).await?;
             items.extend(value);
             let Some(next) = next_link.filter(|link| !link.is_empty()) else { return Ok(items) };
-            // The token goes there.
+            // The next request sends the token to this URL, so it must be the same server.
             let next = Url::parse(&next).ok().filter(|next| next.origin() == self.endpoint.origin());
             url = next.ok_or_else(|| garbage("its next page is elsewhere"))?;
         }

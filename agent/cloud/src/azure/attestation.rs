@@ -1,9 +1,9 @@
-//! Whether the certificate that has signed a machine's document is Microsoft's: whether it leads to an authority that this host trusts,
-//! as it leads any program to Azure's own servers.
+//! Verifies that Microsoft issued the certificate that signed a machine's document. The certificate must chain to an authority
+//! that this host trusts, as any program trusts Azure's own servers.
 //!
-//! The documents that Azure signs do not have the certificates in between, which Microsoft publishes: each certificate says where its
-//! issuer's is. An unverified peer may have written that, so they are asked for in one folder of one server only, in turns
-//! ([`crate::verify::claims`]), and remembered once they have led to such an authority.
+//! Azure's documents lack the intermediate certificates, which Microsoft publishes. Each certificate contains the URL of its
+//! issuer's certificate. An unverified peer may have written this URL. So issuers are fetched only from one folder of one
+//! server, and only in turn ([`crate::verify::claims`]). They are cached once they have led to a trusted authority.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/attest.go`; Azure, "Azure Instance Metadata Service", "Validating that the VM is
 //! running in Azure".
@@ -33,32 +33,33 @@ use crate::verify::{Origin, Refusal};
 
 /// Where Microsoft publishes the certificates of its authorities (upstream: `microsoftIntermediateCertBaseURL`).
 const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
-/// The largest certificate that is read, in bytes.
+/// The maximum size of a certificate, in bytes.
 const LARGEST: usize = 16 * 1024;
-/// How many places of one issuer are asked at most.
+/// The maximum number of URLs that are tried for one issuer.
 const MOST_PLACES: usize = 3;
-/// How long a certificate may take; an answer to a machine has less than four times as long.
+/// The timeout for one certificate. The response to a machine has less than four times as long.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// How long issuers are remembered. Other ones have other names.
+/// How long issuers are cached. A new issuer has a new name.
 const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Signers that are checked at the same time. Each takes a dozen signatures at most, some milliseconds.
+/// The maximum number of concurrent checks of signers. Each check verifies at most a dozen signatures, which takes some
+/// milliseconds.
 const CHECKED_AT_ONCE: usize = 2;
-/// How many are remembered, of made-up ones among them. Microsoft has some dozens.
+/// The maximum number of cached issuers, including made-up ones. Microsoft has a few dozen.
 const MOST_REMEMBERED: usize = 64;
-/// The method of access by which a certificate says where its issuer's is (RFC 5280, section 4.2.2.1).
+/// The access method with which a certificate locates its issuer's certificate (RFC 5280, section 4.2.2.1).
 const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
 
 pub struct Attestation {
     roots: Arc<RootCertStore>,
     client: Client,
-    /// The folder that issuers are asked for in.
+    /// The folder from which issuers are fetched.
     folder: Url,
     issuers: Mutex<BTreeMap<Issuer, Remembered>>,
     claims: Claims,
     checks: Arc<Semaphore>,
 }
 
-/// By what a certificate names its issuer, and where it says that its certificate is.
+/// The issuer's name and key id in a certificate, and the URLs of the issuer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Issuer {
     name: Vec<u8>,
@@ -69,37 +70,37 @@ struct Issuer {
 #[derive(Default)]
 struct Remembered {
     asked: Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>>,
-    /// Whether it has led to an authority.
+    /// Whether the issuer has led to a trusted authority.
     is_trusted: bool,
 }
 
-/// Why there is no certificate of an issuer.
+/// Why the certificate of an issuer is missing.
 #[derive(Clone, Debug, Error)]
 enum NoIssuer {
-    /// It is not known.
+    /// The download fails, so it is not known whether the certificate exists.
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
-    /// What is there is none of the issuer.
+    /// The URLs do not have the certificate of this issuer.
     #[error("the certificate of its issuer is not where it says")]
     None,
 }
 
 impl Attestation {
-    /// By the authorities that this host trusts.
+    /// Trusts the authorities of this host.
     ///
     /// # Errors
-    /// If it has none, or there can be no HTTP client.
+    /// If this host has no CA bundle, or the HTTP client cannot be created.
     pub fn of_this_host() -> Result<Attestation, ApiError> {
         Attestation::of(CaBundle::of_this_host()?.roots(), ISSUERS)
     }
 
-    /// By these authorities, with the issuers' certificates in a folder.
+    /// Trusts these authorities, and fetches the issuers' certificates from a folder.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the folder is not a valid URL, or the HTTP client cannot be created.
     pub fn of(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
         let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is no URL".into() };
-        // It follows no redirect by itself: one may lead anywhere.
+        // The client follows no redirect by itself: a redirect may lead anywhere.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
         let folder = Url::parse(folder).map_err(|_| bad())?;
         let checks = Arc::new(Semaphore::new(CHECKED_AT_ONCE));
@@ -113,10 +114,11 @@ impl Attestation {
         })
     }
 
-    /// Whether a signer has signed its document, and is Microsoft's. Its certificate was found to name the metadata service.
+    /// Verifies that the signer signed its document, and that Microsoft issued its certificate. The caller has already checked
+    /// that the certificate names the metadata service.
     ///
     /// # Errors
-    /// If it has not, or is not, or that is not known.
+    /// If a check fails, or an issuer cannot be fetched.
     pub async fn verify(&self, signer: Signer, origin: Origin) -> Result<(), Refusal> {
         let signer = Arc::new(signer);
         let judged = self.judge(&signer, Arc::default()).await?;
@@ -125,7 +127,7 @@ impl Attestation {
             let unreadable = || refused("its certificate cannot be read");
             let (_, certificate) =
                 X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
-            // Its issuer came with it, so that is not what is missing.
+            // The document includes the issuer, so a download does not help.
             if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
                 return Err(refused(problem));
             }
@@ -159,11 +161,11 @@ impl Attestation {
         Ok(())
     }
 
-    /// Whether a signer leads to an authority, by the certificates that came with it and these issuers; the inner error says why not.
-    /// Signatures are checked on a thread that may compute, of [`CHECKED_AT_ONCE`] signers at most.
+    /// Whether a signer chains to a trusted authority, by the certificates in its document and these issuers. The inner error
+    /// says why not. A blocking thread verifies the signatures, for at most [`CHECKED_AT_ONCE`] signers at a time.
     ///
     /// # Errors
-    /// If it has not signed its document.
+    /// If the signer has not signed its document, or the check cannot run.
     async fn judge(
         &self,
         signer: &Arc<Signer>,
@@ -174,7 +176,7 @@ impl Attestation {
         let turn = self.checks.clone().acquire_owned().await.map_err(|error| unavailable(&error))?;
         let (signer, roots) = (signer.clone(), self.roots.clone());
         let checking = spawn_blocking(move || {
-            // A request that hangs up ends no check, and so gives no turn away before the check has ended.
+            // A closed connection does not end the check. So the check keeps its turn until it has ended.
             let _turn = turn;
             if !signer.has_signed() {
                 return Err(refused("its own certificate has not signed it"));
@@ -186,11 +188,11 @@ impl Attestation {
         checking.await.map_err(|error| unavailable(&error))?
     }
 
-    /// What is remembered of an issuer.
+    /// The cached certificates of an issuer, or the request for them.
     fn remembered(&self, issuer: &Issuer) -> Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>> {
         let mut issuers = self.issuers.lock();
         if issuers.len() >= MOST_REMEMBERED && !issuers.contains_key(issuer) {
-            // Those that are Microsoft's stay.
+            // Issuers that led to a trusted authority stay cached.
             issuers.retain(|_, remembered| remembered.is_trusted);
         }
         issuers.entry(issuer.clone()).or_default().asked.clone()
@@ -211,7 +213,7 @@ impl Issuer {
     }
 }
 
-/// The certificates that lead on from one, each the issuer of the one before it: no other order of them is tried.
+/// The certificates that chain on from one. Each is the issuer of the certificate before it; no other order is tried.
 fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Vec<CertificateDer<'a>> {
     let mut chain: Vec<CertificateDer<'a>> = Vec::new();
     while chain.len() < MOST_OF_DOCUMENT {
@@ -224,7 +226,7 @@ fn one_after_the_other<'a>(certificate: &[u8], all: &[CertificateDer<'a>]) -> Ve
     chain
 }
 
-/// Asks for the certificates that lead on from one, as far as Microsoft has them.
+/// Fetches the certificates that chain on from one, as far as Microsoft publishes them.
 async fn fetch(
     client: Client,
     folder: Url,
@@ -253,7 +255,7 @@ async fn fetch(
     }
 }
 
-/// What is at a place, or where that server says it is now; `None` if nothing is, or nothing that is read.
+/// Downloads a certificate, with one redirect on the same server. `None` if there is no certificate, or it is too large.
 async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> {
     let unavailable = |cause: String| NoIssuer::Unavailable { place: place.clone(), cause };
     let ask = async |at: Url| {
@@ -277,7 +279,7 @@ async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> 
     }
 }
 
-/// Whether a certificate (DER) is an authority's, and of the name and the key that another one says its issuer has.
+/// Whether `der` is the certificate of an authority with the issuer name and key id that `certificate` contains.
 fn is_issuer_of(certificate: &X509Certificate<'_>, der: &[u8]) -> bool {
     let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
     let own_key = issuer.extensions().iter().find_map(|extension| match extension.parsed_extension() {
@@ -297,7 +299,7 @@ fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
     })
 }
 
-/// Where a certificate says that its issuer's is, as far as that is in the folder. Of what it says only the path counts.
+/// The URLs of an issuer's certificate, as far as they are in the folder. Only the path of each URL is used.
 fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
     let mut places = Vec::new();
     for extension in certificate.extensions() {

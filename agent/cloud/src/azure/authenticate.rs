@@ -1,11 +1,12 @@
-//! The proof of a machine on Azure: its resource id, and a document that its metadata service signs for the request. The client of
-//! the bootstrap server has it called back besides.
+//! The proof of an Azure machine: its resource id, and a document that its metadata service signs for the request.
+//! kops-controller also calls the machine back, which the bootstrap client handles.
 //!
-//! kops-controller of kOps 1.36 and older takes no such document: each release accepts its own form of token, and answers 403 to every other
-//! form. A machine learns the release from its configuration only, so it changes the form after each round in which a server answers 403.
+//! kops-controller of kOps 1.36 and older accepts no such document. Each release accepts its own form of token, and answers 403
+//! to every other form. A machine does not know the release before it has its configuration. So it changes the form after each
+//! round in which a server answers 403.
 //!
-//! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`; `upup/pkg/fi/cloudup/azure/authenticator.go` at v1.34.3,
-//! v1.35.2 and v1.36.2.
+//! Source: upstream's `upup/pkg/fi/cloudup/azure/azuremetadata/authenticator.go`; `upup/pkg/fi/cloudup/azure/authenticator.go`
+//! at v1.34.3, v1.35.2 and v1.36.2.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +25,7 @@ use crate::metadata::{MetadataError, MetadataService};
 /// The forms of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// With a document, for kOps 1.37, and for ours of any release.
+    /// With a document, for kops-controller of kOps 1.37, and for kops-agent's server with any kOps release.
     Signed,
     /// For kops-controller of kOps 1.35 and 1.36.
     Unsigned,
@@ -32,11 +33,11 @@ enum Form {
     UnsignedOf134,
 }
 
-/// The order in which the forms are tried. Every second form is the one of kOps 1.37, whose server also answers 403 while Azure does
-/// not list the machine yet.
+/// The order in which the forms are tried. Every second form is for kOps 1.37: its server also answers 403 while Azure does not
+/// list the machine yet.
 const FORMS: [Form; 4] = [Form::Signed, Form::Unsigned, Form::Signed, Form::UnsignedOf134];
 
-/// Has the metadata service sign.
+/// Makes tokens with documents that the metadata service signs.
 #[derive(Debug)]
 pub(super) struct AzureAuthenticator {
     resource_id: String,
@@ -46,17 +47,17 @@ pub(super) struct AzureAuthenticator {
 }
 
 impl AzureAuthenticator {
-    /// For the machine that these facts are of.
+    /// Creates the authenticator for the machine of these facts.
     ///
     /// # Errors
-    /// If they do not say which that is, or there can be no HTTP client.
+    /// If the facts have no valid resource id, or the HTTP client cannot be created.
     pub(super) fn of(facts: Option<&AzureFacts>) -> Result<AzureAuthenticator, AuthenticationError> {
         AzureAuthenticator::at(endpoint_of_environment(), facts)
     }
 
     fn at(endpoint: String, facts: Option<&AzureFacts>) -> Result<AzureAuthenticator, AuthenticationError> {
         let resource_id = facts.map(|facts| facts.resource_id.clone()).unwrap_or_default();
-        // It is one word of the token.
+        // The resource id is one word of the token, so it must not contain spaces.
         if resource_id.is_empty() || resource_id.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(AuthenticationError::NoResourceId { value: resource_id });
         }
@@ -105,7 +106,7 @@ mod tests {
     const SET: &str = "nodes.c.example.com";
     const VM_ID: &str = "5c08b38e-4d57-4c23-ac45-aca61037f084";
 
-    /// A metadata service whose documents are the nonce.
+    /// A metadata service whose signed documents consist of the nonce.
     async fn metadata() -> TestServer {
         TestServer::start(|request| async move {
             let asked_rightly = request.headers().get("metadata").is_some_and(|value| value == "true");
@@ -140,8 +141,8 @@ mod tests {
         }
     }
 
-    /// What kops-controller of each release takes (`VerifyToken` in upstream's `upup/pkg/fi/cloudup/azure/verifier.go`), as far as
-    /// the form goes.
+    /// Whether kops-controller of this release accepts the form of the token (`VerifyToken` in upstream's
+    /// `upup/pkg/fi/cloudup/azure/verifier.go`).
     fn is_taken_by(release: &str, token: &str) -> bool {
         let words: Vec<&str> = token.strip_prefix("x-azure-id ").unwrap().split(' ').collect();
         let is_own = |resource: &str| resource == resource_id(SET, 3);
@@ -160,7 +161,7 @@ mod tests {
         for (release, refusals) in [("1.34", 3), ("1.35", 1), ("1.36", 1), ("1.37", 0)] {
             let authenticator = AzureAuthenticator::at(server.url.clone(), Some(&facts)).unwrap();
             for _ in 0..refusals {
-                // A server that does not answer has refused nothing.
+                // The form stays the same until a server rejects the token.
                 for _ in 0..2 {
                     let token = token(&authenticator, b"").await;
                     assert!(!is_taken_by(release, &token), "{release}: {token}");

@@ -1,4 +1,4 @@
-//! A virtual machine of Azure, by its instance metadata service.
+//! Facts about an Azure virtual machine from its instance metadata service.
 
 use kops_agent_spec::facts::AzureFacts;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -9,10 +9,10 @@ use kops_agent_net::retry::Retries;
 
 const ENDPOINT: &str = "http://169.254.169.254";
 
-/// With the version of the API that upstream asks for (`azuremetadata/imds.go`).
+/// The path of the compute metadata, with the API version that upstream uses (`azuremetadata/imds.go`).
 const COMPUTE: &str = "/metadata/instance/compute?api-version=2025-04-07&format=json";
 
-/// A document that the service signs, with the same version of the API.
+/// The path of a signed document, with the same API version.
 const DOCUMENT: &str = "/metadata/attested/document?api-version=2025-04-07";
 
 #[derive(Deserialize)]
@@ -21,23 +21,23 @@ struct Compute {
     resource_id: String,
 }
 
-/// Where a machine is.
+/// The location of a machine.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The id of its subscription.
+    /// The id of the subscription.
     #[serde(rename = "subscriptionId")]
     pub(super) subscription: String,
     #[serde(rename = "resourceGroupName")]
     pub(super) resource_group: String,
 }
 
-/// Where the metadata service is; `AZURE_POD_IDENTITY_AUTHORITY_HOST`, which Azure's own clients know, moves it.
+/// The endpoint of the metadata service. `AZURE_POD_IDENTITY_AUTHORITY_HOST`, which Azure's own clients also read, replaces it.
 pub(super) fn endpoint_of_environment() -> String {
     let moved = std::env::var("AZURE_POD_IDENTITY_AUTHORITY_HOST").ok().filter(|url| !url.is_empty());
     moved.unwrap_or_else(|| ENDPOINT.to_owned())
 }
 
-/// Without this header the service refuses: a request that was led astray does not have it.
+/// The service rejects requests without this header. A request that reaches the service by mistake does not have it.
 pub(super) fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("metadata", HeaderValue::from_static("true"));
@@ -47,16 +47,16 @@ pub(super) fn headers() -> HeaderMap {
 /// Asks which machine this is.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Azure's.
+/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn observe(service: &MetadataService) -> Result<AzureFacts, MetadataError> {
     let compute = service.get_needed(COMPUTE, &headers()).await?;
     parse(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))
 }
 
-/// Which subscription and resource group this machine is in.
+/// The subscription and the resource group of this machine.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Azure's.
+/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn place() -> Result<Place, MetadataError> {
     place_by(&MetadataService::new(endpoint_of_environment(), Retries::default())?).await
 }
@@ -65,7 +65,7 @@ async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
     let compute = service.get_needed(COMPUTE, &headers()).await?;
     let place: Place =
         serde_json::from_str(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))?;
-    // They become parts of a path.
+    // The names become parts of a URL path.
     let is_name = |name: &str| {
         let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
         !name.is_empty() && name.chars().all(is_inner) && name.chars().any(|c| c != '.')
@@ -76,10 +76,10 @@ async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
     }
 }
 
-/// A document that says which machine this is, in base64, signed for whatever has made the nonce.
+/// A signed document in base64 that identifies this machine. The signature includes the nonce.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Azure's.
+/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn attested_document(
     service: &MetadataService,
     nonce: &str,
@@ -96,10 +96,10 @@ pub(super) async fn attested_document(
     }
 }
 
-/// The id of this machine.
+/// The VM id of this machine.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Azure's.
+/// If the service cannot be reached, or is not Azure's.
 pub(super) async fn vm_id(service: &MetadataService) -> Result<String, MetadataError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! The machines of a cluster's scale sets, as its control plane asks for them.
+//! Identifies and verifies a cluster's Azure machines for its control plane.
 
 use std::sync::Arc;
 
@@ -19,19 +19,18 @@ use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 use crate::verify::{LoadBalancing, Verifier};
 
-/// The variable by which machines of kOps 1.36 and before may bootstrap, which show no signed document.
+/// The environment variable that permits tokens without a signed document, for machines of kOps 1.36 and older.
 const UNSIGNED_VARIABLE: &str = "KOPS_AGENT_AZURE_UNSIGNED_TOKENS";
 /// kOps' key for Azure in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
 const PROVIDER: &str = "azure";
 
-/// The machines of a cluster on Azure.
+/// Access to the machines of a cluster on Azure.
 pub struct AzureControlPlane {
-    /// Where they are asked for.
     pub scale_sets: ScaleSets,
 }
 
 impl AzureControlPlane {
-    /// Those of the cluster that this configuration is for, in the subscription and the resource group of this machine
+    /// Access to the machines of the configured cluster. The subscription and the resource group are those of this machine
     /// (upstream: `newVerifierClient` in `upup/pkg/fi/cloudup/azure/verifier.go`).
     pub(crate) async fn of(
         options: &KopsControllerOptions,
@@ -90,8 +89,8 @@ impl ControlPlane for AzureControlPlane {
         .boxed()
     }
 
-    /// Azure's load balancers leave a connection its address; but a machine that comes to one with a public address comes from
-    /// the address of its NAT gateway, which all machines have (upstream: `pkg/model/azuremodel/api_loadbalancer.go`,
+    /// Azure's load balancers preserve the source address. But a machine reaches a public load balancer through its NAT
+    /// gateway, and all machines share the gateway's address (upstream: `pkg/model/azuremodel/api_loadbalancer.go`,
     /// `natgateway.go` in `upup/pkg/fi/cloudup/azuretasks`).
     fn load_balancing(&self) -> LoadBalancing {
         LoadBalancing::Of(Arc::new(self.scale_sets.clone()))
@@ -139,7 +138,7 @@ mod tests {
             self.control_plane.identify(&node, Instant::now()).await
         }
 
-        /// The reason, and whether it is certain.
+        /// The reason of the refusal, and whether the refusal is definite.
         async fn refused(&self, name: &str, number: u32) -> (&'static str, bool) {
             match self.identify(name, number).await {
                 Err(NotIdentified::Refused(refusal)) => (refusal.reason(), refusal.is_definite()),

@@ -1,4 +1,4 @@
-//! Microsoft Azure: machines of scale sets, for which the metadata service signs, and which are called back.
+//! Microsoft Azure: the metadata service signs a document for a machine, and kops-controller calls the machine back.
 
 mod answer;
 pub mod arm;

@@ -1,8 +1,9 @@
-//! Machines in the resource group of a cluster, in scale sets or alone, for the controller of nodes and the bootstrap server.
+//! The machines in the resource group of a cluster, in scale sets or standalone, for the node controller and the bootstrap
+//! server.
 //!
-//! Scale sets are asked, not machines: one list of a resource group's scale sets, one list of each one's machines for all questions
-//! about them, and one of their addresses. Upstream gets each machine and each of its network interfaces, which costs two requests
-//! a node. Nothing is asked of, or remembered for, a scale set that is made up. One more list has all machines that are in no scale set.
+//! The requests are lists: one of the resource group's scale sets, and for each scale set one of its machines and one of their
+//! addresses. One more list has all machines outside scale sets. Upstream requests each machine and each of its network
+//! interfaces, which costs two requests a node. A made-up scale set costs no request, and nothing is cached for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,25 +20,24 @@ use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// How old the list of scale sets may be, and how old where it does not have one that is asked for.
+/// The maximum age of the list of scale sets: the first if the list has the wanted scale set, the second if it lacks it.
 const SETS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// How old a list of machines may be that has the machine at work; and one that does not, where it was asked for after the Node was
-/// there.
+/// The maximum age of a list of machines. A list that does not show the machine as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The same where a request that a machine has proven to be its own asks, for each hundred machines that the list has. A machine
-/// is in the list before it starts, and one that asks too early retries.
+/// The maximum age of a list of machines for a bootstrap request, per hundred machines in it. A machine is listed before it
+/// starts. A machine that asks too early retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
-/// Machines on a page of a list, about.
+/// The approximate number of machines on a page of a list.
 const PAGE: usize = 100;
-/// How old a list may be that tells whether another machine has a Node's name.
+/// The maximum age of a list that is searched for another machine with a Node's name.
 const NAMESAKES_FOR: Duration = Duration::from_secs(60);
 
 type Machines = BTreeMap<String, AzureMachine>;
 type Addresses = BTreeMap<String, Vec<IpAddr>>;
-/// A scale set, in small letters; `None` stands for the machines outside of scale sets.
+/// The name of a scale set, in lower case; `None` stands for the machines outside scale sets.
 type SetName = Option<String>;
 
-/// The scale sets of a cluster. Clones ask together.
+/// The scale sets of a cluster. Clones share requests.
 #[derive(Clone, Debug)]
 pub struct ScaleSets(Arc<Inner>);
 
@@ -45,7 +45,7 @@ pub struct ScaleSets(Arc<Inner>);
 struct Inner {
     arm: Arc<Arm>,
     cluster: AzureCluster,
-    /// In small letters.
+    /// The names of all scale sets, in lower case.
     names: Singleflight<BTreeSet<String>, ApiError>,
     sets: Mutex<BTreeMap<SetName, Arc<ScaleSet>>>,
     /// The addresses of all machines of each scale set when they were last listed.
@@ -59,7 +59,7 @@ struct ScaleSet {
 }
 
 impl ScaleSets {
-    /// Asks Azure Resource Manager for the scale sets of this cluster.
+    /// Uses `arm` to list the scale sets of this cluster.
     pub fn of(arm: Arm, cluster: AzureCluster) -> ScaleSets {
         ScaleSets(Arc::new(Inner {
             arm: Arc::new(arm),
@@ -74,11 +74,8 @@ impl ScaleSets {
         &self.0.cluster
     }
 
-    /// The machine of a Node; `None` if no list has it. `since` is when the Node was there already: a list that was asked for
-    /// later, and no longer than some seconds ago, decides that its machine is not there, however many Nodes want to know.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine of a Node; `None` if no list has it. The Node existed at `since`. A list that was requested after `since`,
+    /// and is at most some seconds old, decides that the machine is absent. So all Nodes share these lists.
     pub async fn find(
         &self,
         machine: &MachinePath,
@@ -93,10 +90,7 @@ impl ScaleSets {
         Ok(listed.get(&machine.name).cloned())
     }
 
-    /// The machine that asks to become a node, as of some seconds ago, with its private addresses; `None` if no list has it.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine of a bootstrap request, as listed some seconds ago, with its private addresses; `None` if no list has it.
     pub async fn find_claimed(
         &self,
         machine: &MachinePath,
@@ -111,7 +105,7 @@ impl ScaleSets {
         Ok(Some((found, addresses.get(&machine.name).cloned().unwrap_or_default())))
     }
 
-    /// Whether another machine of the cluster is known by a Node's name. Nothing is asked for that.
+    /// Whether another cached machine of the cluster has a Node's name. It makes no request.
     pub async fn has_namesake(&self, node: &str, machine: &MachinePath) -> bool {
         let sets: Vec<Arc<ScaleSet>> = self.0.sets.lock().values().cloned().collect();
         let is_namesake = |other: &AzureMachine| {
@@ -127,7 +121,7 @@ impl ScaleSets {
         false
     }
 
-    /// The scale set of a name; `None` if the resource group has none that is called as the cluster's are.
+    /// The scale set with this name; `None` if the resource group lacks it, or its name is not one of the cluster's names.
     async fn set(&self, name: &SetName) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
         let Some(name) = name else {
             return Ok(Some(self.0.sets.lock().entry(None).or_default().clone()));
@@ -177,7 +171,7 @@ impl ScaleSets {
     }
 }
 
-/// A scale set that is gone since scale sets were listed has nothing.
+/// Treats not found as an empty list: the scale set was deleted after the scale sets were listed.
 fn or_none<T: Default>(asked: Result<T, ApiError>) -> Result<T, ApiError> {
     match asked {
         Err(error) if error.is_absent() => Ok(T::default()),

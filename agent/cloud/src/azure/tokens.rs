@@ -1,4 +1,4 @@
-//! Tokens by which Azure's services know this machine's managed identity, for all requests to one of them.
+//! Access tokens of this machine's managed identity for Azure's services. All requests to one service share a token.
 //!
 //! Source: Microsoft Entra, "How to use managed identities for Azure resources on an Azure VM to acquire an access token".
 
@@ -14,20 +14,21 @@ use crate::token_cache::{Issued, TokenCache};
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
-/// The service of which blobs are asked.
+/// The service for blobs.
 pub const STORAGE: &str = "https://storage.azure.com/";
 pub const MANAGEMENT: &str = "https://management.azure.com/";
 
-/// The identity that is asked for where a machine has several, as Azure's own clients read it (upstream reads it by
+/// The client id of the identity to use if a machine has several identities. Azure's own clients read it too (upstream:
 /// `azidentity.NewDefaultAzureCredential`).
 pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
-/// On a machine outside Azure no retry helps, and the metadata service is there before the node is.
+/// The maximum time for retries. On a machine outside Azure no retry helps, and in Azure the metadata service starts before the
+/// node.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
 const NO_IDENTITY: &str = "this machine has no managed identity, or none whose client id is AZURE_CLIENT_ID; kOps gives each of its \
      scale sets one";
 
-/// The source of tokens for one service.
+/// Gets and caches tokens for one service.
 pub struct Tokens {
     metadata: MetadataService,
     path: String,
@@ -41,19 +42,20 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Asks the metadata service that the environment names, or the usual one, for tokens for a service.
+    /// Gets tokens for a service from the metadata service that the environment names, or from the default one.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub fn of_environment(service: &str, retries: Retries) -> Result<Tokens, MetadataError> {
         let identity = std::env::var(IDENTITY_VARIABLE).ok().filter(|id| !id.is_empty());
         Tokens::at(endpoint_of_environment(), service, identity.as_deref(), retries)
     }
 
-    /// Asks the metadata service at an endpoint, for tokens of the identity with a client id, or of the only one.
+    /// Gets tokens from the metadata service at an endpoint. `identity` is the client id of the identity; `None` means the
+    /// machine's only one.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub fn at(
         endpoint: String,
         service: &str,
@@ -69,21 +71,21 @@ impl Tokens {
         Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, cache: TokenCache::default() })
     }
 
-    /// What to send as `Authorization`: a token that is good for a while.
+    /// The value of `Authorization`, with a token that stays valid for a while.
     ///
     /// # Errors
-    /// If the metadata service cannot be asked, or gives none: a machine may have no managed identity.
+    /// If the metadata service cannot be reached, or gives no token: a machine may have no managed identity.
     pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
         self.cache.get(self.ask()).await
     }
 
-    /// Forgets a token that is refused.
+    /// Drops the cached token after a service rejected it.
     pub async fn forget(&self) {
         self.cache.forget(|_| true).await;
     }
 
     async fn ask(&self) -> Result<Issued<HeaderValue>, MetadataError> {
-        /// Numbers are written as texts.
+        /// The metadata service writes numbers as strings.
         #[derive(Deserialize)]
         struct Answer {
             access_token: String,
@@ -92,7 +94,7 @@ impl Tokens {
         let asked = Instant::now();
         let attempt = || async {
             match self.metadata.request(Method::GET, &self.path, headers()).await {
-                // While the service is updated it is gone, for 70 seconds at most.
+                // During an update the service answers 410, for at most 70 seconds.
                 Err(Failure::Status(410)) => Err(Failure::Passing("it answers 410 Gone".into())),
                 Ok(None) => Err(Failure::Passing("it answers 404 Not Found".into())),
                 Ok(Some(answer)) => Ok(answer),
@@ -100,7 +102,7 @@ impl Tokens {
             }
         };
         let answer: String = self.metadata.trying(&self.path, NO_IDENTITY, attempt).await?;
-        // The answer may hold the token, so it is not shown.
+        // The response may contain the token, so it is not shown.
         let unusable = || self.metadata.unusable(&self.path, "its answer is no token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;
@@ -119,7 +121,7 @@ mod tests {
     use super::*;
     use kops_agent_tests::test_server::{TestServer, text};
 
-    /// A metadata service, and what it was asked.
+    /// A metadata service, and the requests that it received.
     async fn server(status: u16, answer: &'static str) -> (TestServer, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let log = Arc::clone(&asked);

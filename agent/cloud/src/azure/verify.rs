@@ -1,7 +1,7 @@
-//! Machines that Azure vouches for: its metadata service has signed a document for the request, Azure Resource Manager lists the
-//! machine that the document names in a scale set of the cluster, and what answers the call-back at its address has sent the request.
+//! Verifies Azure machines. Their metadata service has signed a document for the request. Azure Resource Manager lists the
+//! machine that the document names. The machine at its address answers the call-back.
 //!
-//! Machines of kOps 1.36 and before have no document, and are verified by the call-back alone where that is wanted.
+//! Machines of kOps 1.36 and older have no document. If the configuration permits it, the call-back alone verifies them.
 
 use std::net::IpAddr;
 
@@ -23,17 +23,17 @@ pub struct AzureVerifier {
 }
 
 impl AzureVerifier {
-    /// Asks for these machines, together with the controller of nodes.
+    /// Shares `scale_sets` with the node controller, so that both share requests.
     pub fn of(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
         AzureVerifier { scale_sets, attestation, takes_unsigned: false }
     }
 
-    /// The same, for tokens without a document, too, if that is so.
+    /// Accepts tokens without a document, too, if `takes_unsigned` is true.
     pub fn taking_unsigned(self, takes_unsigned: bool) -> AzureVerifier {
         AzureVerifier { takes_unsigned, ..self }
     }
 
-    /// The machine that a token names, if it has the id that the token names. Strangers do not know the ids of machines.
+    /// The machine that a token names, if it has the VM id in the token. Strangers do not know the ids of machines.
     async fn find(&self, path: MachinePath, vm_id: String, is_signed: bool) -> Result<VerifiedNode, Refusal> {
         let cluster = self.scale_sets.cluster();
         let found = self.scale_sets.find_claimed(&path).await;
@@ -64,7 +64,7 @@ impl AzureVerifier {
     }
 }
 
-/// What tells one machine from another. No machine has an id that is no UUID; such a one is refused with its token.
+/// The id that distinguishes machines. Every machine's id is a UUID, so a token with another id is rejected later.
 fn machine_id(vm_id: &str) -> MachineId {
     let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();
     MachineId::Uuid(u128::from_str_radix(&digits, 16).unwrap_or_default())
@@ -78,7 +78,7 @@ impl Verifier for AzureVerifier {
             Ok(token) => token,
             Err(problem) => return Some(Err(not_verified(&problem))),
         };
-        // The document is bound to the body, in which the challenge is, so the body tells tokens apart.
+        // The document is bound to the body, and the body contains the challenge. So the body distinguishes tokens.
         let AzureToken { machine, vm_id, signed } = token;
         let (claimed, signed_at) = (machine_id(&vm_id), signed.as_ref().map(|signed| signed.at));
         let verification = Box::pin(self.find(machine, vm_id, signed.is_some()));

@@ -1,5 +1,5 @@
-//! kops-controller's side: calls the address that the cloud knows of a machine, and sees whether it is that machine
-//! which has asked.
+//! kops-controller's side of the call-back: calls the address that the cloud lists for a machine, and verifies that this
+//! machine made the request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use super::grpc;
 use kops_agent_net::http::{self, innermost_cause};
 use kops_agent_net::tls;
 
-/// A machine answers at once, or not at all.
+/// The timeout of a call. A machine answers immediately, or not at all.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a machine is not believed to have asked.
+/// Why a machine does not count as the sender of the request.
 #[derive(Debug, Error)]
 pub enum CallFailed {
-    /// It did not say how it can be called back.
+    /// The request lacks data for the call-back.
     #[error("the request has no {0} in its challenge")]
     Incomplete(&'static str),
-    /// The call cannot be made at all.
+    /// The call cannot be prepared.
     #[error("{0} cannot be called back: {1}")]
     NotMade(SocketAddr, String),
-    /// Nothing answers, or not with the certificate of the request.
+    /// The machine does not answer, or not with the certificate of the request.
     #[error("{0} does not answer its call-back: {1}")]
     NotAnswered(SocketAddr, String),
-    /// It answers that it has not asked.
+    /// The machine answers that it has not made the request.
     #[error("{0} refuses its call-back with gRPC's status {1}")]
     Refused(SocketAddr, String),
-    /// It does not know the secret.
+    /// The machine does not know the secret.
     #[error("{0} cannot prove that it has asked")]
     Unproven(SocketAddr),
 }
@@ -48,22 +48,17 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// For machines of this cluster.
     pub fn of(cluster: &str) -> Caller {
         Caller { cluster: cluster.to_owned(), within: CALL_WITHIN }
     }
 
-    /// The same with another timeout.
     #[cfg(test)]
     pub(super) fn within(self, within: Duration) -> Caller {
         Caller { within, ..self }
     }
 
-    /// Whether the machine at `address` has made the request of this challenge. `identity` is kops-controller's own, and
-    /// `random` sixteen bytes that could not be foreseen.
-    ///
-    /// # Errors
-    /// Why it is not believed.
+    /// Verifies that the machine at `address` has made the request of this challenge. `identity` is the certificate and key of
+    /// kops-controller. `random` is sixteen unpredictable bytes.
     pub async fn call(
         &self,
         address: SocketAddr,
@@ -128,7 +123,7 @@ impl Caller {
     }
 }
 
-/// Compares in a time that says nothing of where two differ.
+/// Compares in constant time: the duration does not depend on where two values differ.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

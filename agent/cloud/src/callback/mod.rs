@@ -1,5 +1,4 @@
-//! The call-back of the bootstrap protocol, both sides of it: what a machine answers that asks for something, and how
-//! kops-controller asks it.
+//! The call-back of the bootstrap protocol: kops-controller calls a machine that made a request, and the machine answers.
 
 mod caller;
 mod open;
@@ -11,7 +10,7 @@ mod tests;
 pub use caller::Caller;
 pub use server::{CallbackServer, CallbackServerError};
 
-/// What gRPC calls its own content, and the headers with which it says how a call ended.
+/// The content type of gRPC, and the headers that report how a call ended.
 mod grpc {
     pub(crate) const CONTENT_TYPE: &str = "application/grpc";
     pub(crate) const STATUS: &str = "grpc-status";

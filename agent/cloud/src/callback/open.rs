@@ -1,9 +1,9 @@
-//! How many connections there are to the port of the call-back, and which of them gives way.
+//! Limits the connections to the call-back port. If there are too many, it selects the connection to close.
 //!
-//! Nothing is held against an origin: pods of this machine and kops-controller may come from the same address, and an
-//! address says nothing of a connection before TLS does. When all places are taken, the address with the most connections
-//! that have not shown kops-controller's certificate loses the oldest of them. So a newcomer always has a place, and a flood
-//! from one address ends itself before anything else.
+//! No address is blocked: pods of this machine and kops-controller may share an address, and an address proves nothing before
+//! TLS does. A connection is unverified until it shows kops-controller's certificate. If all places are taken, the address with
+//! the most unverified connections loses its oldest one. So a new connection always gets a place, and a flood from one address
+//! closes its own connections first.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// The connections that are open.
 pub(crate) struct Open {
     most: usize,
     state: Mutex<State>,
@@ -22,25 +21,26 @@ pub(crate) struct Open {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// Those that have not shown kops-controller's certificate, the oldest first. One ends by its sender being dropped.
+    /// The connections that have not shown kops-controller's certificate, oldest first. A connection ends when its sender is
+    /// dropped.
     unverified: BTreeMap<u64, (IpAddr, oneshot::Sender<Infallible>)>,
     kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
-/// The place of one connection, for as long as this lives.
+/// The place of one connection. Dropping it frees the place.
 pub(crate) struct Place {
     open: Arc<Open>,
     number: u64,
 }
 
 impl Open {
-    /// None yet, and `most` at the same time.
+    /// Creates an empty set with room for `most` connections.
     pub(crate) fn at_most(most: usize) -> Arc<Open> {
         Arc::new(Open { most, state: Mutex::default() })
     }
 
-    /// A place for one more connection from an address, and what tells it to end early; `None` where kops-controller has
-    /// all places.
+    /// A place for a new connection from an address, and a receiver that ends when the connection has to end early. `None` if
+    /// kops-controller has all places.
     pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.state.lock();
         if state.unverified.len() + state.kops_controllers.len() >= self.most {
@@ -56,7 +56,8 @@ impl Open {
 }
 
 impl State {
-    /// The oldest connection of the address that has the most; of several such addresses that of the oldest.
+    /// The oldest connection of the address with the most connections. Of several such addresses, the one with the oldest
+    /// connection counts.
     fn gives_way(&self) -> Option<u64> {
         let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (number, (address, _)) in &self.unverified {
@@ -68,7 +69,7 @@ impl State {
 }
 
 impl Place {
-    /// Notes that the connection is kops-controller's: it ends for no other any more.
+    /// Marks the connection as kops-controller's. From now on, it does not end for another connection.
     pub(crate) fn is_kops_controllers(&self) {
         let mut state = self.open.state.lock();
         if let Some((_, sender)) = state.unverified.remove(&self.number) {
@@ -136,7 +137,7 @@ mod tests {
         let open = Open::at_most(1);
         let first = open.enter(ONE).unwrap();
         let mut second = open.enter(ONE).unwrap();
-        // Too late: it has ended already.
+        // The first connection has already ended.
         first.0.is_kops_controllers();
         drop(first);
         assert!(!is_ended(&mut second));

@@ -1,10 +1,9 @@
-//! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller alone
-//! that it has asked.
+//! The machine's side of the call-back: listens while the machine waits for kops-controller, and proves only to kops-controller
+//! that it made the request.
 //!
-//! Only the last challenge that was made is answered, and once. Its port is open to whatever can reach the machine, the
-//! machine's own pods among it, while kops-controller waits some seconds for its answer: so a newcomer always gets in, and the
-//! oldest connection gives way that has not shown kops-controller's certificate, wherever it is from ([`Open`]). Each has a
-//! deadline.
+//! The server answers only the latest challenge, and only once. Its port is open to all peers that can reach the machine, such
+//! as its own pods. kops-controller waits only seconds for its answer. So a new connection always gets in. If there are too
+//! many, a connection that has not shown kops-controller's certificate ends ([`Open`]). Each connection has a deadline.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -39,22 +38,22 @@ use super::open::{Open, Place};
 use kops_agent_net::random::{self, NoRandomness};
 use kops_agent_net::tls;
 
-/// The most connections at a time that have not proven to be kops-controller's. When full, the address with the most loses its oldest,
-/// so that kops-controller is kept out only by as many newer connections as this within the time of one handshake.
+/// The maximum number of connections. If all are taken, the address with the most unverified ones loses its oldest. To keep
+/// kops-controller out, an attacker needs this many newer connections within the time of one handshake.
 pub(crate) const CONNECTIONS: usize = 256;
-/// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
-/// it, which is 15 (`pkg/kopscontrollerclient/client.go`).
+/// The timeout of a handshake, which takes some round trips. kops-agent's controller waits 4 seconds for its whole call.
+/// Upstream's waits as long as the machine waits for it: 15 seconds (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
 const CALL_WITHIN: Duration = Duration::from_secs(15);
-/// What has another name than kops-controller has this time to read why it is refused.
+/// How long a caller with another name than kops-controller's may take to read why it is rejected.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
-/// A child that this process starts has a copy of the last listener until it runs its program (fork, then exec), for which
-/// the port is taken, though the listener is closed.
+/// How long the server waits for the port. A forked child process has a copy of the previous listener until it calls exec.
+/// Until then, the port stays in use although the listener is closed.
 const PORT_FREE_WITHIN: Duration = Duration::from_secs(1);
 const PORT_TRIED_EVERY: Duration = Duration::from_millis(10);
 
-/// How long the parts of a connection may take.
+/// The timeouts of the parts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     pub(super) handshake: Duration,
@@ -71,25 +70,18 @@ impl Default for Deadlines {
 /// Why no call-back can be answered.
 #[derive(Debug, Error)]
 pub enum CallbackServerError {
-    /// The port is taken, say.
+    /// For example, the port is in use.
     #[error("cannot listen on {address} for kops-controller's call-back: {cause}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        cause: std::io::Error,
-    },
-    /// No certificate can be made.
+    Listen { address: SocketAddr, cause: std::io::Error },
     #[error("cannot make a certificate for kops-controller's call-back: {0}")]
     Certificate(#[from] CertificateError),
-    /// TLS cannot be set up.
     #[error("cannot set up TLS for kops-controller's call-back: {0}")]
     Tls(#[from] rustls::Error),
-    /// There is no randomness.
     #[error("cannot make a secret for kops-controller's call-back: {0}")]
     Random(#[from] NoRandomness),
 }
 
-/// Listens; dropping it stops that, some time.
+/// Listens for call-backs. Dropping it stops the server, but not immediately.
 #[derive(Debug)]
 pub struct CallbackServer {
     certificate: String,
@@ -98,7 +90,7 @@ pub struct CallbackServer {
     serving: JoinHandle<()>,
 }
 
-/// A challenge that may be answered.
+/// The challenge that the server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     id: String,
@@ -106,10 +98,7 @@ struct Known {
 }
 
 impl CallbackServer {
-    /// Listens for the kops-controller of a cluster, whose certificate one of these authorities (PEM) has signed.
-    ///
-    /// # Errors
-    /// If that cannot be.
+    /// Listens for the kops-controller of a cluster. One of these authorities (PEM) has signed its certificate.
     pub async fn start(
         cluster: &str,
         authorities: &str,
@@ -137,13 +126,13 @@ impl CallbackServer {
         Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
     }
 
-    /// Stops to listen, and comes back once the address is free for the next one.
+    /// Stops listening, and returns after the address is free for the next server.
     pub async fn stop(mut self) {
         self.serving.abort();
         let _ = (&mut self.serving).await;
     }
 
-    /// A challenge for the next request. Those before it are not answered any more.
+    /// A challenge for the next request. From now on, the server does not answer earlier challenges.
     ///
     /// # Errors
     /// If there is no randomness.
@@ -165,7 +154,7 @@ impl Drop for CallbackServer {
     }
 }
 
-/// Listens, and where the port is taken tries again for a moment.
+/// Binds the address. If the port is in use, retries for a moment.
 async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let deadline = Instant::now() + PORT_FREE_WITHIN;
     loop {
@@ -193,13 +182,14 @@ async fn serve(
             continue;
         };
         let Some((place, ended)) = open.enter(remote.ip()) else { continue };
-        // An answer of two parts does not wait for the caller's kernel to acknowledge the first; that it fails does no harm.
+        // With this option, the second part of an answer does not wait for the acknowledgement of the first. A failure here is
+        // harmless.
         let _ = socket.set_nodelay(true);
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = connection(deadlines, socket, remote, &acceptor, &caller, known, &place) => {}
-                // It gives way to a newer one.
+                // A newer connection took its place.
                 _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
             }
         });
@@ -281,7 +271,7 @@ async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Res
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Codes of gRPC's (its "Status codes").
+/// Status codes of gRPC (gRPC, "Status codes").
 #[derive(Clone, Copy)]
 enum Code {
     InvalidArgument = 3,

@@ -19,7 +19,7 @@ use kops_agent_net::tls;
 
 const CLUSTER: &str = "c.example.com";
 const RANDOM: [u8; 16] = [7; 16];
-/// Longer than anything takes, however busy the machine is.
+/// Longer than anything takes, even on a busy machine.
 const AMPLE: Duration = Duration::from_secs(600);
 
 fn new_authority() -> Authority {
@@ -40,7 +40,7 @@ async fn machine(authority: &Authority) -> CallbackServer {
     CallbackServer::start(CLUSTER, &authority.pem, address).await.unwrap()
 }
 
-/// One at which no connection comes to an end because of the time: only another one takes its place.
+/// A machine whose connections do not time out: a connection ends only if another one takes its place.
 async fn slow_machine(authority: &Authority) -> CallbackServer {
     let deadlines = Deadlines { handshake: AMPLE, call: AMPLE, refused: AMPLE };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -55,7 +55,7 @@ async fn a_port_that_is_free_in_a_moment_is_waited_for_and_a_taken_one_refused()
     let start = || CallbackServer::start(CLUSTER, &authority.pem, address);
     let error = start().await.unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("in use"), "{error}");
-    // In this order: it is let go behind the first try.
+    // The order matters: the port is released after the first attempt.
     let (started, ()) = tokio::join!(start(), async { drop(held) });
     started.unwrap();
 }
@@ -90,11 +90,11 @@ async fn a_machine_proves_once_that_it_has_asked() {
 async fn a_machine_without_the_secret_or_a_challenge_proves_nothing() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
-    // A request with a secret of its own, and names another machine's challenge.
+    // The request names a challenge, but has another secret.
     let mut lie = machine.challenge().unwrap();
     lie.challenge_secret.0[0] ^= 1;
     assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
-    // Whose certificate is another one than that which was told.
+    // The machine has another certificate than the request says.
     let mut lie = machine.challenge().unwrap();
     lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
         .unwrap()
@@ -110,21 +110,21 @@ async fn a_machine_without_the_secret_or_a_challenge_proves_nothing() {
     assert!(error.contains("does not answer its call-back"), "{error}");
 }
 
-/// Both ends of all connections are this process's.
+/// Raises the limit of open files: this process has both ends of all connections.
 fn allow_many_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
-/// A connection from an address of the loopback interface: kops-controller calls from 127.0.0.1.
+/// A connection from a loopback address. kops-controller calls from 127.0.0.1.
 async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((from, 0))).unwrap();
     socket.connect(address(challenge)).await.unwrap()
 }
 
-/// Where a pod network gives each pod an address that the machine sees, say.
+/// For example, in a pod network that shows the machine each pod's own address.
 #[tokio::test]
 async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep_kops_controller_out() {
     allow_many_files();
@@ -138,12 +138,12 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
         silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
     }
     call(&challenge, &identity).await.unwrap();
-    // The oldest has given way, and the newest has not.
+    // The oldest connection has ended for a newer one.
     let ended = silent[0].read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
 
-/// What shares kops-controller's address, or can send from it, speaks nonsense there; and others do elsewhere.
+/// Peers with kops-controller's address send garbage, and so do peers with other addresses.
 #[tokio::test]
 async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
     let authority = new_authority();
@@ -154,7 +154,7 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
     for number in 0..64 {
         let mut liar = connect_from(from(number), &challenge).await;
         liar.write_all(b"no TLS at all, and enough of it for a record\r\n\r\n").await.unwrap();
-        // It is hung up on.
+        // The server closes the connection.
         liar.read_to_end(&mut Vec::new()).await.ok();
     }
     let mut silent = Vec::new();
@@ -164,7 +164,7 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
     call(&challenge, &identity).await.unwrap();
 }
 
-/// Pods on the machine, say, which can reach the port as kops-controller does.
+/// For example, pods on the machine, which can reach the port like kops-controller.
 #[tokio::test]
 async fn silent_connections_do_not_keep_kops_controller_out() {
     let authority = new_authority();
@@ -218,11 +218,11 @@ async fn only_the_clusters_kops_controller_is_answered() {
     assert!(matches!(&error, CallFailed::Refused(_, status) if status == "16"), "{error}");
     let stranger = identity_of(&new_authority(), &caller_name(CLUSTER));
     assert!(matches!(call(&challenge, &stranger).await, Err(CallFailed::NotAnswered(..))));
-    // webpki would try authorities of one name in all orders, for seconds.
+    // If many authorities have one name, webpki would try them in all orders, which takes seconds.
     let mut with_others = identity_of(&authority, &caller_name(CLUSTER));
     with_others.certificate.push_str(&authority.pem);
     (0..20).for_each(|_| with_others.certificate.push_str(&new_authority().pem));
     assert!(matches!(call(&challenge, &with_others).await, Err(CallFailed::NotAnswered(..))));
-    // None of them has used it up.
+    // The challenge is still unused.
     call(&challenge, &identity_of(&authority, &caller_name(CLUSTER))).await.unwrap();
 }

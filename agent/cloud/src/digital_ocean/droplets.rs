@@ -70,7 +70,7 @@ struct Networks {
 
 #[derive(Deserialize)]
 struct Address {
-    /// A droplet that is being made may have none yet.
+    /// A droplet may have no address yet while it is created.
     #[serde(default, deserialize_with = "null_is_empty")]
     ip_address: String,
     #[serde(rename = "type")]
@@ -84,7 +84,7 @@ struct Refusal {
 
 const TOKEN_VARIABLE: &str = "DIGITALOCEAN_ACCESS_TOKEN";
 
-/// DigitalOcean's API, and how it says no.
+/// DigitalOcean's API, and how it reports errors.
 static API: Api = Api {
     name: "DigitalOcean",
     limited: "project",

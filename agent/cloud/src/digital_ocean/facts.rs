@@ -1,11 +1,11 @@
-//! A droplet of DigitalOcean, by its metadata service.
+//! Facts about a DigitalOcean droplet from its metadata service.
 
 use kops_agent_spec::facts::DigitalOceanFacts;
 use reqwest::header::HeaderMap;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// Where the metadata service is.
+/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const DROPLET_ID: &str = "/metadata/v1/id";
@@ -14,7 +14,7 @@ const PRIVATE_ADDRESS: &str = "/metadata/v1/interfaces/private/0/ipv4/address";
 /// Asks which droplet this is.
 ///
 /// # Errors
-/// If the service cannot be asked, or the droplet is in no private network.
+/// If the service cannot be reached, or the droplet is in no private network.
 pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFacts, MetadataError> {
     let headers = HeaderMap::new();
     let private_ipv4 = service.get_needed(PRIVATE_ADDRESS, &headers).await?;
@@ -22,10 +22,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFac
     Ok(DigitalOceanFacts { droplet_id, private_ipv4 })
 }
 
-/// The same of a metadata service at another endpoint.
-///
-/// # Errors
-/// As there.
+/// Like `observe`, with a metadata service at another endpoint.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<DigitalOceanFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await

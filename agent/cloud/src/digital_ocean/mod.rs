@@ -1,4 +1,4 @@
-//! DigitalOcean: droplets, which say their number and are called back.
+//! DigitalOcean: droplets send their number to kops-controller, which calls them back.
 
 mod droplets;
 pub mod facts;
@@ -11,7 +11,7 @@ use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifie
 pub type DigitalOceanDroplets = Inventory<Droplet>;
 /// Verifies the droplets of a cluster.
 pub type DigitalOceanVerifier = ListedVerifier<Droplet>;
-/// The droplets of a cluster, as its control plane asks for them.
+/// The control plane's access to the droplets of a cluster.
 pub type DigitalOceanControlPlane = ListedControlPlane<Droplet>;
 
 pub(crate) static CLOUD: ListedCloud<Droplet> = ListedCloud::new();

@@ -1,7 +1,7 @@
-//! What Compute Engine answers, read from its JSON.
+//! Reads the JSON responses of Compute Engine.
 //!
-//! Source: the Compute Engine API v1: `instanceGroupManagers`, `instanceTemplates`, `instances`. Numbers of 64 bits are
-//! strings there.
+//! Source: the Compute Engine API v1: `instanceGroupManagers`, `instanceTemplates`, `instances`. It writes 64-bit numbers as
+//! strings.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use kops_agent_plan::identity::gce::{
 use serde::Deserialize;
 
 pub(super) trait Page: for<'de> Deserialize<'de> {
-    /// What there are pages of.
+    /// The type of the listed items.
     type Item;
 
-    /// What is on this one, and the token of the next, if there is one.
+    /// The items on this page, and the token of the next page, if there is one.
     fn into_parts(self) -> (Vec<Self::Item>, Option<String>);
 }
 
@@ -26,7 +26,7 @@ pub(super) struct ManagedGroups {
     next_page_token: Option<String>,
 }
 
-/// The fields of [`ManagedGroups`] that are asked for.
+/// The requested fields of [`ManagedGroups`].
 pub(super) const MANAGED_GROUPS: &str =
     "items(name,baseInstanceName,instanceTemplate,versions/instanceTemplate),nextPageToken";
 
@@ -72,7 +72,7 @@ pub(super) struct ManagedInstances {
     next_page_token: Option<String>,
 }
 
-/// The fields of [`ManagedInstances`] that are asked for.
+/// The requested fields of [`ManagedInstances`].
 pub(super) const MANAGED_INSTANCES: &str =
     "managedInstances(id,instance,instanceStatus,version/instanceTemplate),nextPageToken";
 
@@ -88,7 +88,7 @@ struct ManagedInstanceAnswer {
 impl Page for ManagedInstances {
     type Item = ManagedInstance;
 
-    /// Those that there are: one that its group is about to make has neither a number nor a template yet.
+    /// Skips the instances that their group has not created yet: they have neither a number nor a template.
     fn into_parts(self) -> (Vec<ManagedInstance>, Option<String>) {
         let instance = |answer: ManagedInstanceAnswer| {
             Some(ManagedInstance {
@@ -109,7 +109,7 @@ pub(super) struct Zones {
     next_page_token: Option<String>,
 }
 
-/// The fields of [`Zones`] that are asked for.
+/// The requested fields of [`Zones`].
 pub(super) const ZONES: &str = "items(name,region),nextPageToken";
 
 #[derive(Debug, Default, Deserialize)]
@@ -133,7 +133,7 @@ impl Page for Zones {
     }
 }
 
-/// Where the instance of a URL is: `…/projects/PROJECT/zones/ZONE/instances/NAME`.
+/// The zone and the name in the URL of an instance: `…/projects/PROJECT/zones/ZONE/instances/NAME`.
 fn path_of(url: &str) -> Option<InstancePath> {
     let (rest, name) = url.rsplit_once("/instances/")?;
     let (_, zone) = rest.rsplit_once("/zones/")?;
@@ -146,7 +146,7 @@ pub(super) struct TemplateAnswer {
     properties: Properties,
 }
 
-/// The fields of [`TemplateAnswer`] that are asked for.
+/// The requested fields of [`TemplateAnswer`].
 pub(super) const TEMPLATE: &str = "properties(metadata/items,tags/items)";
 
 #[derive(Debug, Default, Deserialize)]
@@ -175,7 +175,8 @@ struct MetadataItem {
     value: String,
 }
 
-/// The longest value of metadata that is kept: user-data has hundreds of kilobytes, and nothing here needs it.
+/// The maximum size of a metadata value, in bytes; longer values are dropped. User data has hundreds of kilobytes, and nothing
+/// here needs it.
 const LONGEST_VALUE: usize = 1024;
 
 fn metadata(items: Items<MetadataItem>) -> BTreeMap<String, String> {
@@ -202,7 +203,7 @@ pub(super) struct InstanceAnswer {
     network_interfaces: Vec<NetworkInterface>,
 }
 
-/// The fields of [`InstanceAnswer`] that are asked for.
+/// The requested fields of [`InstanceAnswer`].
 pub(super) const INSTANCE: &str = "id,name,status,creationTimestamp,lastStartTimestamp,metadata/items,networkInterfaces(networkIP,ipv6Address)";
 
 #[derive(Debug, Default, Deserialize)]
@@ -243,7 +244,7 @@ pub(super) struct Ranges {
     next_page_token: Option<String>,
 }
 
-/// The fields of [`Ranges`] that are asked for.
+/// The requested fields of [`Ranges`].
 pub(super) const RANGES: &str =
     "items(id,networkInterfaces/ipv6AccessConfigs(externalIpv6,externalIpv6PrefixLength)),nextPageToken";
 
@@ -275,7 +276,7 @@ impl Page for Ranges {
             let configs =
                 answer.network_interfaces.into_iter().flat_map(|interface| interface.ipv6_access_configs);
             let external = configs.filter(|config| !config.external_ipv6.is_empty());
-            // As upstream writes it, to the letter: the API server takes a range once.
+            // This is exactly how upstream writes it: the API server does not let a Node change its range.
             let written = |config: Ipv6AccessConfig| {
                 format!("{}/{}", config.external_ipv6, config.external_ipv6_prefix_length)
             };
@@ -318,7 +319,7 @@ struct Reason {
 }
 
 impl RefusalError {
-    /// Google's name of the error (`rateLimitExceeded`); empty where it has none.
+    /// Google's name of the error (`rateLimitExceeded`); empty if the error has no name.
     pub(super) fn reason(&self) -> &str {
         self.errors.first().map_or("", |error| &error.reason)
     }

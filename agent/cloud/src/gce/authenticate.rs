@@ -1,6 +1,6 @@
-//! The proof of a machine on GCE: its TPM signs what it says of itself, with the key that Google has for the instance.
+//! The proof of a GCE machine: its TPM signs a claim about the machine, with a key that Google knows for this instance.
 //!
-//! Google puts the template of that key into the memory of the TPM that it gives each instance. Source: upstream's
+//! Google stores the template of this key in the memory of each instance's TPM. Source: upstream's
 //! `upup/pkg/fi/cloudup/gce/tpm/gcetpmsigner`, and `GceAttestationKeyRSA` in go-tpm-tools' `client`.
 
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::sync::{Mutex, oneshot};
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::tpm::{OpenTpm, Tpm, TpmFailure};
 
-/// Where the template of the instance's RSA key is (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
+/// The index of the template of the instance's RSA key in the TPM's memory (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
-/// For so long the TPM may take to make the key and sign; Google's takes less than a second, one of silicon some ten.
+/// How long the TPM may take to create the key and sign. Google's takes less than a second, a hardware TPM about ten.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// So much later it has at least said why not, unless it says nothing at all.
+/// Extra time for the TPM to report an error.
 const MARGIN: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
@@ -31,17 +31,17 @@ pub(crate) struct GceAuthenticator {
     zone: String,
     instance: String,
     tpm: Arc<dyn OpenTpm>,
-    /// For how long to wait for it.
+    /// How long to wait for the TPM.
     timeout: Duration,
-    /// Held while the TPM is at work, which can be longer than the timeout.
+    /// Locked while the TPM works, which can take longer than the timeout.
     at_work: Arc<Mutex<()>>,
 }
 
 impl GceAuthenticator {
-    /// For the machine of these facts, with this TPM.
+    /// Creates the authenticator for the machine of these facts, with this TPM.
     ///
     /// # Errors
-    /// If they do not say which instance it is.
+    /// If the facts lack the project, the zone or the name of the instance.
     pub(crate) fn of(
         facts: Option<&GceFacts>,
         tpm: Arc<dyn OpenTpm>,
@@ -53,14 +53,14 @@ impl GceAuthenticator {
         Ok(GceAuthenticator { project, zone, instance: name, tpm, timeout: TIMEOUT, at_work: Arc::default() })
     }
 
-    /// What the TPM makes of data.
+    /// Signs data with the TPM.
     async fn signature(&self, data: Vec<u8>) -> Result<Vec<u8>, TpmFailure> {
         let at_work = self.at_work.clone().try_lock_owned().map_err(|_| TpmFailure::StillSilent)?;
         let (sender, receiver) = oneshot::channel();
         let (tpm, timeout) = (self.tpm.clone(), self.timeout);
         let sign = move || Tpm::open(tpm.as_ref(), timeout)?.sign(KEY_TEMPLATE, &data);
-        // The kernel blocks a thread that waits for a TPM, and cannot be told to give up. A run that ends does not wait for a thread,
-        // as it would for a task of its runtime.
+        // The kernel blocks a thread that waits for a TPM, and the wait cannot be cancelled. A run that ends would wait for a
+        // blocking task of its runtime, but it does not wait for this thread.
         let work = move || {
             let signed = sign();
             drop(at_work);
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// One that takes commands, and answers once its owner is gone.
+    /// A TPM that accepts commands, and answers only after its owner is dropped.
     #[derive(Debug)]
     struct Silent(Lock<Option<mpsc::Receiver<()>>>);
 
@@ -181,7 +181,7 @@ mod tests {
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("has said nothing since"), "{error}");
         drop(owner);
-        // It is at work no more, sooner or later.
+        // This waits until the TPM no longer works.
         drop(authenticator.at_work.lock().await);
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("does not carry out TPM_CC_NV_ReadPublic"), "{error}");

@@ -1,7 +1,7 @@
-//! Compute Engine, asked as this instance's service account.
+//! A client for Compute Engine that authenticates with this instance's service account.
 //!
-//! No library of Google's: what is needed of it are six requests, and their libraries bring a TLS and an HTTP client of
-//! their own. It is rate-limited, since a project may ask only so often, which the cluster shares with everything else there.
+//! It does not use Google's libraries: it needs only six requests, and the libraries bring their own TLS and HTTP clients.
+//! Requests are rate-limited, because other programs share the limit of the project.
 //!
 //! Source: the Compute Engine API v1, its "Error codes" and "Rate quotas".
 
@@ -24,15 +24,15 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://compute.googleapis.com/compute/v1";
-/// The variable that moves it.
+/// The environment variable that replaces the endpoint.
 const ENDPOINT_VARIABLE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE";
-/// The longest answer that is read, in bytes: a page has five hundred instances at most.
+/// The maximum size of a response, in bytes. A page has at most five hundred instances.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// The most items of a page that Google gives.
+/// The maximum number of items on a page that Google permits.
 const PAGE: &str = "500";
-/// More pages than a zone could have.
+/// More pages than a zone can have.
 const MOST_PAGES: usize = 1000;
-/// Google lets a project make 1500 requests of a kind a minute and region. Less than half of it is ours.
+/// Google permits a project 1500 requests of a kind per minute and region. This client uses less than half of it.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
 const RETRIES: Retries = Retries {
@@ -41,7 +41,7 @@ const RETRIES: Retries = Retries {
     first_pause: Duration::from_millis(500),
     longest_pause: Duration::from_secs(5),
 };
-/// Compute Engine, and how it says no.
+/// Compute Engine, and how it reports errors.
 pub(crate) static API: Api =
     Api { name: "Compute Engine", limited: "project", read: read_error, meaning, advice };
 
@@ -52,7 +52,7 @@ fn read_error(body: &[u8]) -> Option<ErrorBody> {
 
 fn meaning(status: u16, reason: &str) -> Meaning {
     match (status, reason) {
-        // Their status is 403 or 429.
+        // Google reports these errors with status 403 or 429.
         (_, "rateLimitExceeded" | "userRateLimitExceeded" | "quotaExceeded") => Meaning::Throttled,
         (401 | 403, _) => Meaning::Forbidden,
         (404, "notFound") => Meaning::NotFound,
@@ -71,7 +71,7 @@ fn advice(action: &str, status: u16, reason: &str) -> String {
     }
 }
 
-/// The permission that an action takes; most have one of their own.
+/// The permission that an action needs. For most actions, it has the action's name.
 fn permission(action: &str) -> &str {
     match action {
         "instanceGroupManagers.listManagedInstances" => "instanceGroupManagers.get",
@@ -83,7 +83,7 @@ fn no_token(error: impl std::fmt::Display) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this instance's service account has no token: {error}"),
-        // Asking for a token has tried again by itself.
+        // The token request has already been retried.
         may_pass: false,
     }
 }
@@ -107,7 +107,7 @@ pub struct Compute {
 }
 
 struct Call<'a> {
-    /// As Google's reference names it, for messages and metrics.
+    /// The action, as Google's reference names it, for messages and metrics.
     action: &'static str,
     method: Method,
     path: String,
@@ -115,10 +115,10 @@ struct Call<'a> {
 }
 
 impl Compute {
-    /// Compute Engine where `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE` says, else Google's; counted there.
+    /// Compute Engine at `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE`, else at Google's endpoint. Requests are counted in `calls`.
     ///
     /// # Errors
-    /// If this host has no certificate authorities, or the endpoint or a proxy is no URL.
+    /// If this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL.
     pub fn of_environment(project: &str, calls: CloudCalls) -> Result<Compute, ApiError> {
         let endpoint = std::env::var(ENDPOINT_VARIABLE).unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT.to_owned() } else { endpoint };
@@ -151,11 +151,8 @@ impl Compute {
         compute
     }
 
-    /// The names of a region's zones: of all that there are, as Google's own cloud controller asks, which has the same
-    /// rights as this.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The names of a region's zones. It lists all zones like Google's own cloud controller, which has the same permissions,
+    /// and selects the region's.
     pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ApiError> {
         let fields = ("fields", answer::ZONES);
         let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;
@@ -163,9 +160,6 @@ impl Compute {
     }
 
     /// All managed instance groups of a zone.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
     pub async fn managed_groups(&self, zone: &str) -> Result<Vec<ManagedGroup>, ApiError> {
         let path = format!("zones/{zone}/instanceGroupManagers");
         let fields = ("fields", answer::MANAGED_GROUPS);
@@ -173,9 +167,6 @@ impl Compute {
     }
 
     /// All instances that a managed instance group lists.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
     pub async fn managed_instances(&self, zone: &str, group: &str) -> Result<Vec<ManagedInstance>, ApiError> {
         let path = format!("zones/{zone}/instanceGroupManagers/{group}/listManagedInstances");
         let fields = ("fields", answer::MANAGED_INSTANCES);
@@ -183,20 +174,17 @@ impl Compute {
         self.pages::<answer::ManagedInstances>(action, Method::POST, path, fields).await
     }
 
-    /// The external IPv6 ranges of all instances of a zone, of whatever cluster.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The external IPv6 ranges of all instances of a zone, of any cluster.
     pub async fn ranges(&self, zone: &str) -> Result<Vec<GceRanges>, ApiError> {
         let path = format!("zones/{zone}/instances");
         let fields = ("fields", answer::RANGES);
         self.pages::<answer::Ranges>("instances.list", Method::GET, path, fields).await
     }
 
-    /// The template at a path below the project.
+    /// The instance template at a path below the project.
     ///
     /// # Errors
-    /// If that cannot be asked, or there is none.
+    /// If there is no such template, or the request fails.
     pub async fn instance_template(&self, path: &str) -> Result<InstanceTemplate, ApiError> {
         let parameters = vec![("fields", answer::TEMPLATE)];
         let path = path.to_owned();
@@ -204,10 +192,7 @@ impl Compute {
         Ok(self.ask::<answer::TemplateAnswer>(&call).await?.into())
     }
 
-    /// What there is of an instance; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// An instance as Google describes it; `None` if it does not exist.
     pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, ApiError> {
         let InstancePath { zone, name } = instance;
         let path = format!("zones/{zone}/instances/{name}");
@@ -223,10 +208,8 @@ impl Compute {
         }
     }
 
-    /// The key, in PEM, with which the TPM of an instance signs; `None` if it has none: it is no shielded one, or gone.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if it has none. Then the instance is not
+    /// shielded, or is deleted.
     pub async fn signing_key(&self, instance: &InstancePath) -> Result<Option<String>, ApiError> {
         let InstancePath { zone, name } = instance;
         let path = format!("zones/{zone}/instances/{name}/getShieldedInstanceIdentity");
@@ -272,7 +255,7 @@ impl Compute {
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, call.path);
         let request = |client: &Client| {
             let request = client.request(call.method.clone(), &url);
-            // Google wants to be told that there is no body, which hyper does not do.
+            // Google requires the length of an empty body, and hyper does not send it.
             if call.method == Method::POST { request.header(CONTENT_LENGTH, 0) } else { request }
         };
         self.client.ask(self.question(call.action), request).await

@@ -1,4 +1,4 @@
-//! A GCE instance, by its metadata server.
+//! Facts about a GCE instance from its metadata server.
 
 use kops_agent_spec::facts::GceFacts;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -8,7 +8,7 @@ use kops_agent_net::retry::Retries;
 
 const PROJECT: &str = "project/project-id";
 
-/// Where the metadata server is; `GCE_METADATA_HOST`, which Google's own clients know, moves it.
+/// The endpoint of the metadata server. `GCE_METADATA_HOST`, which Google's own clients also read, replaces it.
 pub(super) fn endpoint_of_environment() -> String {
     let host = std::env::var("GCE_METADATA_HOST").ok().filter(|host| !host.is_empty());
     format!("http://{}", host.as_deref().unwrap_or("169.254.169.254"))
@@ -17,7 +17,7 @@ pub(super) fn endpoint_of_environment() -> String {
 /// Asks which instance this is.
 ///
 /// # Errors
-/// If the server cannot be asked, or is none of GCE.
+/// If the server cannot be reached, or is not GCE's.
 pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, MetadataError> {
     Ok(GceFacts {
         hostname: get(service, "instance/hostname").await?,
@@ -27,18 +27,18 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
     })
 }
 
-/// Which project and zone this instance is in.
+/// The project and the zone of this instance.
 ///
 /// # Errors
-/// If the server cannot be asked, or is none of GCE.
+/// If the server cannot be reached, or is not GCE's.
 pub(crate) async fn place() -> Result<Place, MetadataError> {
     let service = MetadataService::new(endpoint_of_environment(), Retries::default())?;
     Ok(Place { project: get(&service, PROJECT).await?, zone: zone(&service).await? })
 }
 
-/// Where an instance is.
+/// The location of an instance.
 pub(crate) struct Place {
-    /// The id of its project.
+    /// The id of the project.
     pub project: String,
     pub zone: String,
 }

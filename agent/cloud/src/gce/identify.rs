@@ -1,4 +1,4 @@
-//! The instances of a cluster's managed groups, as its control plane asks for them.
+//! Identifies and verifies a cluster's GCE instances for its control plane.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -16,17 +16,16 @@ use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 use crate::verify::{MachinePrefix, Verifier};
 
-/// The range of a network interface, of the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
+/// The IPv6 range of a network interface, within the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
 const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(96);
 
-/// The instances of a cluster on GCE.
+/// Access to the instances of a cluster on GCE.
 pub struct GceControlPlane {
-    /// Where they are asked for.
     pub groups: ManagedGroups,
 }
 
 impl GceControlPlane {
-    /// Those of the cluster that this configuration is for.
+    /// Access to the instances of the configured cluster.
     pub(crate) async fn of(
         options: &KopsControllerOptions,
         calls: CloudCalls,
@@ -37,7 +36,7 @@ impl GceControlPlane {
     }
 }
 
-/// The cluster's project and region, as kOps has written them down, or else those of this machine.
+/// The cluster's project and region from the configuration, else those of this machine.
 async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlPlaneError> {
     let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
     let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
@@ -62,7 +61,7 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
 }
 
 impl GceControlPlane {
-    /// The instance of a Node as its group lists it, and which machine that is.
+    /// The instance of a Node as its group lists it, and its identity.
     async fn look(
         &self,
         node: &ObservedNode,
@@ -72,7 +71,7 @@ impl GceControlPlane {
         let path = gce::instance_path(&node.provider_id, cluster)?;
         let found = self.groups.find(&path, since).await.map_err(NotIdentified::unavailable)?;
         let Some(Managed { instance, template }) = found else {
-            // Only for the message.
+            // This request only improves the error.
             let unlisted = self.groups.instance(&path).await.map_err(NotIdentified::unavailable)?;
             return Err(match unlisted {
                 Some(instance) => gce::unlisted(&instance, cluster),
@@ -94,7 +93,7 @@ impl ControlPlane for GceControlPlane {
         async move { Ok(self.look(node, since).await?.1) }.boxed()
     }
 
-    /// By one list of a zone's instances: upstream gets each instance.
+    /// Lists the instances of a zone once. Upstream requests each instance.
     fn pod_ranges<'a>(
         &'a self,
         node: &'a ObservedNode,

@@ -1,9 +1,8 @@
-//! Which managed instance group of the cluster lists an instance, for the controller of nodes
-//! and the bootstrap server.
+//! Finds the managed instance group of the cluster that lists an instance, for the node controller and the bootstrap server.
 //!
-//! Groups are asked, not instances: one list of a zone's groups, one list of each group's instances for all
-//! questions about them, and each template once. Upstream begins with the instance and follows its `created-by`,
-//! which costs four requests a node, for metadata that the instance may write itself.
+//! The requests are lists: one of a zone's groups, and one of each group's instances for all questions about them. Each
+//! template is requested once. Upstream begins with the instance and follows its `created-by` metadata. That costs four
+//! requests a node, and the instance can write this metadata itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,45 +18,44 @@ use super::compute::Compute;
 use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 
-/// How old the list of the region's zones may be.
+/// The maximum age of the list of the region's zones.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// How old a list of a zone's groups may be, and how old where none of them has the instance. Made-up instances
-/// cost no request each.
+/// The maximum age of the list of a zone's groups: the first if a group has the instance, the second if no group has it. So
+/// made-up instances do not cost a request each.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// How old a group's list may be that has the instance; and one that does not, or not running, where it was asked for after
-/// the Node was there.
+/// The maximum age of a group's list. A list that does not show the instance as running must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The same where an unverified request says that there is such an instance, for each page that the list has. A machine is in
-/// the list before it starts, and takes longer than that until it can say so: one that asks too early retries.
+/// The maximum age of a group's list for an unverified request, per page of the list. A machine is listed before it starts, and
+/// takes longer than this to make its request. A machine that asks too early retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
-/// Instances on a page of such a list.
+/// The number of instances on a page of a group's list.
 const PAGE: usize = 500;
-/// How old the list of a group may be that names its instances otherwise.
+/// The maximum age of the list of a group whose instances have other names.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
-/// How old a template may be: it never changes, but another may come after it under its name.
+/// The maximum age of a template. A template never changes, but another template may replace it under its name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// How old an instance's key may be: it is of the instance as long as that has its number. Tokens that another
-/// has signed cost no request each.
+/// The maximum age of an instance's key. The key stays the same as long as the instance has this number. So tokens that another
+/// key signed do not cost a request each.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
-/// The same where it has none, which may change.
+/// The maximum age of the answer that an instance has no key, which may change.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
-/// Templates, and instances with their keys, that are remembered.
+/// The maximum number of cached entries: of templates, of keys and of instances.
 const MOST_REMEMBERED: usize = 8192;
 
 type Asked<T> = Arc<Singleflight<T, ApiError>>;
 type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
 type Listing = BTreeMap<String, ManagedInstance>;
 
-/// An instance as its group knows it.
+/// An instance that a group lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
-    /// What the group's list says of it.
+    /// The instance's entry in the group's list.
     pub instance: ManagedInstance,
     /// The template that the group made it from.
     pub template: Arc<InstanceTemplate>,
 }
 
-/// The managed instance groups of a cluster's zones. Clones ask together.
+/// The managed instance groups of a cluster's zones. Clones share requests.
 #[derive(Clone, Debug)]
 pub struct ManagedGroups(Arc<Inner>);
 
@@ -65,31 +63,30 @@ pub struct ManagedGroups(Arc<Inner>);
 struct Inner {
     compute: Arc<Compute>,
     cluster: GceCluster,
-    /// The zones that there are.
+    /// The zones of the region.
     region: Singleflight<BTreeSet<String>, ApiError>,
     zones: Mutex<BTreeMap<String, Arc<Zone>>>,
-    /// By their paths below the project.
+    /// Keyed by path below the project.
     templates: Remembered<String, InstanceTemplate>,
-    /// By the instances' numbers.
+    /// Keyed by the number of the instance.
     signing_keys: Remembered<u64, Option<String>>,
     instances: Remembered<u64, Option<GceInstance>>,
 }
 
-/// What a question about an instance is for.
+/// Where a question about an instance comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node, which the API server knows, and which says once which instance it is; it has done so since then at the
-    /// latest.
+    /// A Node of the API server. A Node names its instance only once, and did so at `since` at the latest.
     Node { since: Instant },
-    /// A request that nothing has verified, and that may name a made-up instance.
+    /// An unverified request, which may name a made-up instance.
     Stranger,
-    /// The same, as long as it takes no question to Google.
+    /// An unverified request that only the cache may answer.
     StrangerForFree,
 }
 
 /// Why there is no answer.
 enum Unanswered {
-    /// Google would have to be asked.
+    /// The cache has no answer, and Google may not be asked.
     NotRemembered,
     Failed(Arc<ApiError>),
 }
@@ -97,14 +94,14 @@ enum Unanswered {
 #[derive(Debug, Default)]
 struct Zone {
     groups: Singleflight<Vec<ManagedGroup>, ApiError>,
-    /// By the instance's number.
+    /// Keyed by the number of the instance.
     ranges: Singleflight<BTreeMap<u64, GceRanges>, ApiError>,
-    /// By the group's name.
+    /// Keyed by the name of the group.
     listings: Mutex<BTreeMap<String, Asked<Listing>>>,
 }
 
 impl ManagedGroups {
-    /// Asks Compute Engine for the groups of this cluster.
+    /// Uses `compute` to list the groups of this cluster.
     pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
         ManagedGroups(Arc::new(Inner {
             compute: Arc::new(compute),
@@ -125,12 +122,9 @@ impl ManagedGroups {
         &self.0.compute
     }
 
-    /// The instance of a Node as a group of the cluster has it in its list, and the template that it was made from; `None`
-    /// if no group of the cluster lists it. `since` is when the Node was there already: a list that was asked for later, and no
-    /// longer than some seconds ago, decides that its instance is not there, however many Nodes want to know.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The instance of a Node as a group of the cluster lists it, with its template; `None` if no group of the cluster lists
+    /// it. The Node existed at `since`. A list that was requested after `since`, and is at most some seconds old, decides that
+    /// the instance is absent. So all Nodes share these lists.
     pub async fn find(
         &self,
         instance: &InstancePath,
@@ -139,22 +133,19 @@ impl ManagedGroups {
         asked(self.look(instance, Asker::Node { since }).await)
     }
 
-    /// The same for an unverified request: a list of some seconds ago decides that there is no such instance, so that Google is asked as
-    /// often for a thousand names as for one.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// Like `find`, for an unverified request: a list of some seconds ago decides that the instance is absent. So a thousand
+    /// names cost as many requests as one.
     pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.look(instance, Asker::Stranger).await)
     }
 
-    /// What [`ManagedGroups::find_claimed`] would say without asking Google; `None` if it would ask.
+    /// The result of [`ManagedGroups::find_claimed`] without a request to Google; `None` if it would make a request.
     pub async fn recall(&self, instance: &InstancePath) -> Option<Option<Managed>> {
         self.look(instance, Asker::StrangerForFree).await.ok()
     }
 
     async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
-        // Nothing is asked of, or remembered for, a zone that is made up.
+        // A made-up zone costs no request, and nothing is cached for it.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = move || async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
@@ -180,18 +171,12 @@ impl ManagedGroups {
         Ok(None)
     }
 
-    /// What there is of an instance; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// An instance as Google describes it; `None` if it does not exist.
     pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ApiError>> {
         Ok(self.compute().instance(instance).await?)
     }
 
-    /// The key, in PEM, with which the TPM of an instance signs; `None` if it has none.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The public key, in PEM, for the signatures of an instance's TPM; `None` if it has none.
     pub async fn signing_key(
         &self,
         instance: &ManagedInstance,
@@ -204,7 +189,7 @@ impl ManagedGroups {
         asked.get(NO_KEY_FOR, move || async move { compute.signing_key(&path).await }).await
     }
 
-    /// The same without asking Google; `None` if that would have to be asked.
+    /// The result of `signing_key` without a request to Google; `None` if it would make a request.
     pub async fn recall_signing_key(&self, instance: &ManagedInstance) -> Option<Arc<Option<String>>> {
         let asked = remembered(&self.0.signing_keys, instance.id);
         match asked.known(KEY_FOR).await {
@@ -213,11 +198,8 @@ impl ManagedGroups {
         }
     }
 
-    /// What there is of an instance that a group lists, or was a moment ago; `None` if it does not exist. Another may have come
-    /// after it under its name.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// An instance, as Google describes it, that a group lists or listed a moment ago; `None` if it does not exist. Another
+    /// instance may have replaced it under its name.
     pub async fn managed(
         &self,
         instance: &ManagedInstance,
@@ -228,10 +210,7 @@ impl ManagedGroups {
     }
 
     /// The external IPv6 ranges of an instance that a group lists; `None` if its zone does not list it. An instance has its
-    /// ranges before it starts, so a list of some seconds ago decides, however many instances have none.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// ranges before it starts. So a list of some seconds ago decides, however many instances have no ranges.
     pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
         let zone = self.0.zones.lock().entry(instance.path.zone.clone()).or_default().clone();
         let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
@@ -242,7 +221,7 @@ impl ManagedGroups {
         Ok(zone.ranges.get(LISTED_FOR, ask).await?.get(&instance.id).cloned())
     }
 
-    /// The groups of a zone, of whatever cluster.
+    /// The groups of a zone, of any cluster.
     async fn groups(
         &self,
         zone: &Zone,
@@ -263,7 +242,7 @@ impl ManagedGroups {
         Ok(groups)
     }
 
-    /// Whether a group makes instances of the cluster.
+    /// Whether one of the group's templates is for instances of the cluster.
     async fn is_of_cluster(&self, group: &ManagedGroup, asker: Asker) -> Result<bool, Unanswered> {
         for url in &group.instance_templates {
             let template = self.template(url, asker).await?;
@@ -274,7 +253,7 @@ impl ManagedGroups {
         Ok(false)
     }
 
-    /// What a group's list says of an instance.
+    /// The instance's entry in a group's list.
     async fn listed(
         &self,
         zone: &Zone,
@@ -288,11 +267,11 @@ impl ManagedGroups {
             move || async move {
                 match compute.managed_instances(&zone, &group).await {
                     Ok(instances) => {
-                        // Only what was asked for: no Node is to be identified by an answer to another question.
+                        // Drops instances of other zones: a response to another request must not identify a Node.
                         let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }
-                    // It is gone since the groups were listed.
+                    // The group was deleted after the groups were listed.
                     Err(error) if error.is_absent() => Ok(Listing::new()),
                     Err(error) => Err(error),
                 }
@@ -319,7 +298,7 @@ impl ManagedGroups {
         Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
     }
 
-    /// The template of a URL; `None` if it is none of the project's, or gone.
+    /// The template at a URL; `None` if the URL is not one of the project, or the template is deleted.
     async fn template(&self, url: &str, asker: Asker) -> Result<Option<Arc<InstanceTemplate>>, Unanswered> {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
         let asked = remembered(&self.0.templates, path.to_owned());
@@ -336,7 +315,7 @@ impl ManagedGroups {
 }
 
 impl Asker {
-    /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
+    /// The answer to a question. If the cached answer is too old and the asker may ask Google, `ask` gets a new one.
     async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,
@@ -350,7 +329,7 @@ impl Asker {
     }
 }
 
-/// The answer to a question that may be put to Google.
+/// The answer to a question of an asker that may ask Google.
 fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
@@ -358,12 +337,13 @@ fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     })
 }
 
-/// How old the list of a group of so many instances may be for an unverified request: one of many pages costs as many questions.
+/// The maximum age of a group's list with this many instances, for an unverified request. A list of many pages costs many
+/// requests.
 fn claimed_for(instances: usize) -> Duration {
     CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
 }
 
-/// What was asked under a key, or is to be.
+/// The cache entry for a key. It is created if it is missing.
 fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
     let mut all = all.lock();
     if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {

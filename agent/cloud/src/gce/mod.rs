@@ -1,4 +1,4 @@
-//! Google Compute Engine: instances of managed groups, whose TPM signs for them.
+//! Google Compute Engine: instances of managed groups. The TPM of an instance signs its tokens.
 
 mod answer;
 pub(crate) mod authenticate;

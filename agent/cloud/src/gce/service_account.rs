@@ -1,7 +1,7 @@
-//! The key of a service account in a file, for which Google gives tokens to machines outside of its cloud.
+//! The key of a service account in a file. Google issues tokens for it to machines outside its cloud.
 //!
-//! Of the application default credentials that upstream's client finds (`getGCSClient` in `util/pkg/vfs/context.go`), these are the ones
-//! that are a machine's own.
+//! Upstream's client accepts more kinds of application default credentials (`getGCSClient` in `util/pkg/vfs/context.go`). This
+//! is the kind that belongs to a machine.
 //!
 //! Source: Google, "Using OAuth 2.0 for Server to Server Applications" ("HTTP/REST"), "How Application Default Credentials works".
 
@@ -34,51 +34,50 @@ use time::OffsetDateTime;
 pub const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// The right to read objects and to list buckets (Google, "OAuth 2.0 Scopes for Google APIs").
 pub const READ_STORAGE: &str = "https://www.googleapis.com/auth/devstorage.read_only";
-/// The largest file that is read, in bytes: Google's have some 2,400.
+/// The maximum size of the file, in bytes. Google's files have about 2,400.
 const LARGEST_FILE: u64 = 64 * 1024;
-/// The longest answer that is read, in bytes: one with a token has some 1,100.
+/// The maximum size of a response, in bytes. A response with a token has about 1,100.
 const LONGEST_ANSWER: usize = 64 * 1024;
-/// As much of what Google says is told.
+/// The maximum number of characters of Google's explanation in a message.
 const LONGEST_REASON: usize = 300;
-/// For how long a token is asked for, in seconds: for no longer one does Google give any.
+/// The requested lifetime of a token, in seconds. Google permits no longer one.
 const LIFE: i64 = 3600;
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const KIND: &str = "service_account";
 
-/// Why a machine has no token of a key in a file.
+/// Why a key file yields no token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// The file cannot be read.
     #[error(
         "cannot read {path}, which {VARIABLE} names: {problem}; put the key of a service account there, or unset {VARIABLE}"
     )]
     Unreadable { path: String, problem: String },
-    /// The file has something else.
+    /// The file is not a service account key.
     #[error(
         "{path}, which {VARIABLE} names, is no key of a service account: {problem}; `gcloud iam service-accounts keys create` \
          makes one"
     )]
     NoKey {
         path: String,
-        /// What is wrong. Nothing of the file is in it.
+        /// The problem, without any content of the file.
         problem: String,
     },
-    /// The file has credentials that are not taken.
+    /// The file has credentials of a type that is not supported.
     #[error(
         "{path}, which {VARIABLE} names, has credentials of the type {kind:?}, {why}: give this machine the key of a service \
          account, which `gcloud iam service-accounts keys create` makes"
     )]
     OtherKind {
         path: String,
-        /// Google's name of their type.
+        /// Google's name of the type.
         kind: String,
-        /// Why they are not taken.
+        /// Why the type is not supported.
         why: &'static str,
     },
-    /// There can be no client.
+    /// The HTTP client cannot be created.
     #[error("cannot ask {server} for a token of {email}: {problem}")]
     NoClient { server: String, email: String, problem: String },
-    /// No answer.
+    /// The server does not respond.
     #[error(
         "{server} cannot be asked for a token of {email}: {problem} ({attempts} attempts in {} s); check the network, DNS and proxy",
         .waited.as_secs()
@@ -86,13 +85,12 @@ pub enum KeyError {
     Unreachable {
         server: String,
         email: String,
-        /// What was wrong in the last attempt.
+        /// The problem in the last attempt.
         problem: String,
-        /// How often it was tried.
         attempts: u32,
         waited: Duration,
     },
-    /// The answer is no token.
+    /// The server rejects the request, or its response has no token.
     #[error(
         "{server} gives no token of {email}, whose key {path} has: {problem}; do the account and this key of it exist, and is this \
          machine's clock right?"
@@ -100,13 +98,13 @@ pub enum KeyError {
     Refused {
         server: String,
         email: String,
-        /// The file with the key.
+        /// The key file.
         path: String,
         problem: String,
     },
 }
 
-/// A key, and where it is shown for tokens.
+/// The key of a service account, and the server that issues tokens for it.
 pub struct ServiceAccountKey {
     path: String,
     email: String,
@@ -115,7 +113,7 @@ pub struct ServiceAccountKey {
     key: Arc<dyn SigningKey>,
 }
 
-/// All that is read of the file.
+/// The fields that are read from the file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Contents {
@@ -134,10 +132,10 @@ impl std::fmt::Debug for ServiceAccountKey {
 }
 
 impl ServiceAccountKey {
-    /// The one of the file that the environment names; `None` if it names none.
+    /// The key in the file that `GOOGLE_APPLICATION_CREDENTIALS` names; `None` if the variable is not set.
     ///
     /// # Errors
-    /// If the file cannot be read, or has no key of a service account.
+    /// If the file cannot be read, or is not a service account key.
     pub fn of_environment() -> Result<Option<ServiceAccountKey>, KeyError> {
         match std::env::var(VARIABLE).unwrap_or_default() {
             path if path.is_empty() => Ok(None),
@@ -145,10 +143,7 @@ impl ServiceAccountKey {
         }
     }
 
-    /// The one of a file.
-    ///
-    /// # Errors
-    /// As [`ServiceAccountKey::of_environment`].
+    /// The key in a file. Same errors as [`ServiceAccountKey::of_environment`].
     pub fn of_file(path: &str) -> Result<ServiceAccountKey, KeyError> {
         let unreadable = |problem: String| KeyError::Unreadable { path: path.to_owned(), problem };
         let is_file = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.is_file();
@@ -166,7 +161,7 @@ impl ServiceAccountKey {
 
     fn parse(text: &[u8], path: &str) -> Result<ServiceAccountKey, KeyError> {
         let no_key = |problem: String| KeyError::NoKey { path: path.to_owned(), problem };
-        // What serde says of a value may have it in it.
+        // serde's error may repeat a value of the file, so only the position is shown.
         let contents: Contents = serde_json::from_slice(text).map_err(|error| {
             no_key(format!("its line {}, column {} is not as in one", error.line(), error.column()))
         })?;
@@ -192,12 +187,11 @@ impl ServiceAccountKey {
         Ok(ServiceAccountKey { path: path.to_owned(), email, key_id, token_uri, key })
     }
 
-    /// The account that it is of.
     pub fn email(&self) -> &str {
         &self.email
     }
 
-    /// The claim of the account, signed with its key: a JWT that is good from `now` on, in seconds since 1970 (RFC 7523).
+    /// A JWT about the account, signed with its key. It is valid from `now`, in seconds since 1970 (RFC 7523).
     fn assertion(&self, scope: &str, now: i64) -> Option<String> {
         let part = |document: serde_json::Value| URL_SAFE_NO_PAD.encode(document.to_string());
         let claims = json!({
@@ -210,7 +204,8 @@ impl ServiceAccountKey {
     }
 }
 
-/// Whether no hop on the way reads what is sent there.
+/// Whether only the server can read a request to this URL: with HTTPS, or with HTTP on loopback. A URL with a login does not
+/// count.
 fn is_private_to_the_server(url: &Url) -> bool {
     let is_loopback =
         || url.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
@@ -222,7 +217,7 @@ fn signer(key: &Arc<dyn SigningKey>) -> Option<Box<dyn rustls::sign::Signer>> {
     key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])
 }
 
-/// Why credentials of another of Google's types are not taken; `None` if it is none of Google's.
+/// Why credentials of another Google type are not supported; `None` if Google has no such type.
 fn why_not(kind: &str) -> Option<&'static str> {
     match kind {
         "authorized_user" | "external_account_authorized_user" => {
@@ -238,7 +233,7 @@ fn why_not(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// What asks for tokens with a key.
+/// Requests tokens with a key.
 #[derive(Debug)]
 pub struct KeyTokens {
     key: ServiceAccountKey,
@@ -247,7 +242,7 @@ pub struct KeyTokens {
     retries: Retries,
 }
 
-/// A token, and how long it is good for.
+/// A token and its lifetime in seconds.
 #[derive(Deserialize)]
 pub(super) struct Granted {
     pub(super) access_token: String,
@@ -267,16 +262,16 @@ impl std::fmt::Display for Failure {
 }
 
 impl KeyTokens {
-    /// Tokens for a scope, asked for as often as `retries` says.
+    /// Requests tokens for a scope. `retries` limits the attempts.
     ///
     /// # Errors
-    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle.
+    /// If the HTTP client cannot be created, or the server needs TLS and this host has no CA bundle.
     pub fn of(key: ServiceAccountKey, scope: &'static str, retries: Retries) -> Result<KeyTokens, KeyError> {
         let (server, email) = (key.token_uri.to_string(), key.email.clone());
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        // It follows no redirect: what it sends is as good as the key for an hour.
+        // The client follows no redirect: for an hour, the assertion that it sends is as good as the key.
         let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
         let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })
@@ -330,12 +325,12 @@ impl KeyTokens {
         if status != StatusCode::OK {
             return Err(Failure::Refused(format!("it answers {status}{}", reason(&body))));
         }
-        // What it answers may be a token, and is not shown.
+        // The response may contain a token, so it is not shown.
         serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is no token".to_owned()))
     }
 }
 
-/// What Google says about a refusal (RFC 6749, section 5.2).
+/// Google's reason for a rejection (RFC 6749, section 5.2).
 fn reason(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Refusal {

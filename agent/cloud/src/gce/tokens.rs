@@ -1,4 +1,4 @@
-//! Tokens by which Google's services know this instance's service account, or that of a key in a file, for all requests to them.
+//! Access tokens for Google's services, of this instance's service account or of a key file. All requests share a token.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,23 @@ use crate::token_cache::{Issued, TokenCache};
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
-/// On a machine outside GCE no retry helps, and the metadata server is there before the node is.
+/// The maximum time for retries. On a machine outside GCE no retry helps, and in GCE the metadata server starts before the
+/// node.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
 /// Why there is no token.
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// Of the instance's service account.
+    /// For the instance's service account.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// Of the account of a key.
+    /// For the account of a key file.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
-/// The source of tokens.
+/// Gets and caches tokens.
 pub struct Tokens {
     source: Source,
     cache: TokenCache<HeaderValue>,
@@ -49,28 +50,28 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Asks the metadata server that the environment names, or the usual one.
+    /// Gets tokens from the metadata server that the environment names, or from the default one.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub fn of_environment(retries: Retries) -> Result<Tokens, MetadataError> {
         Tokens::at(endpoint_of_environment(), retries)
     }
 
-    /// Asks the metadata server at an endpoint.
+    /// Gets tokens from the metadata server at an endpoint.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub fn at(endpoint: String, retries: Retries) -> Result<Tokens, MetadataError> {
         let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
         Ok(Tokens::of(Source::Instance(MetadataService::new(endpoint, retries)?)))
     }
 
-    /// Tokens for a scope, by the key of the file that `GOOGLE_APPLICATION_CREDENTIALS` names; and where it names none, those of
-    /// the instance, whatever scopes they have.
+    /// Gets tokens for a scope with the key file that `GOOGLE_APPLICATION_CREDENTIALS` names. If the variable is not set, gets
+    /// the instance's tokens, whatever scopes they have.
     ///
     /// # Errors
-    /// If the file has no such key, or there can be no HTTP client.
+    /// If the file has no service account key, or the HTTP client cannot be created.
     pub fn of_application(scope: &'static str, retries: Retries) -> Result<Tokens, TokenError> {
         match ServiceAccountKey::of_environment()? {
             Some(key) => Ok(Tokens::of_key(KeyTokens::of(key, scope, retries)?)),
@@ -86,7 +87,7 @@ impl Tokens {
         Tokens { source, cache: TokenCache::default() }
     }
 
-    /// The account that they are of, for messages.
+    /// The account of the tokens, for messages.
     pub fn whose(&self) -> String {
         match &self.source {
             Source::Instance(_) => "the instance's service account".to_owned(),
@@ -94,20 +95,21 @@ impl Tokens {
         }
     }
 
-    /// What to send as `Authorization`: a token that is good for a while.
+    /// The value of `Authorization`, with a token that stays valid for a while.
     ///
     /// # Errors
-    /// If the metadata server, or what takes the key, cannot be asked, or gives none: an instance may have no service account.
+    /// If the metadata server or the token server cannot be reached, or gives no token: an instance may have no service
+    /// account.
     pub async fn header(&self) -> Result<HeaderValue, TokenError> {
         self.cache.get(self.ask()).await
     }
 
-    /// Forgets a token that is refused.
+    /// Drops the cached token after a service rejected it.
     pub async fn forget(&self) {
         self.cache.forget(|_| true).await;
     }
 
-    /// Asks for a token (cloud.google.com/compute/docs/access/authenticate-workloads).
+    /// Requests a token (cloud.google.com/compute/docs/access/authenticate-workloads).
     async fn ask(&self) -> Result<Issued<HeaderValue>, TokenError> {
         let asked = Instant::now();
         match &self.source {
@@ -116,7 +118,7 @@ impl Tokens {
                 headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
                 let answer = metadata.get_needed(PATH, &headers).await?;
                 let token = serde_json::from_str(&answer).ok().and_then(|granted| issued(granted, asked));
-                // The answer may hold the token, so it is not shown.
+                // The response may contain the token, so it is not shown.
                 Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is no token"))?)
             }
             Source::Key(tokens) => {
@@ -127,7 +129,7 @@ impl Tokens {
     }
 }
 
-/// What was granted to a request of that time; `None` if no header can show it.
+/// The token of a response. `asked` is the time of the request. `None` if a header cannot contain the token.
 fn issued(Granted { access_token, expires_in }: Granted, asked: Instant) -> Option<Issued<HeaderValue>> {
     Some(Issued::new(http::bearer(&access_token).ok()?, asked, Duration::from_secs(expires_in)))
 }
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
     use kops_agent_tests::test_server::{TestServer, text};
 
-    /// A metadata server, and how often it was asked.
+    /// A metadata server, and the number of its requests.
     async fn server(answer: &'static str) -> (TestServer, Arc<AtomicU32>) {
         let asked = Arc::<AtomicU32>::default();
         let count = Arc::clone(&asked);

@@ -1,9 +1,9 @@
-//! Machines that Google vouches for: their TPM signs, Compute Engine gives its key, and a managed group of the cluster
+//! Verifies GCE machines: their TPM signs the token, Compute Engine provides the TPM's key, and a managed group of the cluster
 //! lists the machine.
 //!
-//! A request can name any machine, and only the key that Google has of it tells whether its token is its own. So what is known
-//! without asking decides first: lists of some seconds ago, keys that were asked for before. A request that cannot be judged by that has
-//! Google asked in its turn ([`crate::verify::claims`]), and never twice for the same.
+//! A request can name any machine. Only Google's key of this machine shows whether the token is its own. So the cache decides
+//! first: lists of some seconds ago, and keys of earlier requests. If the cache does not suffice, the request asks Google in
+//! its turn ([`crate::verify::claims`]), and never twice for the same data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use crate::verify::{
     Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint, seconds_of,
 };
 
-/// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
+/// The maximum difference of a machine's clock, in seconds. A token lives for twice that, and the server must remember it as
 /// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
-/// How often a waiting request looks whether its answer is known by now.
+/// How often a waiting request checks whether the cache has its answer.
 const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 pub struct GceVerifier {
     groups: ManagedGroups,
     claims: Claims,
-    /// By how many seconds a machine's clock may differ.
+    /// The permitted difference of a machine's clock, in seconds.
     max_skew: i64,
 }
 
 impl GceVerifier {
-    /// Asks these groups, together with the controller of nodes; a skew of zero is the usual one, and none is larger than
-    /// 720 seconds.
+    /// Shares `groups` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
+    /// maximum is 720 seconds.
     pub fn of(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
@@ -68,7 +68,7 @@ impl GceVerifier {
         }
 
         let instance = self.groups.managed(&listed).await.map_err(unavailable)?;
-        // Another may have come after it under its name.
+        // Another instance may have replaced it under its name.
         let Some(instance) = instance.as_ref().as_ref().filter(|instance| instance.id == listed.id) else {
             return Err(Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.name.clone() }));
         };
@@ -129,7 +129,7 @@ impl GceVerifier {
     }
 }
 
-/// The skew that is let pass where this one is configured.
+/// The permitted clock difference for the configured one.
 fn skew(configured: i64) -> i64 {
     if configured > 0 { configured.min(MOST_SKEW) } else { USUAL_SKEW }
 }

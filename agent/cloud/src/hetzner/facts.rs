@@ -1,4 +1,4 @@
-//! A Hetzner Cloud server, by its metadata service.
+//! Facts about a Hetzner Cloud server from its metadata service.
 
 use kops_agent_spec::facts::HetznerFacts;
 use kops_agent_spec::yaml::{self, YamlError};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// Where the metadata service is.
+/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const NETWORKS: &str = "/hetzner/v1/metadata/private-networks";
@@ -22,7 +22,7 @@ struct PrivateNetwork {
 /// Asks which server this is.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Hetzner's.
+/// If the service cannot be reached, or is not Hetzner's.
 pub(super) async fn observe(service: &MetadataService) -> Result<HetznerFacts, MetadataError> {
     let headers = HeaderMap::new();
     let instance_id = service.get_needed("/hetzner/v1/metadata/instance-id", &headers).await?;
@@ -32,8 +32,8 @@ pub(super) async fn observe(service: &MetadataService) -> Result<HetznerFacts, M
     Ok(HetznerFacts { instance_id, private_ipv4 })
 }
 
-/// The address in the network of interface number 1 (upstream: `nodeup/pkg/model/context.go`,
-/// `GetMetadataLocalIP`); empty where there is none.
+/// The address in the network with interface number 1; empty if there is no such network (upstream:
+/// `nodeup/pkg/model/context.go`, `GetMetadataLocalIP`).
 fn parse_private_ipv4(networks: &str) -> Result<String, YamlError> {
     let networks: Option<Vec<PrivateNetwork>> = yaml::from_str(networks)?;
     let first = networks.unwrap_or_default().into_iter().find(|network| network.interface_num == 1);

@@ -1,4 +1,4 @@
-//! Hetzner Cloud: servers, which say their number and are called back.
+//! Hetzner Cloud: servers send their number to kops-controller, which calls them back.
 
 mod facts;
 mod servers;
@@ -11,7 +11,7 @@ use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifie
 pub type HetznerServers = Inventory<HetznerServer>;
 /// Verifies the servers of a cluster.
 pub type HetznerVerifier = ListedVerifier<HetznerServer>;
-/// The servers of a cluster, as its control plane asks for them.
+/// The control plane's access to the servers of a cluster.
 pub type HetznerControlPlane = ListedControlPlane<HetznerServer>;
 
 pub(crate) static CLOUD: ListedCloud<HetznerServer> = ListedCloud::new();

@@ -85,7 +85,7 @@ struct RefusalError {
 
 const TOKEN_VARIABLE: &str = "HCLOUD_TOKEN";
 
-/// Hetzner Cloud's API, and how it says no.
+/// Hetzner Cloud's API, and how it reports errors.
 static API: Api = Api {
     name: "Hetzner Cloud",
     limited: "project",

@@ -1,7 +1,7 @@
-//! Machines that an operator has enrolled as `Host` objects of the API server (`kops toolbox enroll`). In a cluster of any cloud there
-//! may be some beside that cloud's own, where the configuration has `server.pki`.
+//! Machines that an operator has enrolled as `Host` objects of the API server (`kops toolbox enroll`). A cluster of any cloud
+//! can have such machines, if its configuration has `server.pki`.
 //!
-//! One list of the API server answers all that want to know one of them.
+//! One list of the API server answers all questions of some seconds.
 
 mod verify;
 
@@ -19,24 +19,24 @@ pub use verify::HostVerifier;
 
 use crate::singleflight::Singleflight;
 
-/// How old a list may be that has the `Host` of a Node; and one that does not, where it was asked for after the Node was there.
+/// The maximum age of a list. A list that lacks the `Host` of a Node must also be newer than the Node.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// How old a list may be where an unverified request says that there is such a `Host`: made-up names cost no request each. A
-/// machine that was enrolled since retries.
+/// The maximum age of a list for an unverified request, so made-up names do not cost a request each. A machine that was
+/// enrolled later retries.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 
-/// The API server does not tell of its `Host` objects.
+/// The API server does not list its `Host` objects.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the API server does not list the Hosts of kops-system: {0}")]
 pub struct HostsUnavailable(pub String);
 
-/// What lists `Host` objects.
+/// A source of `Host` objects.
 pub trait Hosts: Send + Sync {
-    /// All of them, as they are now.
+    /// All `Host` objects, as they are now.
     fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>>;
 }
 
-/// The machines that were enrolled. What has a share in it asks together.
+/// The enrolled machines. All users of one value share requests.
 pub struct Enrolled {
     hosts: Arc<dyn Hosts>,
     listed: Singleflight<BTreeMap<String, Host>, HostsUnavailable>,
@@ -53,19 +53,13 @@ impl Enrolled {
         Enrolled { hosts, listed: Singleflight::default() }
     }
 
-    /// The one of that name; `None` if none was enrolled under it some seconds ago.
-    ///
-    /// # Errors
-    /// If the API server does not tell.
+    /// The `Host` with this name; `None` if there was none some seconds ago.
     pub async fn claimed(&self, name: &str) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         Ok(self.list(CLAIMED_FOR).await?.get(name).cloned())
     }
 
-    /// The one of the Node of that name, which was there at `since` already: a list that was asked for later decides that there
-    /// is none, however many Nodes want to know.
-    ///
-    /// # Errors
-    /// If the API server does not tell.
+    /// The `Host` of the Node with this name. The Node existed at `since`: a list that was requested later decides that there
+    /// is no `Host`. So all Nodes share these lists.
     pub async fn of_node(&self, name: &str, since: Instant) -> Result<Option<Host>, Arc<HostsUnavailable>> {
         if let Some(host) = self.list(LISTED_FOR).await?.get(name) {
             return Ok(Some(host.clone()));
@@ -80,7 +74,7 @@ impl Enrolled {
     }
 }
 
-/// Hosts for tests, which may fail.
+/// `Host` objects for tests. Listing them may fail.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +84,7 @@ pub mod testing {
 
     use super::{BoxFuture, Host, Hosts, HostsUnavailable};
 
-    /// What there is, or why that is not told.
+    /// The `Host` objects, or why they cannot be listed.
     #[derive(Debug)]
     pub struct KnownHosts {
         known: Mutex<Result<Vec<Host>, HostsUnavailable>>,
@@ -102,12 +96,12 @@ pub mod testing {
             KnownHosts { known: Mutex::new(Ok(hosts)), lists: AtomicUsize::new(0) }
         }
 
-        /// These, or this problem, from now on.
+        /// Replaces the `Host` objects, or the error.
         pub fn set(&self, known: Result<Vec<Host>, HostsUnavailable>) {
             *self.known.lock() = known;
         }
 
-        /// How often they were listed.
+        /// How often the `Host` objects were listed.
         pub fn lists(&self) -> usize {
             self.lists.load(Ordering::SeqCst)
         }

@@ -1,7 +1,8 @@
-//! Machines that prove themselves by a key of their own, which an operator has enrolled with their name and group.
+//! Verifies machines by their own key, which an operator has enrolled with their name and group.
 //!
-//! A request can name any machine, and only the key in its `Host` tells whether it is that one's. All requests of some seconds
-//! are judged by one list of what was enrolled, so that lies have the API server asked no oftener than one machine would.
+//! A request can name any machine. Only the key in the `Host` shows whether the token is this machine's. One list of the
+//! enrolled machines serves all requests of some seconds. So lies cause no more requests to the API server than one machine
+//! would.
 
 use std::sync::Arc;
 
@@ -12,21 +13,21 @@ use kops_agent_plan::identity::host;
 use super::Enrolled;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};
 
-/// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
+/// The maximum difference of a machine's clock, in seconds. A token lives for twice that, and the server must remember it as
 /// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
 const MOST_SKEW: i64 = 720;
 
-/// Verifies machines that were enrolled.
+/// Verifies enrolled machines.
 #[derive(Debug)]
 pub struct HostVerifier {
     hosts: Arc<Enrolled>,
-    /// By how many seconds a machine's clock may differ.
+    /// The permitted difference of a machine's clock, in seconds.
     max_skew: i64,
 }
 
 impl HostVerifier {
-    /// Asks for these, together with the controller of nodes; a skew of zero is the usual one, and none is larger than 720
-    /// seconds.
+    /// Shares `hosts` with the node controller, so that both share requests. If `max_skew` is zero, the default applies. The
+    /// maximum is 720 seconds.
     pub fn of(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(

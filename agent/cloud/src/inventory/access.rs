@@ -1,4 +1,4 @@
-//! How a list is reached: where it is, and the token that the API takes.
+//! The access to a machine list: its URL, and the token for the API.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,66 +13,65 @@ use reqwest::{Client, Url};
 use super::{ListApi, Listed, Scope, Selection};
 use crate::api::{self, ApiError, Question};
 
-/// The longest page that is read, in bytes: a machine has some 5 KiB, and a page 1,000 machines at most.
+/// The maximum size of a page, in bytes. A machine takes about 5 KiB, and a page has at most 1,000 machines.
 const LONGEST_PAGE: usize = 16 << 20;
 
-/// An API, and a token for it.
+/// The endpoint of an API, and a token for it.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Where it is.
     pub endpoint: String,
-    /// The token, marked as a secret.
+    /// The token, marked as sensitive.
     pub token: HeaderValue,
 }
 
-/// What says where an API is, and gives tokens for it that end.
+/// A login: it finds the API, and gets tokens that expire.
 pub trait Login: fmt::Debug + Send + Sync {
-    /// A client for the API. It follows no redirect: tokens are for this cloud.
+    /// A client for the API. It follows no redirect: the tokens are for this cloud only.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     fn client(&self) -> Result<Client, HttpError>;
 
-    /// The API, and a token that is good for a while.
+    /// The endpoint of the API, and a token that stays valid for a while.
     ///
     /// # Errors
-    /// If it cannot be asked, refuses the login, or knows no such API.
+    /// If the login server cannot be reached, rejects the login, or does not know the API.
     fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>>;
 
-    /// Forgets a token that is refused.
+    /// Drops the cached token if it is the rejected one.
     fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()>;
 }
 
 /// Where the access to a list comes from.
 #[derive(Debug)]
 pub(super) enum AccessSource {
-    /// A token of the environment, which stays.
+    /// A token from the environment, which does not change.
     Fixed(Arc<Access>),
-    /// A login, whose tokens end.
+    /// A login, whose tokens expire.
     Login(Arc<dyn Login>),
 }
 
-/// A list, and the token for it.
+/// The URL of a list, and the token for it.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// The list, but for which page.
+    /// The URL of the list, without the page.
     pub(super) list: Url,
-    /// Below it is each machine, by its id.
+    /// The URL below which each machine is, by its id.
     machines: Url,
     /// The API's name in metrics.
     pub(super) service: &'static str,
-    /// Where the API is, as messages show it.
+    /// The endpoint of the API, as messages show it.
     shown: String,
-    /// The token, and what selects machines.
+    /// The headers of each request: the token, and the filter if the API has it in a header.
     pub(super) headers: HeaderMap,
     token: HeaderValue,
 }
 
 impl AccessSource {
-    /// A client for the list. It follows no redirect: the token is for this cloud.
+    /// A client for the list. It follows no redirect: the token is for this cloud only.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub(super) fn client(&self) -> Result<Client, HttpError> {
         match self {
             AccessSource::Fixed(_) => http::client_with(tls::client_config()?),
@@ -80,10 +79,10 @@ impl AccessSource {
         }
     }
 
-    /// The list, and a token that is good now.
+    /// The list, and a token that is valid now.
     ///
     /// # Errors
-    /// If a login fails.
+    /// If the login fails.
     pub(super) async fn access<M: Listed>(&self, scope: &Scope) -> Result<Arc<Access>, ApiError> {
         match self {
             AccessSource::Fixed(access) => Ok(access.clone()),
@@ -91,7 +90,7 @@ impl AccessSource {
         }
     }
 
-    /// Forgets what is refused, and says whether there may be something else.
+    /// Drops a rejected token. Returns whether a new one can be requested.
     pub(super) async fn forget(&self, refused: &Access) -> bool {
         match self {
             AccessSource::Fixed(_) => false,
@@ -104,10 +103,10 @@ impl AccessSource {
 }
 
 impl Access {
-    /// The list of a scope's machines.
+    /// The list of the machines in a scope.
     ///
     /// # Errors
-    /// If the endpoint is no URL of an API, or what selects machines is no header.
+    /// If the endpoint is not a valid URL, or the filter is not a valid header.
     pub(super) fn of<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
         let Session { endpoint, token } = session;
         let ListApi { service, endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } =
@@ -130,10 +129,10 @@ impl Access {
         Ok(Access { list, machines, service, shown, headers, token: token.clone() })
     }
 
-    /// Where a machine is.
+    /// The URL of a machine.
     pub(super) fn one(&self, id: MachineId) -> Url {
         let mut one = self.machines.clone();
-        // A URL of an API has a path.
+        // This never fails: an HTTP URL has a path.
         if let Ok(mut path) = one.path_segments_mut() {
             path.push(&id.to_string());
         }

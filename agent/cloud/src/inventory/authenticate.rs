@@ -1,5 +1,5 @@
-//! The proof of a machine whose cloud lists it by its id: it says the id, and answers the call-back at its address, which
-//! the client of the bootstrap server sees to.
+//! The proof of a machine that its cloud lists by id: it sends its id, and answers the call-back at its address. The bootstrap
+//! client handles the call-back.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -14,10 +14,10 @@ pub(crate) struct IdAuthenticator {
 }
 
 impl IdAuthenticator {
-    /// For the machine of this id, as its metadata service writes it.
+    /// Creates the authenticator for the machine with this id, as its metadata service writes the id.
     ///
     /// # Errors
-    /// If it is no id of a machine.
+    /// If the cloud's machines have no such ids.
     pub(crate) fn of<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
         let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };

@@ -1,4 +1,4 @@
-//! A cloud that lists machines, as the rest of the program asks it.
+//! The `Cloud` of clouds that list machines.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::hosts::Enrolled;
 use crate::metadata::MetadataError;
 
-/// The cloud of these machines.
+/// The cloud that lists the machines `M`.
 pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);
 
 impl<M> ListedCloud<M> {
-    /// The only one.
     pub(crate) const fn new() -> ListedCloud<M> {
         ListedCloud(PhantomData)
     }

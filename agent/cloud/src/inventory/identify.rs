@@ -1,4 +1,4 @@
-//! The machines of a cluster, as its control plane asks for them.
+//! Identifies and verifies the machines of a cluster for its control plane.
 
 use std::sync::Arc;
 
@@ -15,17 +15,16 @@ use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
-/// The machines of a cluster.
+/// Access to the machines of a cluster.
 pub struct ListedControlPlane<M> {
-    /// Where they are asked for.
     pub machines: Arc<Inventory<M>>,
 }
 
 impl<M: Listed> ListedControlPlane<M> {
-    /// Those of the cluster that this configuration is for.
+    /// Access to the machines of the configured cluster.
     ///
     /// # Errors
-    /// If the environment is wrong, or a client cannot be set up.
+    /// If the environment is wrong, or a client cannot be created.
     pub(crate) async fn of(
         options: &KopsControllerOptions,
         calls: CloudCalls,
@@ -41,14 +40,14 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     fn identify<'a>(
         &'a self,
         node: &'a ObservedNode,
-        // The list has had this Node's machine since it bootstrapped, or is asked again within seconds.
+        // Not needed: the list has this Node's machine since it bootstrapped, or is requested again within seconds.
         _since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async {
             let id = M::PROVIDER_IDS.id(&node.provider_id)?;
             let asked = self.machines.get_with_namesake(id, &node.name).await;
             let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
-            // It may say where the machine is, too, and be wrong about that.
+            // The provider id may also contain a location, which may be wrong.
             let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
             let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
             Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
@@ -72,10 +71,10 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         M::BOOTSTRAP.machine_prefix
     }
 
-    /// kOps puts port 3988 behind the API's load balancer, where there is one, without the PROXY protocol (upstream:
+    /// kOps puts port 3988 behind the API's load balancer, if there is one, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`,
-    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). Where there is none, it is the same with a machine that connects from an
-    /// address which the cloud does not list. A machine that its address is to prove comes by none.
+    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). Without one, a machine that connects from an address outside the cloud's
+    /// list counts as a load balancer, too. A machine that proves itself by its address does not come through a load balancer.
     fn load_balancing(&self) -> LoadBalancing {
         match M::PROVEN_BY {
             ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),

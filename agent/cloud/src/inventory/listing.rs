@@ -1,4 +1,5 @@
-//! What is known of a cluster's machines: the whole list, as old as its length allows, and the machines that were made since.
+//! The known machines of a cluster: the whole list, whose maximum age depends on its length, and the machines that were created
+//! since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,20 +21,20 @@ use crate::rate_limiter::TokenBucket;
 use crate::singleflight::Singleflight;
 use crate::verify::OwnAddresses;
 
-/// How old the list may be for each page that it has: a fifth of what a cloud answers in an hour. The newest machines are asked for
-/// as often at most.
+/// The maximum age of the list, per page of it. So lists use a fifth of the requests that a cloud permits an hour. The newest
+/// machines are requested at most as often.
 pub(super) const PAGE_TTL: Duration = Duration::from_secs(5);
-/// How much older a list may be while the next one fails or takes its time, for the machines that are in it.
+/// How much older a list may be for the machines in it, while the next list fails or is slow.
 pub(super) const STALE: Duration = Duration::from_secs(60);
-/// How long a machine that an older list has waits for a new one.
+/// How long a question waits for a new list if an older list has the machine.
 const SOON: Duration = Duration::from_secs(3);
-/// How old an answer may be by which a machine gets certificates.
+/// The maximum age of a response by which a machine gets certificates.
 const FRESH_FOR: Duration = Duration::from_secs(10);
-/// What is asked for since an id is in no list: so many requests at once, and so many a second after that. Strangers can make up ids,
-/// and three replicas that do this all the time still leave a tenth of what a cloud answers in an hour to others.
+/// The rate limit of requests for ids that no list has: a burst, and then a number of requests per second. Strangers can make
+/// up ids. If three replicas use it fully, a tenth of what a cloud permits an hour remains for others.
 const BESIDES_BURST: f64 = 30.0;
 const BESIDES_PER_SECOND: f64 = 0.1;
-/// The most ids at a time that no list has and that are still to be asked for: unverified requests can name any number of them.
+/// The maximum number of ids that no list has and that wait for a request. Unverified requests can name any number of ids.
 const MOST_MISSED: usize = 1000;
 
 /// The machines of one cluster.
@@ -41,28 +42,28 @@ const MOST_MISSED: usize = 1000;
 pub struct Inventory<M> {
     pub(super) questions: Questions,
     listed: Singleflight<Listing<M>, ApiError>,
-    /// The same, with machines made since.
+    /// The list, together with the machines that were created since.
     refreshed: Singleflight<Listing<M>, ApiError>,
     pub(super) fresh_for: Duration,
     pub(super) last: Mutex<Last<M>>,
 }
 
-/// What was last asked for.
+/// The results of the last requests.
 #[derive(Debug)]
 pub(super) struct Last<M> {
-    /// The pages of the whole list.
+    /// The number of pages of the whole list.
     pages: u32,
-    /// The pages that had machines which were not in it.
+    /// The number of pages that were read for the newest machines.
     newest_pages: u32,
-    /// The whole list, and when it was asked for.
+    /// The whole list, and when it was requested.
     pub(super) good: Option<(Instant, Arc<Listing<M>>)>,
-    /// Until when the API is not asked again, and why.
+    /// Until when the API is not asked again, and the error that is the reason.
     pub(super) failed: Option<(Instant, ApiError)>,
-    /// Ids that no list has.
+    /// The ids that no list has and that are still to be requested.
     missed: BTreeSet<MachineId>,
-    /// What may be asked besides the whole list.
+    /// The rate limit of requests besides the whole list.
     besides: TokenBucket,
-    /// Machines as they were when they were last asked for one by one, and when that was.
+    /// The machines that were requested one by one, as they were then, and when.
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,
@@ -84,12 +85,12 @@ impl<M> Default for Last<M> {
 }
 
 impl<M: Listed> Inventory<M> {
-    /// The machines of a cluster, asked for where the environment says, else at the cloud's own endpoint, with the token in the
-    /// environment; counted in `calls`.
+    /// The machines of a cluster. The environment has the token, and may have the endpoint; the default is the cloud's own.
+    /// Requests are counted in `calls`.
     ///
     /// # Errors
-    /// If there is no token, this host has no certificate authorities, the endpoint or a proxy is no URL, or it is not known where
-    /// in the cloud the cluster is.
+    /// If there is no token, this host has no CA bundle, or the endpoint or a proxy setting is not a valid URL. Also if the
+    /// location of the cluster in the cloud is not known.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         if let Some(login) = M::login(&calls)? {
             return Inventory::behind(login, M::scope(cluster).await?, calls);
@@ -102,10 +103,10 @@ impl<M: Listed> Inventory<M> {
         Inventory::at(&endpoint, &token, M::scope(cluster).await?, calls)
     }
 
-    /// The same at this endpoint, with this token.
+    /// Like `of_environment`, with this endpoint and this token.
     ///
     /// # Errors
-    /// As above.
+    /// If the endpoint is not a valid URL, or a header cannot contain the token or the filter.
     pub fn at(
         endpoint: &str,
         token: &str,
@@ -120,10 +121,10 @@ impl<M: Listed> Inventory<M> {
         Inventory::of(AccessSource::Fixed(Arc::new(access)), scope, calls)
     }
 
-    /// The same where a login tells, with the tokens that it gives.
+    /// Like `of_environment`, with a login that finds the API and gets tokens.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub(crate) fn behind(
         login: Arc<dyn Login>,
         scope: impl Into<Scope>,
@@ -146,18 +147,12 @@ impl<M: Listed> Inventory<M> {
         &self.questions.scope.cluster
     }
 
-    /// The machine with an id; `None` if the cluster has none.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine with an id; `None` if the cluster has no such machine.
     pub async fn get(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         Ok(self.listing_with(id).await?.get(&id).cloned())
     }
 
-    /// The machine with an id, as the cloud has it now, or had it some seconds ago.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine with an id, as the cloud describes it now or some seconds ago.
     pub async fn get_fresh(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         if let Some(listed) = self.listed.known(self.fresh_for).await {
             return Ok(listed.get(&id).cloned());
@@ -176,28 +171,25 @@ impl<M: Listed> Inventory<M> {
         Ok(machine)
     }
 
-    /// The machine with an id, and the one whose Node has a name, at the same moment.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine with an id, and the machine whose Node has this name. Both are from one list.
     pub async fn get_with_namesake(
         self: &Arc<Self>,
         id: MachineId,
         node: &str,
     ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ApiError>> {
         let listing = self.listing_with(id).await?;
-        // One of another cluster, in another network, may have the same.
+        // A machine of another cluster, in another network, may have the same Node name.
         let is_of_another =
             |machine: &M| matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }));
         let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !is_of_another(machine);
         let claimed = listing.get(&id);
-        // Of several with this name, the one that is claimed is it.
+        // If several machines have this name, the machine with the id counts.
         let namesake = claimed.filter(has_the_name).or_else(|| listing.values().find(has_the_name));
         Ok((claimed.cloned(), namesake.cloned()))
     }
 
-    /// The list of all machines; where it has none of this id, and so many pages that it is not asked for within seconds, the same
-    /// with those made since.
+    /// The list of all machines. If it lacks this id, and has too many pages to be requested again within seconds, the result
+    /// includes the machines that were created since.
     pub(super) async fn listing_with(
         self: &Arc<Self>,
         id: MachineId,
@@ -206,7 +198,7 @@ impl<M: Listed> Inventory<M> {
         let machines = self.clone();
         let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
-            // A machine that was there a moment ago can still be called back, or be labelled.
+            // A machine that existed a moment ago can still be called back or labelled.
             Some(stale) => match timeout(SOON, asking).await {
                 Ok(Ok(listing)) => listing,
                 Ok(Err(_)) | Err(_) => return Ok(stale),
@@ -223,14 +215,14 @@ impl<M: Listed> Inventory<M> {
         Ok(if refreshed.contains_key(&id) { refreshed } else { listing })
     }
 
-    /// How old the list may be, and what was made since: a list of many pages costs as many requests.
+    /// The maximum age of the list, and of the newest machines. A list of many pages costs many requests.
     fn ttls(&self) -> (Duration, Duration) {
         let last = self.last();
         let ttl = |pages: u32| PAGE_TTL.saturating_mul(pages.max(1));
         (ttl(last.pages), ttl(last.newest_pages))
     }
 
-    /// The last list that came to its end, if it has a machine and is no older than this.
+    /// The last complete list, if it has this machine and is at most this old.
     pub(super) fn stale(&self, id: MachineId, longest: Duration) -> Option<Arc<Listing<M>>> {
         let last = self.last();
         let (asked_at, listing) = last.good.as_ref()?;
@@ -248,9 +240,9 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// These machines, with those that were made since: the newest, where the API lists them first, and then some of those that
-    /// were missed, which can also be older ones: where pages go by numbers, a machine moves to the page before when another one
-    /// is removed.
+    /// These machines, together with those that were created since. First it reads the newest, if the API can list them first.
+    /// Then it requests some of the missed ids. Such a machine can also be old: if pages have numbers, a machine moves to the
+    /// page before when another machine is removed.
     pub(super) async fn refresh(&self, known: &Listing<M>) -> Result<Listing<M>, ApiError> {
         let mut listing = known.clone();
         let may_ask = !M::API.newest_first.is_empty() && self.last().besides.has_one(Instant::now());
@@ -267,7 +259,7 @@ impl<M: Listed> Inventory<M> {
         Ok(listing)
     }
 
-    /// The next id that was missed, and is to be asked for now.
+    /// The next missed id to request, if the rate limit permits a request now.
     fn next_missed(&self) -> Option<MachineId> {
         let mut last = self.last();
         if last.missed.is_empty() || !last.besides.has_one(Instant::now()) {
@@ -276,7 +268,8 @@ impl<M: Listed> Inventory<M> {
         last.missed.pop_first()
     }
 
-    /// Asks, unless the API has just failed, and keeps the failure: callers that come meanwhile must not multiply the questions.
+    /// Sends a request unless the API has just failed, and remembers a failure. So callers that come meanwhile do not repeat
+    /// the request.
     async fn unless_failed<T>(
         &self,
         asking: impl Future<Output = Result<T, ApiError>>,

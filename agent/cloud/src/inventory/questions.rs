@@ -1,6 +1,6 @@
-//! Questions to the API of a cloud that lists machines: for pages of the list, and for one machine.
+//! Requests to the API of a cloud that lists machines: for pages of the list, and for one machine.
 //!
-//! A page that fails is retried, and a throttled one after the API's `Retry-After`, so that a long list comes to its end and its first
+//! A page that fails is retried, and a throttled page after the API's `Retry-After`. So a long list completes, and its first
 //! pages are not read in vain.
 
 use std::collections::BTreeMap;
@@ -22,16 +22,16 @@ use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
-/// More pages than a project could have.
+/// More pages than a project can have.
 const MOST_PAGES: u32 = 200;
-/// All requests that are made at once, and those of a second after that, of which lists and their refreshing take half: it bounds
-/// what retries add.
+/// The rate limit of all requests: a burst, and then a number of requests per second. Lists and their refreshes use half of it,
+/// so it limits the additional retries.
 const BURST: f64 = 200.0;
 const PER_SECOND: f64 = 1.0;
-/// For how long no request is made after a throttled one where the API does not say for how long.
+/// The pause after a throttled request if the API does not specify one.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A machine that bootstraps waits for this, and gives up after fifteen seconds; what was begun goes on, since Nova may take longer
-/// for a page of a thousand servers.
+/// A machine that bootstraps waits for these requests, and gives up after fifteen seconds. A started attempt continues, because
+/// Nova may take longer for a page of a thousand servers.
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(5),
     attempt: Duration::from_secs(30),
@@ -52,17 +52,17 @@ pub(super) struct Questions {
     pub(super) retries: Retries,
 }
 
-/// A page of a list.
+/// Which page of a list is requested.
 #[derive(Clone, Copy)]
 struct At {
     number: u32,
-    /// The last machine of the page before.
+    /// The last machine on the page before.
     marker: Option<MachineId>,
 }
 
 impl Questions {
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub(super) fn of(source: AccessSource, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
         Ok(Questions {
             client: source.client()?,
@@ -74,10 +74,8 @@ impl Questions {
         })
     }
 
-    /// All machines of the cluster, or those of pages up to one that has a machine of `known`; and how many pages those were.
-    ///
-    /// # Errors
-    /// If a page cannot be had.
+    /// All machines of the cluster, and the number of pages read. With `known`, the last page read is the first that has a
+    /// known machine.
     pub(super) async fn pages<M: Listed>(
         &self,
         known: Option<&Listing<M>>,
@@ -104,7 +102,7 @@ impl Questions {
         }
     }
 
-    /// A page, and how many machines all pages have, where the answer's headers say so.
+    /// A page, and the number of machines on all pages, if the response headers contain it.
     async fn page<M: Listed>(&self, at: At) -> Result<(M::Page, Option<u64>), ApiError> {
         let address = |access: &Access| {
             let mut url = access.list.clone();
@@ -119,15 +117,12 @@ impl Questions {
         Ok((page, selection::total(&headers)))
     }
 
-    /// The machine of this id, if the cluster has it.
-    ///
-    /// # Errors
-    /// If that cannot be asked.
+    /// The machine with this id, if the cluster has it.
     pub(super) async fn one<M: Listed>(&self, id: MachineId) -> Result<Option<M>, ApiError> {
         let address = |access: &Access| access.one(id);
         let one = match self.ask::<M, M::One>(M::API.action_of_one, address).await {
             Ok((_headers, one)) => M::of_one(one, &self.scope),
-            // By the API's own words, since others would be garbage.
+            // The API itself reports this: a 404 of another server is no refusal.
             Err(error) if error.status() == Some(404) && error.is_refusal() => None,
             Err(error) => return Err(error),
         };
@@ -142,7 +137,7 @@ impl Questions {
         Ok(one.filter(is_own))
     }
 
-    /// Asks for what is at an address, again where that helps.
+    /// Requests the URL that `address` builds, with retries.
     async fn ask<M: Listed, T: DeserializeOwned>(
         &self,
         action: &'static str,
@@ -152,7 +147,7 @@ impl Questions {
         let attempt = || async {
             let mut access = self.source.access::<M>(&self.scope).await?;
             let asked = self.send(&access, address(&access), access.question::<M>(action)).await;
-            // A token may be revoked before its end, once.
+            // A token may be revoked before it expires. A second rejection is final.
             let is_refused = asked.as_ref().is_err_and(|error| error.status() == Some(401));
             if !is_refused || !self.source.forget(&access).await {
                 return asked;
@@ -163,7 +158,7 @@ impl Questions {
         self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
     }
 
-    /// Sends one request when the rate limit lets it, and reads the answer.
+    /// Sends one request when the rate limit permits it, and reads the response.
     async fn send<T: DeserializeOwned>(
         &self,
         access: &Access,

@@ -1,17 +1,17 @@
-//! What is asked for: the machines of one cluster, where they are, page by page.
+//! The selection of machines: one cluster, its location, and a page.
 
 use reqwest::header::HeaderMap;
 
-/// The header in which some APIs say how many machines there are on all pages.
+/// The header in which some APIs report the number of machines on all pages.
 const TOTAL: &str = "x-total-count";
 
-/// A cluster, and where in its cloud it is.
+/// A cluster, and its location in the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub cluster: String,
-    /// The zone that its machines are in; empty where the API lists all zones together.
+    /// The zone of its machines; empty if the API lists all zones together.
     pub zone: String,
-    /// The project that they are in; empty where a token is of one project only.
+    /// The project of its machines; empty if a token is for one project only.
     pub project: String,
 }
 
@@ -21,33 +21,33 @@ impl From<&str> for Scope {
     }
 }
 
-/// What selects the machines of a cluster.
+/// The request that selects the machines of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Where the list is, below the endpoint.
+    /// The path of the list, below the endpoint.
     pub path: String,
-    /// Below what each machine is, where that is not below the list.
+    /// The path below which each machine is, if it is not the path of the list.
     pub machines: Option<&'static str>,
     pub parameters: Vec<(&'static str, String)>,
-    /// A header of the request, by its name in lower case.
+    /// A header of the request; its name is in lower case.
     pub header: Option<(&'static str, String)>,
 }
 
-/// Which page of a list was answered.
+/// Which page of a list was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAt {
-    /// Its number, from 1.
+    /// The number of the page, from 1.
     pub number: u32,
-    /// How many machines all pages have together, where the answer's header says so.
+    /// The number of machines on all pages, if the response header contains it.
     pub total: Option<u64>,
 }
 
-/// A variable of the environment; `None` where it has nothing in it.
+/// An environment variable; `None` if it is unset or blank.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// How many machines all pages have together, where the headers of an answer say so.
+/// The number of machines on all pages, if the response headers contain it.
 pub(super) fn total(headers: &HeaderMap) -> Option<u64> {
     headers.get(TOTAL)?.to_str().ok()?.trim().parse().ok()
 }

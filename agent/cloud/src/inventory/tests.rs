@@ -38,19 +38,19 @@ const CLUSTER: &str = "c.example.com";
 
 /// A cloud's machine, as the stand-in knows it.
 trait Known: ListedMachine {
-    /// The same, as it is listed.
+    /// The type of the machine in the inventory.
     type Machine: Listed;
-    /// The reason for which one without an address is refused.
+    /// The reason of the refusal of a machine without an address.
     const NO_ADDRESS: &str = "NoPrivateAddress";
-    /// An address of each besides.
+    /// An additional address of each machine.
     const OTHER_ADDRESS: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)));
 
-    /// How the Node of the machine with the id that is made from a number says it.
+    /// The provider id in the Node of the machine with this number.
     fn provider_id(number: u64) -> String {
         format!("{}{}", Self::Machine::PROVIDER_IDS.prefix, Self::id(number))
     }
 
-    /// Where the cluster is.
+    /// The location of the cluster.
     fn scope() -> Scope {
         Scope::from(CLUSTER)
     }
@@ -58,7 +58,7 @@ trait Known: ListedMachine {
     fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> Self;
     fn off(self) -> Self;
 
-    /// What lists the machines that the stand-in has.
+    /// The inventory of the stand-in's machines.
     fn inventory(api: &StandIn<Self>, calls: CloudCalls) -> Inventory<Self::Machine> {
         Inventory::at(&api.url(), Self::API.token, Self::scope(), calls).unwrap()
     }
@@ -103,7 +103,7 @@ impl Known for KnownInstance {
     }
 }
 
-/// An address of each of Scaleway's machines that is never called back.
+/// An address of each Scaleway machine that is not for the call-back.
 const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
 
 impl Known for KnownScaleway {
@@ -131,7 +131,7 @@ impl Known for KnownScaleway {
 
 impl Known for KnownOpenstack {
     type Machine = OpenstackServer;
-    /// It is the first that is missed.
+    /// The check of the source address fails first.
     const NO_ADDRESS: &str = "OtherAddress";
 
     fn provider_id(number: u64) -> String {
@@ -170,7 +170,7 @@ fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::
     Arc::new(machines)
 }
 
-/// A stand-in with one machine of the cluster, and what lists it.
+/// A stand-in with one machine of the cluster, and its inventory.
 fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
     let api = StandIn::start().unwrap();
     api.put(1, own::<K>(1));
@@ -178,7 +178,7 @@ fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
     (api, machines)
 }
 
-/// Has a test for each cloud.
+/// Generates a test for each cloud.
 macro_rules! for_each_cloud {
     ($($test:ident)*) => {
         mod hetzner {
@@ -215,7 +215,7 @@ for_each_cloud! {
     a_node_is_its_own_machine_and_no_other
 }
 
-/// Of clouds that are asked with a token of the environment.
+/// For clouds that take a token from the environment.
 #[tokio::test]
 async fn a_wrong_token_is_told_and_a_right_one_is_not() {
     wrong_token_of::<KnownServer>().await;
@@ -275,7 +275,7 @@ async fn verified<M: Listed>(machines: Arc<Inventory<M>>, id: &str) -> Result<Ve
     verifier.examine(&presented).unwrap()?.verification.await
 }
 
-/// As a request is judged that the machine at this address has made and answers the call-back for.
+/// Verifies a request from this address, whose machine also answers the call-back.
 async fn confirmed<M: Listed>(
     machines: &Arc<Inventory<M>>,
     id: &str,
@@ -306,7 +306,7 @@ async fn a_machine_that_is_gone_since_the_list_was_made_is_not_believed<K: Known
         ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
-    // Its address is another one's now, which would answer the call-back there.
+    // Another machine may have the address now, and would answer the call-back there.
     api.remove(1);
     assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
     let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();
@@ -317,7 +317,7 @@ async fn a_machine_that_is_gone_since_the_list_was_made_is_not_believed<K: Known
     api.put(3, K::of_cluster("other.example.com", "nodes-3", &[[10, 0, 0, 3]]));
     let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
     assert_eq!(refusal.reason, "InstanceNotFound");
-    // What cannot be asked says nothing.
+    // A request that fails proves nothing.
     api.put(3, own::<K>(3));
     api.set_mood(Mood::Down);
     let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
@@ -404,7 +404,7 @@ async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
     }
 }
 
-/// Thousands wait for one list at the same time.
+/// Thousands of Nodes wait for one list at the same time.
 #[tokio::test]
 async fn a_node_that_waits_for_the_list_holds_no_question_of_its_own() {
     let (_api, machines) = with_one::<KnownDroplet>();
@@ -413,7 +413,7 @@ async fn a_node_that_waits_for_the_list_holds_no_question_of_its_own() {
     assert!(waiting <= 2048, "{waiting} bytes");
 }
 
-/// Their networks may have the same addresses, after which Nodes are called.
+/// The networks of these clusters may use the same addresses, and Nodes are named after addresses.
 #[tokio::test]
 async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
     let api = StandIn::<KnownDroplet>::start().unwrap();
@@ -438,7 +438,7 @@ async fn two_droplets_tags_name_two_clusters() {
     assert_eq!(verified(machines, &KnownDroplet::id(1)).await.unwrap_err().reason, "InstanceOfOtherCluster");
 }
 
-/// They are asked for by a part of their tag.
+/// Instances are selected by a part of their tag.
 #[tokio::test]
 async fn an_instance_of_a_cluster_whose_name_begins_alike_is_of_that_one() {
     let api = StandIn::<KnownInstance>::start().unwrap();

@@ -1,5 +1,5 @@
-//! Verifies machines whose cloud lists them by their ids: they say theirs, the cloud says which machine that is and where, and what
-//! answers the call-back at that address proves that it has asked, or that it asks from there.
+//! Verifies machines that their cloud lists by id. A machine sends its id, and the cloud lists its addresses. The machine
+//! proves itself by the call-back to its address, or by making the request from one of its addresses.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier
 
 /// Verifies machines of a cluster.
 pub struct ListedVerifier<M> {
-    /// Where they are asked for.
     pub machines: Arc<Inventory<M>>,
 }
 
@@ -26,8 +25,8 @@ impl<M: Listed> ListedVerifier<M> {
         }
     }
 
-    /// The same by what the cloud tells of this machine now: after the list was made it may have been removed, and another may
-    /// have its address.
+    /// Like `verify`, with what the cloud reports about this machine now. Since the list, the machine may have been removed,
+    /// and another machine may have its address.
     async fn confirm(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
         let now = self.machines.get_fresh(id).await;
         let now = now.map_err(|error| Refusal::unavailable(M::BOOTSTRAP.unavailable, error))?;

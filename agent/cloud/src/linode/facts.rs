@@ -1,4 +1,4 @@
-//! An instance of Linode, by its metadata service.
+//! Facts about a Linode instance from its metadata service.
 
 use kops_agent_net::http;
 use kops_agent_spec::facts::LinodeFacts;
@@ -7,7 +7,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 use crate::metadata::{Failure, MetadataError, MetadataService};
 
-/// Where the metadata service is.
+/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 const TOKEN_PATH: &str = "/v1/token";
@@ -16,7 +16,7 @@ const INSTANCE_PATH: &str = "/v1/instance";
 /// Asks which instance this is.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Linode's.
+/// If the service cannot be reached, or is not Linode's.
 pub(super) async fn observe(service: &MetadataService) -> Result<LinodeFacts, MetadataError> {
     let mut headers = HeaderMap::new();
     headers.insert("metadata-token", token(service).await?);
@@ -24,10 +24,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<LinodeFacts, Me
     parse(&instance).ok_or_else(|| service.unusable(INSTANCE_PATH, "it has no label"))
 }
 
-/// The same of a metadata service at another endpoint.
-///
-/// # Errors
-/// As there.
+/// Like `observe`, with a metadata service at another endpoint.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<LinodeFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await
@@ -45,7 +42,7 @@ async fn token(service: &MetadataService) -> Result<HeaderValue, MetadataError> 
     http::secret(&token).map_err(|_| service.unusable(TOKEN_PATH, "its token is none that can be sent back"))
 }
 
-/// The answer is a line `name: value` for each property (upstream: `linodemetadata/authenticator.go`).
+/// Reads a response that has a line `name: value` for each property (upstream: `linodemetadata/authenticator.go`).
 fn parse(instance: &str) -> Option<LinodeFacts> {
     let property =
         |name: &str| instance.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);

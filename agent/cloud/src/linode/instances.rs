@@ -41,7 +41,7 @@ pub struct Listing {
     tags: Vec<String>,
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv4: Vec<String>,
-    /// With the length of its prefix.
+    /// The address, with the length of its prefix.
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv6: String,
 }
@@ -58,7 +58,7 @@ struct RefusalError {
 
 const TOKEN_VARIABLE: &str = "LINODE_TOKEN";
 
-/// Linode's API, and how it says no: in words, which are all that there is of a code.
+/// Linode's API, and how it reports errors: its error text serves as the code.
 static API: Api = Api {
     name: "Linode",
     limited: "token",
@@ -112,8 +112,8 @@ impl Listed for LinodeInstance {
         facts.linode.as_ref().map(|facts| facts.id.as_str())
     }
 
-    /// By a part of a tag, as upstream asks (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`): instances of clusters
-    /// whose names begin with this one's are listed too, and are told apart by their whole tags.
+    /// Selects by a part of a tag, like upstream (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`). So the list
+    /// includes clusters whose names begin with this one's name. Their whole tags distinguish them.
     fn selection(scope: &Scope) -> Selection {
         let filter = json!({"tags": {"+contains": cluster_tag(&scope.cluster)}});
         Selection {

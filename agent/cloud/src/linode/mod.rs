@@ -1,4 +1,4 @@
-//! Linode (Akamai): instances, which say their number and are called back.
+//! Linode (Akamai): instances send their number to kops-controller, which calls them back.
 
 pub mod facts;
 mod instances;
@@ -11,7 +11,7 @@ use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifie
 pub type LinodeInstances = Inventory<LinodeInstance>;
 /// Verifies the instances of a cluster.
 pub type LinodeVerifier = ListedVerifier<LinodeInstance>;
-/// The instances of a cluster, as its control plane asks for them.
+/// The control plane's access to the instances of a cluster.
 pub type LinodeControlPlane = ListedControlPlane<LinodeInstance>;
 
 pub(crate) static CLOUD: ListedCloud<LinodeInstance> = ListedCloud::new();

@@ -1,4 +1,4 @@
-//! The proof of a machine that was enrolled: its key signs its name and its request.
+//! The proof of an enrolled machine: its key signs its name and its request.
 
 use std::fs;
 use std::path::Path;
@@ -29,16 +29,16 @@ pub struct HostAuthenticator {
 }
 
 impl HostAuthenticator {
-    /// For the machine of this name, by the key that it has below `root`.
+    /// Creates the authenticator for the machine with this name, with the key below `root`.
     ///
     /// # Errors
-    /// If there is no such key, or it is none that signs tokens.
+    /// If the key is missing, or cannot sign tokens.
     pub fn of(root: &Path, hostname: &str) -> Result<HostAuthenticator, AuthenticationError> {
         let file = root.join(KEY_FILE.trim_start_matches('/'));
         let unusable =
             |why: String| AuthenticationError::MachineKey { file: file.display().to_string(), why };
         let pem = fs::read(&file).map_err(|error| unusable(error.to_string()))?;
-        // What the parser says of it may repeat some of it.
+        // The parser's error may repeat a part of the key, so it is not shown.
         let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|_| unusable("it is no private key in PEM".into()))?;
         let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
@@ -47,7 +47,7 @@ impl HostAuthenticator {
             Some(public_key) if key.choose_scheme(&[SCHEME]).is_some() => public_key_pem(&public_key),
             _ => return Err(unusable("it is no EC key of P-256, which signs tokens".into())),
         };
-        // The name of a Host has small letters only, as that of a Node.
+        // The name of a `Host` is in lower case, like the name of a Node.
         Ok(HostAuthenticator { host: hostname.trim().to_lowercase(), key, public_key })
     }
 
@@ -62,7 +62,7 @@ impl HostAuthenticator {
     }
 }
 
-/// ECDSA with SHA-256, in ASN.1: what upstream's server takes, with the kind of key that `kops toolbox enroll` makes.
+/// ECDSA with SHA-256, in ASN.1. Upstream's server accepts it, and `kops toolbox enroll` makes the matching kind of key.
 const SCHEME: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
 
 /// A SubjectPublicKeyInfo as Go writes it (`encoding/pem`).
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A key as `openssl ecparam -genkey` writes it (SEC1), which kOps has machines make theirs with.
+    /// A key as `openssl ecparam -genkey` writes it (SEC1). kOps makes the keys of machines with this command.
     const SEC1: &str = include_str!("testdata/key.pem");
     const SEC1_PUBLIC: &str = include_str!("testdata/key.pub.pem");
 

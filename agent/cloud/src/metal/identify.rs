@@ -1,4 +1,4 @@
-//! The machines of a cluster that were enrolled, as its control plane asks for them.
+//! Identifies the enrolled machines of a cluster for its control plane.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIden
 use crate::hosts::Enrolled;
 use crate::verify::{MachinePrefix, Verifier};
 
-/// The enrolled machines of a cluster.
+/// Access to the enrolled machines of a cluster.
 #[derive(Debug)]
 pub struct HostControlPlane {
-    /// Where they are asked for.
     pub hosts: Arc<Enrolled>,
 }
 
@@ -53,12 +52,13 @@ impl ControlPlane for HostControlPlane {
         .boxed()
     }
 
-    /// Machines of one network have single addresses of it, which no cloud gives them.
+    /// Machines outside clouds have single addresses of one network. No cloud assigns them ranges.
     fn machine_prefix(&self) -> MachinePrefix {
         MachinePrefix::of_bits(128)
     }
 
-    /// None: `server.pki` has it, for this and for machines beside those of a cloud.
+    /// Always `None`: `server.pki` configures the verifier of enrolled machines, for these and for those beside a cloud's
+    /// machines.
     fn verifier<'a>(
         &'a self,
         _server: &'a KopsControllerServerOptions,

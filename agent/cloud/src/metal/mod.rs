@@ -1,4 +1,4 @@
-//! Machines of no cloud: what was enrolled as a `Host` object of the API server vouches for them ([`crate::hosts`]).
+//! Machines outside any cloud: their `Host` objects of the API server identify them ([`crate::hosts`]).
 
 pub mod authenticate;
 pub mod identify;
@@ -17,7 +17,7 @@ use crate::hosts::Enrolled;
 use authenticate::HostAuthenticator;
 use identify::HostControlPlane;
 
-/// No cloud.
+/// The provider of machines outside any cloud.
 pub(crate) struct Metal;
 
 impl Cloud for Metal {

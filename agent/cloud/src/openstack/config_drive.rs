@@ -1,9 +1,9 @@
-//! The config drive: a small disk with a server's metadata, which a cloud gives it where it has no metadata service, or beside
-//! that.
+//! The config drive: a small disk with a server's metadata. A cloud provides it instead of a metadata service, or in addition
+//! to one.
 //!
 //! Source: Nova, "Config drives" (label, file systems, files); upstream's `getFromConfigDrive` in
-//! `upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go`. That asks `blkid` where udev has made no link; here such a drive is
-//! none.
+//! `upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go`. If udev has made no link, upstream asks `blkid`, but this
+//! module finds no drive.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read as _;
@@ -17,28 +17,28 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::oneshot;
 
-/// Where a server's metadata is on the drive, and at the metadata service.
+/// The path of a server's metadata, on the drive and at the metadata service.
 /// Upstream: `MetadataLatestPath` in upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go.
 pub(super) const META_DATA: &str = "/openstack/latest/meta_data.json";
-/// udev's links to disks by their labels, of which one with vfat has capital letters.
+/// udev's links to disks by label. The label of a vfat disk is in upper case.
 const LINKS: [&str; 2] = ["dev/disk/by-label/config-2", "dev/disk/by-label/CONFIG-2"];
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];
-/// Where the drive is mounted for a moment. It is seen by one thread, and hides nothing from another.
+/// The temporary mount point of the drive. Only one thread sees the mount, so it hides nothing from other threads.
 const MOUNT_POINT: &str = "/run";
-/// The longest file that is read, in bytes: one with the keys of many users has some 10 KiB.
+/// The maximum size of the file, in bytes. With the keys of many users, it has about 10 KiB.
 const LONGEST: u64 = 512 * 1024;
 
-/// The metadata of the config drive of a machine whose files are in `root`.
+/// The metadata on the config drive of the machine with this root directory.
 ///
 /// # Errors
-/// If it has no such drive, or that cannot be read, and why.
+/// Why there is no metadata: the machine has no such drive, or it cannot be read.
 pub(super) async fn read(root: &Path) -> Result<String, String> {
     let drive = LINKS.iter().map(|link| root.join(link)).find(|link| link.exists());
     let drive = drive.ok_or("there is no disk with the label config-2")?;
     read_from(drive, mounted).await
 }
 
-/// Reads in a thread of its own, which takes its mount along when it ends.
+/// Reads in a separate thread. The mount disappears when the thread ends.
 async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>) -> Result<String, String> {
     let (tell, told) = oneshot::channel();
     let shown = drive.display().to_string();
@@ -53,8 +53,8 @@ async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>
     told.await.unwrap_or_else(|_| Err("its thread has ended".into())).map_err(cannot)
 }
 
-/// Mounts a drive where only this thread sees it, and says where. What is on it was written by the cloud, or by what could give a
-/// disk this label: nothing there is run, opened as a device, or gives rights.
+/// Mounts a drive so that only this thread sees it, and returns the mount point. Anybody who can label a disk may have written
+/// the drive. So nothing on it is executed, opened as a device, or grants privileges.
 fn mounted(drive: &Path) -> Result<PathBuf, String> {
     let cannot = |doing: &str, error: nix::Error| format!("{doing}: {}", error.desc());
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("no mounts of its own", error))?;
@@ -76,7 +76,7 @@ fn mounted(drive: &Path) -> Result<PathBuf, String> {
 fn meta_data(folder: &Path) -> Result<String, String> {
     let file = folder.join(META_DATA.trim_start_matches('/'));
     let cannot = |error: std::io::Error| format!("{META_DATA} on it: {}", in_one_line(&error));
-    // A link would lead to a file of this machine.
+    // A symlink could lead to a file of this machine.
     let folder = folder.canonicalize().map_err(cannot)?;
     let is_on_it = file.parent().and_then(|parent| fs::canonicalize(parent).ok());
     if !is_on_it.is_some_and(|parent| parent.starts_with(&folder)) {
@@ -110,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn a_drive_is_found_by_its_label_and_read_where_it_is_mounted() {
         let drive = with("{}");
-        // As if a folder were what a disk is mounted on.
+        // The folder serves as the mount point of a disk.
         let as_mounted = |drive: &Path| Ok(drive.to_owned());
         assert_eq!(read_from(drive.path().to_owned(), as_mounted).await.unwrap(), "{}");
         let error = read_from(drive.path().to_owned(), |_| Err("iso9660: no".into())).await.unwrap_err();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(read(machine.path()).await.unwrap_err(), "there is no disk with the label config-2");
         let labels = machine.path().join("dev/disk/by-label");
         fs::create_dir_all(&labels).unwrap();
-        // It is no disk, so it is not mounted, by root or others.
+        // The file is not a disk, so nobody can mount it, not even root.
         fs::write(labels.join("CONFIG-2"), "").unwrap();
         let error = read(machine.path()).await.unwrap_err();
         assert!(error.contains("by-label/CONFIG-2 cannot be read: "), "{error}");

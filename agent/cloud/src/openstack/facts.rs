@@ -1,4 +1,5 @@
-//! A server of OpenStack: its id, by its metadata, and its address, by the part of these that speaks as EC2's does.
+//! Facts about an OpenStack server: its id from its metadata, and its address from the part of the metadata service that is
+//! compatible with EC2's.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,16 +11,16 @@ use serde::Deserialize;
 use super::config_drive::{self, META_DATA};
 use crate::metadata::{MetadataError, MetadataService};
 
-/// Where the metadata service is.
+/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 /// Upstream: `metadata://openstack` in util/pkg/vfs/context.go.
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
 
-/// Asks for the server's address, which may have none.
+/// The address of the server; empty if it has none.
 ///
 /// # Errors
-/// If the service cannot be asked, or answers with something else than an address.
+/// If the service cannot be reached, or its response is not an address.
 pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, MetadataError> {
     let local_ipv4 = service.get(LOCAL_IPV4, &HeaderMap::new()).await?.unwrap_or_default();
     if !local_ipv4.is_empty() && local_ipv4.parse::<IpAddr>().is_err() {
@@ -28,11 +29,11 @@ pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, Meta
     Ok(local_ipv4)
 }
 
-/// The server's id, by its config drive where it has one that tells, else by the metadata service: in upstream's order (`getMetadata`
-/// in metadata.go there). `root` is where this machine's files are.
+/// The id of the server, from a config drive that has it, else from the metadata service. Upstream has the same order
+/// (`getMetadata` in its `metadata.go`). `root` is the root directory of this machine.
 ///
 /// # Errors
-/// If neither tells, and why of both.
+/// The reasons of both sources, if neither has the id.
 pub(super) async fn server_id(
     root: &Path,
     service: &MetadataService,
@@ -49,7 +50,7 @@ pub(super) async fn server_id(
     asked.await.map_err(|error| (of_drive, error))
 }
 
-/// The id in a text of `meta_data.json`, which has secrets in it, as the administrator's password, and is not repeated.
+/// Reads the id from `meta_data.json`. The file has secrets, such as the administrator's password, so errors do not repeat it.
 fn parse(meta_data: &str) -> Result<String, String> {
     #[derive(Deserialize)]
     struct MetaData {
@@ -61,10 +62,7 @@ fn parse(meta_data: &str) -> Result<String, String> {
     Ok(id.to_string())
 }
 
-/// The id by the metadata service at another endpoint, and by a config drive of the machine whose files are there.
-///
-/// # Errors
-/// As above.
+/// Like `server_id`, with a metadata service at another endpoint.
 #[cfg(any(test, feature = "testing"))]
 pub async fn server_id_at(root: &Path, endpoint: &str) -> Result<String, String> {
     let service = MetadataService::new(endpoint, kops_agent_net::retry::Retries::default());

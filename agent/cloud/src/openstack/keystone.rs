@@ -1,4 +1,4 @@
-//! Tokens of Keystone, OpenStack's identity service, and where it says that another service is.
+//! Tokens of Keystone, OpenStack's identity service, and the endpoints of services in its catalog.
 //!
 //! Source: Identity API v3, "Authentication and token management"; keystonemiddleware and Nova's `nova/api/openstack/wsgi.py` for
 //! how errors are written.
@@ -22,20 +22,20 @@ use crate::calls::CloudCalls;
 use crate::inventory::{Login, Session};
 use crate::token_cache::{Issued, TokenCache};
 
-/// The header with a new token.
+/// The response header with a new token.
 const SUBJECT_TOKEN: &str = "x-subject-token";
-/// The header that a token is sent in.
+/// The request header for a token.
 pub const AUTH_TOKEN: &str = "x-auth-token";
-/// The longest answer that is read, in bytes: a catalog has some hundred endpoints of 300 bytes.
+/// The maximum size of a response, in bytes. A catalog has about a hundred endpoints of 300 bytes.
 const LONGEST_ANSWER: usize = 1 << 20;
-/// The most regions that a message names.
+/// The maximum number of regions in a message.
 const MOST_REGIONS: usize = 10;
-/// The most characters of a region's name that it has there.
+/// The maximum number of characters of a region's name in a message.
 const LONGEST_REGION: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ACTION: &str = "tokens.create";
 
-/// Keystone, and how it says no.
+/// Keystone, and how it reports errors.
 pub(crate) static API: Api = Api {
     name: "Keystone",
     limited: "login",
@@ -47,8 +47,8 @@ pub(crate) static API: Api = Api {
     },
 };
 
-/// An error as OpenStack's services write it: `{"error": {"code": 401, "title": "Unauthorized", …}}`, or `{"itemNotFound": {"code":
-/// 404, …}}`. Explanations may repeat what was sent.
+/// An error as OpenStack's services write it: `{"error": {"code": 401, "title": "Unauthorized", …}}`, or `{"itemNotFound":
+/// {"code": 404, …}}`. Explanations may repeat the request, so they are dropped.
 pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
     #[derive(Deserialize)]
     struct Told {
@@ -64,7 +64,7 @@ pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
     Some(ErrorBody { code, message: String::new() })
 }
 
-/// As by the status alone; older services throttle by 413.
+/// Classifies an error by its status alone, but older services throttle with status 413.
 pub(super) fn meaning(status: u16, code: &str) -> Meaning {
     match (status, code) {
         (413, "overLimit") => Meaning::Throttled,
@@ -72,15 +72,15 @@ pub(super) fn meaning(status: u16, code: &str) -> Meaning {
     }
 }
 
-/// What gives tokens for one service.
+/// Gets tokens for one service.
 pub struct Keystone {
     client: Client,
     settings: Settings,
     /// The type of the service in the catalog.
     service: &'static str,
-    /// Keystone, as messages show it.
+    /// The endpoint of Keystone, as messages show it.
     shown: String,
-    /// The longest that a request may take.
+    /// The timeout of a request.
     timeout: Duration,
     calls: CloudCalls,
     cache: TokenCache<Session>,
@@ -96,10 +96,10 @@ impl std::fmt::Debug for Keystone {
 }
 
 impl Keystone {
-    /// Asks with this login for tokens for a service, by the type that the catalog calls it; counted in `calls`.
+    /// Gets tokens for a service with this login. `service` is its type in the catalog. Requests are counted in `calls`.
     ///
     /// # Errors
-    /// If Keystone's URL is none, needs TLS and this host has no CA bundle, or there can be no HTTP client.
+    /// If Keystone's URL is invalid, Keystone needs TLS and this host has no CA bundle, or the HTTP client cannot be created.
     pub fn of(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
         let url = api::base_url(&settings.tokens_url, AUTH_URL, "https://keystone.example.com:5000/v3")?;
         settings.require_ca_bundle_for(url.as_str())?;
@@ -114,16 +114,16 @@ impl Keystone {
         })
     }
 
-    /// The same with another deadline of each request.
+    /// Sets the timeout of each request.
     #[must_use]
     pub fn within(self, timeout: Duration) -> Keystone {
         Keystone { timeout, ..self }
     }
 
-    /// Where the service is, and a token for it that is good for a while.
+    /// The endpoint of the service, and a token for it that stays valid for a while.
     ///
     /// # Errors
-    /// If Keystone cannot be asked, refuses the login, or knows no such service.
+    /// If Keystone cannot be reached, rejects the login, or does not know the service.
     pub async fn session(&self) -> Result<Session, ApiError> {
         let ask = async {
             let asked = self.ask().await;
@@ -133,7 +133,7 @@ impl Keystone {
         self.cache.get(ask).await
     }
 
-    /// Forgets a token that is refused, if it is the last one that there was.
+    /// Drops the cached token if it is the rejected one.
     pub async fn forget(&self, refused: &HeaderValue) {
         self.cache.forget(|session| session.token == *refused).await;
     }
@@ -152,14 +152,14 @@ impl Keystone {
             serde_json::from_slice(&body).map_err(|_| garbage("its body is not that of a token"))?;
         let time =
             |text: &str| OffsetDateTime::parse(text, &Rfc3339).map_err(|_| garbage("its times are none"));
-        // By Keystone's own clock: this machine's may be wrong.
+        // Both times are from Keystone's clock, because this machine's clock may be wrong.
         let life = time(&told.expires_at)? - time(&told.issued_at)?;
         let life = Duration::try_from(life).unwrap_or_default();
         let endpoint = self.endpoint(&told.catalog)?;
         Ok(Issued::new(Session { endpoint, token }, asked, life))
     }
 
-    /// Where the service is, by the region and the interface of the login.
+    /// The endpoint of the service, for the region and the interface of the login.
     fn endpoint(&self, catalog: &[Service]) -> Result<String, ApiError> {
         let Settings { region, interface, .. } = &self.settings;
         let service = self.service;
@@ -232,7 +232,7 @@ struct Answer {
 struct Told {
     issued_at: String,
     expires_at: String,
-    /// There is none for a user without a project.
+    /// Empty for a user without a project.
     #[serde(default)]
     catalog: Vec<Service>,
 }

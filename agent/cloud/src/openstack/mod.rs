@@ -1,4 +1,4 @@
-//! OpenStack: servers, which say their UUID and ask from their own addresses.
+//! OpenStack: servers send their UUID to kops-controller, from their own addresses.
 
 mod config_drive;
 pub mod facts;
@@ -36,7 +36,7 @@ pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 
 pub(crate) struct Openstack;
 
-/// The metadata service is asked once it is known that a node is decided by its answer, or has to prove itself, not before.
+/// The metadata service is asked only if the configuration depends on its response, or the server has to prove itself.
 impl Cloud for Openstack {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Openstack
@@ -100,7 +100,7 @@ impl Cloud for Openstack {
     }
 }
 
-/// The id of this server: that of its facts, or what its metadata tell.
+/// The id of this server from its facts, else from its metadata.
 async fn server_id(
     facts: &CloudFacts,
     root: &Path,
@@ -117,8 +117,8 @@ async fn server_id(
     facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
-/// A server with a config drive may have no metadata service, and works without the address, as upstream's does. One that
-/// had it keeps it.
+/// Adds the address of the server to the facts. A server with a config drive may have no metadata service. Like upstream's
+/// nodes, it works without the address. An address from an earlier run is kept.
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;

@@ -1,5 +1,5 @@
-//! The servers of one cluster, as Nova lists them: all of the project page by page, of which those are kept whose metadata name the
-//! cluster. Nova lets administrators alone ask for servers by their metadata.
+//! The servers of one cluster, as Nova lists them. All servers of the project are read page by page, and those whose metadata
+//! names the cluster are kept. Only administrators may select servers by metadata in Nova.
 //!
 //! Source: Compute API v2.1, "List Servers Detailed", "Paginated collections", "Faults".
 
@@ -52,7 +52,7 @@ struct Listing {
     status: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     metadata: BTreeMap<String, String>,
-    /// By the names of networks.
+    /// Keyed by the name of the network.
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
 }
@@ -72,7 +72,7 @@ struct Link {
     rel: String,
 }
 
-/// Nova, and how it says no.
+/// Nova, and how it reports errors.
 static API: Api = Api {
     name: "Nova",
     limited: "project",
@@ -107,19 +107,19 @@ impl Listed for OpenstackServer {
         fact: "cloud.openstack.serverID",
         unavailable: "OpenStackUnavailable",
         no_address: ("NoAddress", "has no address of its own"),
-        // Machines have single addresses of a subnet, and prove themselves by them.
+        // Machines have single addresses of a subnet, and prove themselves by these addresses.
         machine_prefix: MachinePrefix::of_bits(128),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Openstack;
-    /// As upstream's `verifier.go` has it proven. kOps opens no port of nodes to be called back at (`addKopsControllerRules` in
+    /// Upstream's `verifier.go` uses the same proof. kOps opens no port of nodes for the call-back (`addKopsControllerRules` in
     /// `pkg/model/openstackmodel/firewall.go`), and puts port 3988 behind no load balancer.
     const PROVEN_BY: ProvenBy = ProvenBy::Address;
     const PAGED_BY: PagedBy = PagedBy::Marker;
     type Page = Page;
     type One = One;
 
-    /// Nothing: most of what a server is decided by is not asked for before it is known that it is needed.
+    /// Asks nothing here: facts are requested only once the configuration needs them.
     fn observe(_facts: &mut CloudFacts, _retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
         async { Ok(()) }.boxed()
     }
@@ -136,7 +136,7 @@ impl Listed for OpenstackServer {
         Selection { path: "/servers/detail".into(), machines: Some("/servers"), ..Selection::default() }
     }
 
-    /// A page says that there may be another one.
+    /// A link `next` says that there may be another page.
     fn of_page(page: Page, PageAt { number, .. }: PageAt) -> (Vec<OpenstackServer>, Option<u32>) {
         let has_next = page.servers_links.iter().any(|link| link.rel == "next");
         (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))
@@ -155,7 +155,7 @@ impl Listed for OpenstackServer {
     }
 }
 
-/// A server of the list; `None` if its id is none that Nova would give.
+/// A server in the list; `None` if Nova would not give such an id.
 fn server(listing: Listing) -> Option<OpenstackServer> {
     let of_network = |(network, addresses): (String, Vec<Address>)| {
         addresses.into_iter().filter_map(move |Address { addr, kind }| {
@@ -172,13 +172,10 @@ fn server(listing: Listing) -> Option<OpenstackServer> {
     })
 }
 
-/// Servers of a cluster with a login of tests.
+/// An inventory with a login of a test.
 #[cfg(any(test, feature = "testing"))]
 impl crate::inventory::Inventory<OpenstackServer> {
-    /// Asks with the login of these variables.
-    ///
-    /// # Errors
-    /// If there is none, or it is wrong.
+    /// Uses the login in these variables.
     pub fn with_login(
         variables: &[(&str, String)],
         cluster: &str,

@@ -1,8 +1,9 @@
-//! A login to OpenStack, as the environment has it: where Keystone is, the credentials, and for which region.
+//! A login to OpenStack from the environment: the URL of Keystone, the credentials, and the region.
 //!
-//! Source: upstream reads it by gophercloud's `AuthOptionsFromEnv`, and the region by `GetRegion` in `util/pkg/vfs/swiftfs.go`. Like
-//! there a password comes before an application credential where there are both. Unlike there the domain of a user and of a project
-//! may differ, as OpenStack's own client takes them (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`), and `OS_INTERFACE` counts.
+//! Source: upstream reads the login with gophercloud's `AuthOptionsFromEnv`, and the region with `GetRegion` in
+//! `util/pkg/vfs/swiftfs.go`. Like upstream, this prefers a password to an application credential. Unlike upstream, a user and
+//! a project may have different domains, as in OpenStack's own client (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`), and
+//! `OS_INTERFACE` applies.
 
 use kops_agent_net::http::{self, HttpError};
 use kops_agent_net::tls::{self, NoCaBundle};
@@ -14,13 +15,13 @@ use crate::inventory::variable;
 
 pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
 pub(super) const REGION: &str = "OS_REGION_NAME";
-/// Which of a service's endpoints are asked.
+/// Selects the endpoints of a service: public, internal or admin.
 pub(super) const INTERFACE: &str = "OS_INTERFACE";
-/// Has any certificate be taken for OpenStack's: kOps writes it for `insecureSkipVerify` (upstream: `buildEnvironmentVariables` in
-/// `pkg/model/resources/nodeup.go`, `GetInsecureSkipVerify` in `util/pkg/vfs/swiftfs.go`).
+/// Turns off the verification of OpenStack's certificates. kOps sets it for `insecureSkipVerify` (upstream:
+/// `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`, `GetInsecureSkipVerify` in `util/pkg/vfs/swiftfs.go`).
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
 
-/// What a login may be made of, as kOps gives it to machines (upstream: `buildEnvironmentVariables` in
+/// The variables of a login that kOps gives to machines (upstream: `buildEnvironmentVariables` in
 /// `pkg/model/resources/nodeup.go`).
 pub(super) const VARIABLES: &[&str] = &[
     AUTH_URL,
@@ -38,14 +39,14 @@ pub(super) const VARIABLES: &[&str] = &[
     "OS_APPLICATION_CREDENTIAL_ID",
     "OS_APPLICATION_CREDENTIAL_SECRET",
     ANY_CERTIFICATE,
-    // Ours: kOps' own programs ask public endpoints only.
+    // Only kops-agent reads this variable: kOps' own programs use public endpoints.
     INTERFACE,
 ];
 
 pub struct Settings {
-    /// Where tokens are asked for.
+    /// The URL for tokens.
     pub(super) tokens_url: String,
-    /// What is sent there. It has secrets in it.
+    /// The body of a token request. It contains secrets.
     pub(super) request: Value,
     /// The region, if one is set.
     pub(super) region: Option<String>,
@@ -56,18 +57,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The login of the environment.
+    /// Reads the login from the environment.
     ///
     /// # Errors
-    /// If there is none, or a part of it is missing.
+    /// If there is no login, or a part of it is missing.
     pub fn of_environment() -> Result<Settings, ApiError> {
         Settings::of(&variable)
     }
 
-    /// The same of another environment.
-    ///
-    /// # Errors
-    /// As there.
+    /// Like `of_environment`, with other variables. Same errors as `of_environment`.
     pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
         let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let auth_url = get(AUTH_URL).ok_or_else(|| {
@@ -88,18 +86,18 @@ impl Settings {
         Ok(Settings {
             tokens_url: tokens_url(&auth_url),
             request: request(&get)?,
-            // kOps puts it in quotes, which some readers of its file leave.
+            // kOps quotes the value, and some readers of its file keep the quotes.
             region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
-            // Older clients name it as older Keystones did (`publicURL`).
+            // Older clients use the names of older Keystones (`publicURL`).
             interface: interface.trim().trim_end_matches("URL").to_owned(),
             takes_any_certificate,
         })
     }
 
-    /// A client for OpenStack's servers. It follows no redirect: login and tokens are for these servers.
+    /// A client for OpenStack's servers. It follows no redirect: login and tokens are for these servers only.
     ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If the HTTP client cannot be created.
     pub fn client(&self) -> Result<Client, HttpError> {
         let config = match self.takes_any_certificate {
             true => tls::client_config_without_verification()?,
@@ -108,13 +106,13 @@ impl Settings {
         http::client_with(config)
     }
 
-    /// Fails where a server at this URL cannot be verified, because this host has no CA bundle.
+    /// Fails if the certificate of a server at this URL must be verified, and this host has no CA bundle.
     pub(super) fn require_ca_bundle_for(&self, url: &str) -> Result<(), NoCaBundle> {
         if self.takes_any_certificate { Ok(()) } else { tls::require_ca_bundle_for([url]) }
     }
 }
 
-/// The URL of tokens below that of Keystone, which is written with a version or without one.
+/// The URL for tokens, from Keystone's URL with or without a version.
 fn tokens_url(auth_url: &str) -> String {
     let base = unquoted(auth_url.trim()).trim_end_matches('/');
     let is_version = |part: &str| {
@@ -135,13 +133,13 @@ fn missing(variable: &'static str, problem: &str) -> ApiError {
     ApiError::NoPlace { variable, problem: problem.to_owned(), may_pass: false }
 }
 
-/// What asks Keystone for a token (Identity API v3, "Authentication and token management").
+/// The body of a token request to Keystone (Identity API v3, "Authentication and token management").
 fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
     let first = |names: &[&str]| names.iter().find_map(|name| get(name));
     let domain = |of: &str| {
         let by_id = first(&[&format!("OS_{of}_DOMAIN_ID"), "OS_DOMAIN_ID"]);
         let by_name = first(&[&format!("OS_{of}_DOMAIN_NAME"), "OS_DOMAIN_NAME"]);
-        // What is for it only comes before what is for all.
+        // A domain name for this object alone takes precedence over a general domain id.
         let own_name =
             get(&format!("OS_{of}_DOMAIN_NAME")).filter(|_| get(&format!("OS_{of}_DOMAIN_ID")).is_none());
         match (own_name, by_id, by_name) {
@@ -176,7 +174,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
             (None, Some(name)) => json!({"name": name, "secret": secret, "user": user()?}),
             (None, None) => return Err(missing("OS_APPLICATION_CREDENTIAL_ID", "is not set")),
         };
-        // It is for one project, and takes no other.
+        // An application credential is for one project, so the request names no project.
         let identity = json!({"methods": ["application_credential"], "application_credential": credential});
         return Ok(json!({"auth": {"identity": identity}}));
     };
@@ -196,7 +194,7 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
             })?;
             json!({"name": name, "domain": domain})
         }
-        // Keystone takes the user's own.
+        // Keystone uses the user's own project.
         (None, None) => return Ok(json!({"auth": {"identity": identity}})),
     };
     Ok(json!({"auth": {"identity": identity, "scope": {"project": project}}}))

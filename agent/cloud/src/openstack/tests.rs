@@ -1,4 +1,4 @@
-//! Logins to Keystone, and what Nova is asked with them.
+//! Logins to Keystone, and requests to Nova with them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn servers(login: &[(&'static str, String)], calls: CloudCalls) -> Arc<Openstack
     Arc::new(OpenstackServers::with_login(login, CLUSTER, calls).unwrap())
 }
 
-/// Whether the only server is there.
+/// Whether the inventory has the only server.
 async fn is_there(servers: &Arc<OpenstackServers>) -> Result<bool, Arc<ApiError>> {
     Ok(servers.get(IdForm::Uuid.parse(&uuid(1)).unwrap()).await?.is_some())
 }
@@ -114,13 +114,14 @@ async fn where_a_service_is_not_is_told() {
         let error = is_there(&servers).await.unwrap_err();
         assert!(error.is_configuration() && error.to_string().contains(expected), "{error}");
     }
-    // Nothing answers there.
+    // Nothing listens at the internal endpoint.
     let error = is_there(&with("OS_INTERFACE", "internalURL")).await.unwrap_err();
     assert!(matches!(*error, ApiError::Unreachable { .. }), "{error}");
     assert!(is_there(&with("OS_REGION_NAME", "'RegionOne'")).await.unwrap());
 }
 
-/// A Keystone that answers so, with `X-Subject-Token` where there is one, and how often it was asked.
+/// A stand-in for Keystone that gives this response, with `X-Subject-Token` if `token` is set. The counter is the number of its
+/// requests.
 async fn keystone(
     status: u16,
     token: Option<&'static str>,
@@ -164,7 +165,7 @@ async fn a_token_is_kept_until_shortly_before_its_end_by_keystones_clock() {
     for (issued_at, expires_at, asked) in [
         ("2001-01-01T00:00:00.000000Z", "2001-01-01T01:00:00.000000Z", 1),
         ("2001-01-01T00:00:00Z", "9999-01-01T01:00:00Z", 1),
-        // It is good for two minutes, or has ended.
+        // The token is valid for two minutes, or has expired.
         ("2001-01-01T00:00:00Z", "2001-01-01T00:02:00Z", 3),
         ("2001-01-01T00:00:00Z", "2000-01-01T00:00:00Z", 3),
     ] {

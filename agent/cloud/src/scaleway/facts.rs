@@ -1,6 +1,6 @@
-//! A server of Scaleway, by its metadata service.
+//! Facts about a Scaleway server from its metadata service.
 //!
-//! Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`, by which upstream asks.
+//! Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`, which upstream uses.
 
 use kops_agent_spec::facts::ScalewayFacts;
 use reqwest::header::HeaderMap;
@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use crate::metadata::{MetadataError, MetadataService};
 
-/// Where the metadata service is.
+/// The endpoint of the metadata service.
 pub(super) const ENDPOINT: &str = "http://169.254.42.42";
 
 const SERVER: &str = "/conf?format=json";
 
-/// What is read of the answer, which has all of the server.
+/// The fields that are read from the response, which describes the whole server.
 #[derive(Deserialize)]
 struct Server {
     id: String,
@@ -32,24 +32,21 @@ struct Location {
 /// Asks which server this is.
 ///
 /// # Errors
-/// If the service cannot be asked, or is none of Scaleway's.
+/// If the service cannot be reached, or is not Scaleway's.
 pub(super) async fn observe(service: &MetadataService) -> Result<ScalewayFacts, MetadataError> {
     let server = service.get_needed(SERVER, &HeaderMap::new()).await?;
     parse(&server).map_err(|error| service.unusable(SERVER, error.to_string()))
 }
 
-/// The zone is where the server is at the moment, which upstream reads; before it has run it is in none, and its own is said
-/// elsewhere.
+/// Reads the facts. The zone is the current location of the server, as in upstream. A server that has not run yet has no
+/// location, so its field `zone` counts.
 fn parse(server: &str) -> Result<ScalewayFacts, serde_json::Error> {
     let Server { id, location, zone } = serde_json::from_str(server)?;
     let located = location.map(|location| location.zone_id).filter(|zone| !zone.is_empty());
     Ok(ScalewayFacts { server_id: id, zone: located.or(zone).unwrap_or_default() })
 }
 
-/// The same of a metadata service at another endpoint.
-///
-/// # Errors
-/// As there.
+/// Like `observe`, with a metadata service at another endpoint.
 #[cfg(any(test, feature = "testing"))]
 pub async fn observe_at(endpoint: &str) -> Result<ScalewayFacts, MetadataError> {
     observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await

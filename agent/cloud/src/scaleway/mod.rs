@@ -1,4 +1,4 @@
-//! Scaleway: servers, which say their UUID and are called back.
+//! Scaleway: servers send their UUID to kops-controller, which calls them back.
 
 pub mod facts;
 mod servers;
@@ -11,7 +11,7 @@ use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifie
 pub type ScalewayServers = Inventory<ScalewayServer>;
 /// Verifies the servers of a cluster.
 pub type ScalewayVerifier = ListedVerifier<ScalewayServer>;
-/// The servers of a cluster, as its control plane asks for them.
+/// The control plane's access to the servers of a cluster.
 pub type ScalewayControlPlane = ListedControlPlane<ScalewayServer>;
 
 pub(crate) static CLOUD: ListedCloud<ScalewayServer> = ListedCloud::new();

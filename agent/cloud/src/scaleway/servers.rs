@@ -22,7 +22,7 @@ use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selectio
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
 
-/// The most servers of a page, which is what Scaleway lets one have.
+/// The maximum number of servers on a page that Scaleway permits.
 const PER_PAGE: u64 = 100;
 
 /// A page of the list.
@@ -48,7 +48,7 @@ struct Listing {
     zone: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     tags: Vec<String>,
-    /// Servers with routed addresses, which kOps makes, have none.
+    /// Empty for servers with routed addresses, which kOps makes.
     #[serde(default, deserialize_with = "null_is_empty")]
     private_ip: String,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -61,7 +61,7 @@ struct PublicIp {
     address: String,
 }
 
-/// Some errors have a type, and some words only.
+/// Some errors have a type, others only a message.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(default, rename = "type")]
@@ -71,14 +71,14 @@ struct Refusal {
 }
 
 const TOKEN_VARIABLE: &str = "SCW_SECRET_KEY";
-/// The project that the cluster is in, which upstream's kops-controller needs as well (upstream: `checkCredentials` in
+/// The project of the cluster. Upstream's kops-controller needs it too (upstream: `checkCredentials` in
 /// `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/profile.go`).
 const PROJECT_VARIABLE: &str = "SCW_DEFAULT_PROJECT_ID";
-/// The zone that the cluster is in: kOps has a cluster in one (upstream: `ParseZoneFromClusterSpec` in
-/// `upup/pkg/fi/cloudup/scaleway/utils.go`), which is this machine's, as upstream's `verifier.go` takes it to be.
+/// The zone of the cluster. A cluster of kOps has one zone (upstream: `ParseZoneFromClusterSpec` in
+/// `upup/pkg/fi/cloudup/scaleway/utils.go`). The default is the zone of this machine, as in upstream's `verifier.go`.
 const ZONE_VARIABLE: &str = "SCW_DEFAULT_ZONE";
 
-/// Scaleway's API, and how it says no.
+/// Scaleway's API, and how it reports errors.
 static API: Api = Api {
     name: "Scaleway",
     limited: "project",
@@ -144,7 +144,7 @@ impl Listed for ScalewayServer {
         }
     }
 
-    /// The number of all servers is in a header of the answer; without it a page that is not full is the last.
+    /// A response header has the number of all servers. Without the header, a page that is not full is the last.
     fn of_page(page: Page, PageAt { number, total }: PageAt) -> (Vec<ScalewayServer>, Option<u32>) {
         let has_next = match total {
             Some(total) => u64::from(number) * PER_PAGE < total,
@@ -162,7 +162,7 @@ impl Listed for ScalewayServer {
     }
 }
 
-/// Where a cluster is, by the environment, and by the metadata service where that says no zone.
+/// The location of a cluster from the environment. If the environment has no zone, the metadata service has it.
 async fn scope_of(
     cluster: &str,
     project: Option<String>,
@@ -187,13 +187,12 @@ async fn scope_of(
     Ok(Scope { cluster: cluster.to_owned(), zone, project: project.trim().to_owned() })
 }
 
-/// The zone of this machine.
 async fn zone_of_metadata(endpoint: &str) -> Result<String, MetadataError> {
     let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;
     Ok(facts::observe(&service).await?.zone)
 }
 
-/// A server of the list; `None` if its id is none that Scaleway would give.
+/// A server in the list; `None` if Scaleway would not give such an id.
 fn server(listing: Listing) -> Option<ScalewayServer> {
     Some(ScalewayServer {
         id: IdForm::Uuid.parse(&listing.id)?,
@@ -244,7 +243,7 @@ mod tests {
         };
         assert_eq!(next(100, 1, Some(100)), None);
         assert_eq!(next(100, 1, Some(101)), Some(2));
-        // A page may be shorter than it could be.
+        // A page may be shorter than the maximum.
         assert_eq!(next(50, 1, Some(101)), Some(2));
         assert_eq!(next(1, 2, Some(101)), None);
         assert_eq!(next(100, 1, None), Some(2));

@@ -1,4 +1,4 @@
-//! Where a TPM is.
+//! Finds and opens a TPM.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -9,28 +9,25 @@ use nix::errno::Errno;
 
 use super::TpmProblem;
 
-/// The TPM behind the kernel's resource manager, which others may use at the same time, and which forgets the keys of a
-/// program that ends (Linux 4.12); and the bare one, which only one program may have open.
+/// First the TPM behind the kernel's resource manager: several programs can use it, and it removes the keys of a program that
+/// ends (Linux 4.12). Then the bare TPM, which only one program can open.
 const DEVICES: [&str; 2] = ["/dev/tpmrm0", "/dev/tpm0"];
 
-/// What takes a command when it is written to and gives the answer when it is read.
+/// A TPM device: a write sends a command, and a read gets the answer.
 pub trait TpmDevice: Read + Write {}
 
 impl<D: Read + Write> TpmDevice for D {}
 
-/// Knows where a TPM is.
+/// Finds and opens a TPM.
 pub trait OpenTpm: fmt::Debug + Send + Sync {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// If there is none, or it cannot be opened.
+    /// Opens the TPM. Fails if this machine has no TPM.
     fn open(&self) -> Result<Box<dyn TpmDevice>, TpmProblem>;
 }
 
 /// The TPM that the kernel knows.
 #[derive(Debug)]
 pub struct KernelTpm {
-    /// Where to look for it, in this order.
+    /// The device files to try, in this order.
     devices: Vec<PathBuf>,
 }
 
@@ -41,7 +38,7 @@ impl Default for KernelTpm {
 }
 
 impl KernelTpm {
-    /// One of these, for tests of what happens where there is none.
+    /// Uses these device files, for tests without a TPM.
     #[cfg(any(test, feature = "testing"))]
     pub fn at(devices: Vec<PathBuf>) -> KernelTpm {
         KernelTpm { devices }
@@ -53,7 +50,7 @@ impl OpenTpm for KernelTpm {
         for path in &self.devices {
             match OpenOptions::new().read(true).write(true).open(path) {
                 Ok(device) => return Ok(Box::new(device)),
-                // A device file may be there without a device.
+                // A device file may exist without a device.
                 Err(error) if error.kind() == ErrorKind::NotFound || is_without_device(&error) => {}
                 Err(cause) => {
                     return Err(TpmProblem::Open { path: path.clone(), advice: advice(&cause, path), cause });

@@ -1,9 +1,8 @@
-//! A TPM 2.0, as far as it takes to have it sign: it makes a key from a template in its memory, signs, and forgets the
-//! key.
+//! A client for a TPM 2.0 that signs: it creates a key from a template in the TPM's memory, signs, and removes the key.
 //!
-//! Commands go to it one after the other, and each has its answer. What they are: TPM 2.0 Library Specification, part 3
-//! ("Commands"); how they and their answers are written is tpm2-protocol's part. They end in time: each command that the
-//! TPM puts off is tried again until a deadline, and none begins after it.
+//! The TPM runs one command after the other, and answers each. The commands are those of TPM 2.0 Library Specification, part 3
+//! ("Commands"); tpm2-protocol encodes them and decodes the answers. If the TPM postpones a command, it is retried until a
+//! deadline. After the deadline, only the key is removed.
 
 mod devices;
 mod problem;
@@ -33,21 +32,21 @@ use tpm2_protocol::{TpmUnmarshal as _, TpmWriter};
 pub use devices::{KernelTpm, OpenTpm, TpmDevice};
 pub use problem::{ResponseCode, TpmFailure, TpmProblem};
 
-/// Of its memory a TPM gives so many bytes at a time, if not more: the least that TPMs of PCs must give is 512.
+/// How many bytes one read of the TPM's memory gets. The TPM of a PC must support at least 512.
 const BLOCK: u16 = 512;
-/// The tag, the size and the code that every answer begins with.
+/// The size of the header of an answer: its tag, size and code.
 const HEADER: usize = 10;
-/// The pause before a command that the TPM has put off is given again; each later one is twice as long, up to the longest.
+/// The pause before a postponed command is retried. Each later pause is twice as long, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A key is forgotten even after the deadline, for which there is this time.
+/// The time for the removal of a key after the deadline.
 const TIME_TO_FORGET: Duration = Duration::from_secs(2);
 
-/// A key in a TPM, until it is forgotten.
+/// A key in a TPM, until `forget` removes it.
 #[derive(Clone, Copy)]
 struct Key(TpmHandle);
 
-/// A TPM that is open.
+/// An open TPM.
 pub struct Tpm {
     device: Box<dyn TpmDevice>,
     timeout: Duration,
@@ -55,27 +54,24 @@ pub struct Tpm {
 }
 
 impl Tpm {
-    /// Opens one, for as long as this.
-    ///
-    /// # Errors
-    /// If there is none, or it cannot be opened.
+    /// Opens a TPM. Its commands have to end within `timeout`.
     pub fn open(opener: &dyn OpenTpm, timeout: Duration) -> Result<Tpm, TpmProblem> {
         let deadline = Instant::now() + timeout;
         Ok(Tpm { device: opener.open()?, timeout, deadline })
     }
 
-    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256, by the key of the endorsement hierarchy that the template at this
-    /// index of the TPM's memory makes. The TPM hashes the data itself: otherwise a key that is restricted, as those
-    /// are that vouch for the TPM, does not sign.
+    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256. The key is in the endorsement hierarchy, and the template at this index
+    /// of the TPM's memory defines it. The TPM hashes the data itself: a restricted key, such as an attestation key, does not
+    /// sign a digest from outside.
     ///
     /// # Errors
-    /// If there is no such template, the TPM refuses, or its answers cannot be read.
+    /// If there is no such template, the TPM rejects a command, or its answer cannot be decoded.
     pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
         let template = self.template(template_index)?;
         let (digest, ticket) = self.hash(data)?;
         let key = self.create_primary(template)?;
         let signed = self.sign_digest(key, digest, ticket);
-        // There is room for three keys or so, and nothing else clears up behind a program that uses no resource manager.
+        // The TPM has room for about three keys. Without a resource manager, nothing else removes the keys of a program.
         if let Err(problem) = self.forget(key) {
             log::warn!("a key stays in the TPM: {problem}");
         }
@@ -94,7 +90,7 @@ impl Tpm {
         Ok(template)
     }
 
-    /// What is at an index of the TPM's memory, as its owner may read it, which has no password.
+    /// Reads the content at an index of the TPM's memory, with the authorization of its owner, which has no password.
     fn read_nv(&mut self, index: u32) -> Result<Vec<u8>, TpmProblem> {
         let handle = TpmHandle::new(index);
         let public: TpmNvReadPublicResponse = self
@@ -125,7 +121,7 @@ impl Tpm {
         Ok(bytes)
     }
 
-    /// The digest of data, and the TPM's ticket that it has made it itself.
+    /// The digest of data, and the TPM's ticket, which proves that the TPM computed the digest.
     fn hash(&mut self, data: &[u8]) -> Result<(Tpm2bDigest, TpmtTkHashcheck), TpmProblem> {
         let too_long = |_| TpmProblem::TooLong { length: data.len(), most: MAX_BUFFER_SIZE };
         let command = TpmHashCommand {
@@ -146,7 +142,7 @@ impl Tpm {
             outside_info: Default::default(),
             creation_pcr: Default::default(),
         };
-        // Whatever else the answer says of the key, it is there, and must be forgotten.
+        // Even if the rest of the answer is wrong, the key exists and must be removed. So only its handle is decoded.
         let answer = self.run(&command, &[no_password()], self.deadline)?;
         match TpmHandle::unmarshal(&answer[HEADER..]) {
             Ok((handle, _)) => Ok(Key(handle)),
@@ -177,7 +173,7 @@ impl Tpm {
         self.run(&TpmFlushContextCommand { handles: [], flush_handle: key.0 }, &[], until).map(drop)
     }
 
-    /// Runs a command in time, and reads its answer.
+    /// Runs a command before the deadline, and decodes its answer.
     fn ask<C: TpmFrame, R: TpmUnmarshalBody>(
         &mut self,
         command: &C,
@@ -189,7 +185,7 @@ impl Tpm {
             .map_err(|error| unreadable(command.cc(), error.to_string()))
     }
 
-    /// Runs a command until then, again while the TPM puts it off, and gives its answer if it is a success.
+    /// Runs a command, and returns its answer if it succeeds. If the TPM postpones the command, it is retried before `until`.
     fn run<C: TpmFrame>(
         &mut self,
         command: &C,
@@ -221,9 +217,9 @@ impl Tpm {
         Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }
 
-    /// Sends a command and takes its answer, of which there are as many bytes as it says.
+    /// Sends a command, and reads its answer. The answer's header has its size.
     fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
-        // The kernel takes a command in one piece, and keeps an answer until it is read.
+        // The kernel accepts a command in one piece, and keeps the answer until it is read.
         self.device.write_all(command)?;
         let mut answer = vec![0; TPM_MAX_COMMAND_SIZE];
         let mut length = 0;

@@ -1,4 +1,4 @@
-//! What a TPM does not do, and why, in words.
+//! The errors of a TPM, and their messages.
 
 use std::fmt;
 use std::io;
@@ -10,60 +10,58 @@ use tpm2_protocol::data::{TpmCc, TpmRc, TpmRcBase};
 /// Why a TPM does not sign.
 #[derive(Debug, Error)]
 pub enum TpmProblem {
-    /// There is none.
+    /// There is no TPM.
     #[error("this machine shows no TPM: there is neither {devices}")]
     Absent {
-        /// Where it was looked for, with "nor" between them.
+        /// The device files that were tried, with "nor" between them.
         devices: String,
     },
     #[error("{} cannot be opened: {cause}{advice}", path.display())]
     Open {
         path: PathBuf,
-        /// Why not.
         cause: io::Error,
-        /// What to do; begins with punctuation.
+        /// Advice; begins with punctuation, or is empty.
         advice: &'static str,
     },
-    /// A command is not taken, or no answer comes.
+    /// The device rejects the command, or no answer comes.
     #[error("the TPM does not carry out {command}: {cause}")]
     Exchange { command: TpmCc, cause: io::Error },
-    /// A command cannot be written.
+    /// The command cannot be encoded.
     #[error("{command} cannot be put into words for the TPM: {problem}")]
     Unwritable { command: TpmCc, problem: String },
-    /// An answer is none.
+    /// The answer cannot be decoded.
     #[error("the TPM's answer to {command} cannot be read: {problem}")]
     Unreadable { command: TpmCc, problem: String },
-    /// It says no.
+    /// The TPM rejects the command.
     #[error("the TPM refuses {command}: {code}")]
     Refused { command: TpmCc, code: ResponseCode },
-    /// There is nothing where the template of the key should be.
+    /// The TPM's memory has no key template at this index.
     #[error("the TPM has no template of a key at {index:#010x}")]
     NoTemplate {
-        /// The index of its memory.
+        /// The index in the TPM's memory.
         index: u32,
     },
     #[error("what the TPM has at {index:#010x} makes no key that signs: {problem}")]
     Template {
-        /// The index of its memory.
+        /// The index in the TPM's memory.
         index: u32,
-        /// What is wrong with it.
         problem: String,
     },
-    /// It takes no more at a time.
+    /// The TPM does not hash this much data at once.
     #[error("{length} bytes are to be signed, and a TPM takes no more than {most} at a time")]
     TooLong {
         length: usize,
-        /// How many there may be.
+        /// The maximum number of bytes.
         most: usize,
     },
-    /// There is no time left.
+    /// The deadline has passed.
     #[error(
         "the TPM is busy: it had not got to {command} after {seconds} seconds; does another program keep it busy, or does it \
          test itself?"
     )]
     TooSlow {
         command: TpmCc,
-        /// For how long it was waited.
+        /// The timeout, in seconds.
         seconds: u64,
     },
 }
@@ -71,7 +69,7 @@ pub enum TpmProblem {
 /// Why the TPM of an instance of GCE does not sign.
 #[derive(Debug, Error)]
 pub enum TpmFailure {
-    /// It says why, or there is none.
+    /// The TPM reports an error, or there is no TPM.
     #[error("{problem}{advice}", advice = advice_on_gce(.problem))]
     Problem {
         #[from]
@@ -79,17 +77,17 @@ pub enum TpmFailure {
     },
     #[error("the TPM says nothing for {seconds} seconds; restart this instance")]
     Silent {
-        /// For how long it was waited.
+        /// How long the caller waited, in seconds.
         seconds: u64,
     },
-    /// It has not finished what it was last asked.
+    /// The TPM has not finished the previous request.
     #[error("the TPM has said nothing since it was last asked; restart this instance")]
     StillSilent,
     #[error("the TPM cannot be asked: {0}")]
     NoThread(std::io::Error),
 }
 
-/// What to do on GCE; begins with punctuation.
+/// Advice for GCE; begins with punctuation, or is empty.
 fn advice_on_gce(problem: &TpmProblem) -> &'static str {
     match problem {
         TpmProblem::Absent { .. } => {
@@ -104,13 +102,13 @@ fn advice_on_gce(problem: &TpmProblem) -> &'static str {
     }
 }
 
-/// What an answer begins with (TPM 2.0 Library Specification, part 2, "TPM_RC"). Its `Display` is the name, and what to do
-/// where that is known.
+/// The response code of an answer (TPM 2.0 Library Specification, part 2, "TPM_RC"). Its `Display` is its name, with advice if
+/// there is some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseCode(u32);
 
 impl ResponseCode {
-    /// The one of an answer; `None` where it is too short to have one.
+    /// The code of an answer; `None` if the answer is too short.
     pub fn of(answer: &[u8]) -> Option<ResponseCode> {
         let code = answer.get(6..10)?.try_into().ok()?;
         Some(ResponseCode(u32::from_be_bytes(code)))
@@ -121,18 +119,18 @@ impl ResponseCode {
         self.0 == 0
     }
 
-    /// Whether the same command may well be carried out a little later.
+    /// Whether the same command may succeed a little later.
     pub fn is_put_off(self) -> bool {
         matches!(self.base(), Some(TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing))
     }
 
-    /// Whether what the command is about is not there.
+    /// Whether the object of the command does not exist.
     pub fn is_no_such_handle(self) -> bool {
         self.base() == Some(TpmRcBase::Handle)
     }
 
-    /// What the TPM says; the kernel's resource manager says the same in its own name, which are the bits above
-    /// (Linux: `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
+    /// The code of the TPM. The kernel's resource manager uses the same codes, with its own layer in the upper bits (Linux:
+    /// `TSS2_RESMGR_TPM_RC_LAYER` in drivers/char/tpm/tpm.h).
     fn name(self) -> Option<TpmRc> {
         TpmRc::try_from(self.0 & 0xffff).ok()
     }
@@ -141,7 +139,7 @@ impl ResponseCode {
         self.name().map(|name| name.base())
     }
 
-    /// What to do about it; begins with punctuation.
+    /// Advice; begins with punctuation, or is empty.
     fn advice(self) -> &'static str {
         match self.base() {
             Some(TpmRcBase::AuthFail | TpmRcBase::BadAuth) => {

@@ -1,4 +1,4 @@
-//! A TPM in software in the place of the kernel's, for tests.
+//! A software TPM in place of the kernel's TPM, for tests.
 
 use kops_agent_tests::swtpm::Swtpm;
 

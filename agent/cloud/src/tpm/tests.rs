@@ -1,4 +1,4 @@
-//! A real TPM in software, and one that says what it is told to.
+//! A real software TPM, and a TPM that follows a script.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn is_signed(public_key: &str, data: &[u8], signature: &[u8]) -> bool {
     openssl.output().unwrap().status.success()
 }
 
-/// Each command has the next of these answers; behind the last one it says nothing more.
+/// Gives the next of these answers to each command. After the last answer, it is silent.
 #[derive(Clone, Debug, Default)]
 struct Scripted {
     answers: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -71,12 +71,12 @@ impl Read for Scripted {
     }
 }
 
-/// An answer that has nothing but a code.
+/// An answer that has only a code.
 fn code(code: u32) -> Vec<u8> {
     [[0x80, 0x01, 0, 0, 0, 10].as_slice(), &code.to_be_bytes()].concat()
 }
 
-/// What a real TPM answers while it signs once.
+/// Records the answers of a real TPM while it signs once.
 #[derive(Clone, Debug)]
 struct Recorder<'a> {
     swtpm: &'a Swtpm,
@@ -119,7 +119,7 @@ fn it_signs_with_the_key_of_the_template_and_forgets_it() {
     for template in [Template::Restricted, Template::Unrestricted] {
         let Some(swtpm) = Swtpm::start_with(template).unwrap() else { return };
         let key = swtpm.public_key(template).unwrap();
-        // It has room for three.
+        // The TPM has room for three keys.
         for number in 0..20 {
             let data = format!("{{\"number\":{number}}}").into_bytes();
             let signature = sign(&swtpm, &data).unwrap();
@@ -209,7 +209,7 @@ fn what_it_says_is_told_in_words() {
         (0x149, "TPM_RC_NV_AUTHORIZATION"),
         (0x14a, "nothing has been written there"),
         (0x101, "TPM_RC_FAILURE (0x101); it has failed its own test"),
-        // Linux' resource manager, which knows no such command.
+        // Linux' resource manager does not know this command.
         (0x000b_0143, "TPM_RC_COMMAND_CODE (0xb0143)"),
         (0x5555, "response code 0x5555"),
     ] {
@@ -242,9 +242,9 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
     let recorder = Recorder { swtpm: &swtpm, answers: Arc::default() };
     Tpm::open(&recorder, TIMEOUT).unwrap().sign(INDEX, b"{}").unwrap();
     let mut answers: Vec<Vec<u8>> = recorder.answers.lock().drain(..).collect();
-    // It tests itself when it is first asked for something.
+    // The TPM tests itself at its first command and postpones the command, so these answers are dropped.
     answers.retain(|answer| ResponseCode::of(answer).unwrap().is_success());
-    // The template's size, the template, the digest, the key, the signature, and the farewell.
+    // The size of the template, the template, the digest, the key, the signature, and the removal of the key.
     assert_eq!(answers.len(), 6, "{answers:02x?}");
     for (number, answer) in answers.iter().enumerate() {
         for length in HEADER..answer.len() {
@@ -254,8 +254,8 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
             script[number] = cut;
             let tpm = Scripted::saying(script);
             let signed = sign(&tpm, b"{}");
-            // What comes behind the parameters, of two lengths and a byte, says nothing where there is no password; of a key
-            // nothing but its handle is read; and nothing is told but that it is forgotten.
+            // Without a password, the bytes after the parameters (two lengths and a byte) do not matter. Of a key, only the
+            // handle is read. The answer to the removal has no content.
             let fails = match number {
                 0 | 2 => true,
                 1 | 4 => length + 5 != answer.len(),
@@ -272,7 +272,7 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
 }
 
 proptest! {
-    /// Whatever a TPM says, it is an error or a signature.
+    /// Every answer of a TPM leads to an error or a signature.
     #[test]
     fn no_answer_is_too_strange(
         answers in prop::collection::vec((any::<bool>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..600)), 0..8)

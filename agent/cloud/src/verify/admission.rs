@@ -1,8 +1,8 @@
-//! How many machines are verified at a time, and which is next.
+//! Limits how many machines are verified at a time, and decides which is next.
 //!
-//! Each origin has a queue of its own, and they take turns: a flood from a few addresses waits behind itself, not before
-//! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room. A request that has
-//! waited too long is refused, and the machine retries.
+//! Each origin has its own queue, and the origins take turns: a flood from a few addresses delays only itself. If all requests
+//! come from a load balancer, the origin is the claimed machine, and has less room. A request that has waited too long is
+//! rejected, and the machine retries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use tokio::time::timeout;
 
 use super::{Answer, Origin, Refusal};
 
-/// How much is let in.
+/// The limits of an admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Verifications at the same time.
+    /// The maximum number of concurrent verifications.
     pub at_once: usize,
     pub at_once_of_one: usize,
-    /// Waiting requests of one origin.
+    /// The maximum number of waiting requests of one origin.
     pub waiting_of_one: usize,
-    /// Verifications at the same time of one machine that is told apart from others by what it claims.
+    /// The maximum number of concurrent verifications of an origin that includes a claimed machine.
     pub at_once_of_claim: usize,
-    /// Waiting requests of one such machine.
+    /// The maximum number of waiting requests of an origin that includes a claimed machine.
     pub waiting_of_claim: usize,
-    /// Waiting requests in all.
+    /// The maximum number of all waiting requests.
     pub waiting: usize,
     pub timeout: Duration,
 }
@@ -39,9 +39,9 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // Others may claim to be a machine, and nothing tells its own requests from theirs before it is called back. A
-            // machine that is called back about what it has not asked says so at once, so that many a second have their turn;
-            // one that is silent holds no more than this of the connections that all share behind a load balancer.
+            // Strangers may claim to be a machine, and only the call-back distinguishes their requests from its own. A machine
+            // that did not ask says so immediately, so many requests a second get a turn. A silent machine holds at most this
+            // many of the places that all machines behind a load balancer share.
             at_once_of_claim: 4,
             waiting_of_claim: 64,
             waiting: 4096,
@@ -60,7 +60,7 @@ impl Limits {
     }
 }
 
-/// Lets in.
+/// Admits requests, and lets others wait.
 pub struct Admission {
     limits: Limits,
     state: Mutex<State>,
@@ -71,7 +71,7 @@ pub struct Admission {
 struct State {
     running: usize,
     running_of: BTreeMap<Origin, usize>,
-    /// The waiting requests of each origin, and how to tell them that it is their turn; the earliest first. None is empty.
+    /// The waiting requests of each origin, earliest first, with the senders that announce their turns. No queue is empty.
     queues: BTreeMap<Origin, BTreeMap<u64, oneshot::Sender<()>>>,
     /// The origins that have a queue, in the order of their turns.
     turns: VecDeque<Origin>,
@@ -79,13 +79,13 @@ struct State {
     next_number: u64,
 }
 
-/// The holder of this is let in.
+/// An admitted request. Dropping it frees its place.
 pub struct Admitted {
     _place: Place,
 }
 
-/// A place in the queue, which becomes one among those that are let in when its turn comes. Dropped at any time, it is
-/// given up, whichever it is by then: a waiting connection may close in the very moment of its turn.
+/// A place in the queue. At its turn, it becomes the place of an admitted request. Dropping it frees the place in both cases: a
+/// waiting connection may close at the very moment of its turn.
 struct Place {
     admission: Arc<Admission>,
     origin: Origin,
@@ -93,15 +93,15 @@ struct Place {
 }
 
 impl Admission {
-    /// An empty queue. `depth` is its length.
+    /// Creates an empty queue. `depth` shows its length.
     pub fn new(limits: Limits, depth: Gauge) -> Arc<Admission> {
         Arc::new(Admission { limits, state: Mutex::default(), depth })
     }
 
-    /// Waits for a turn. It may be dropped meanwhile.
+    /// Waits for a turn. The future may be dropped while it waits.
     ///
     /// # Errors
-    /// Too many wait, or the turn does not come in time.
+    /// If too many requests wait, or the turn does not come in time.
     pub async fn enter(self: &Arc<Self>, origin: Origin) -> Result<Admitted, Refusal> {
         let busy =
             |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };
@@ -113,7 +113,7 @@ impl Admission {
         }
     }
 
-    /// A place in the queue, and what says that it is its turn, which may be at once; `None` where the queue is full.
+    /// A place in the queue, and a receiver that announces its turn, which may come immediately; `None` if the queue is full.
     fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
         let mut state = self.state.lock();
         let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
@@ -170,7 +170,7 @@ impl State {
         number
     }
 
-    /// Takes a request out of its queue; `false` if its turn has come already.
+    /// Removes a request from its queue; `false` if its turn has already come.
     fn leave(&mut self, origin: Origin, number: u64) -> bool {
         let Some(queue) = self.queues.get_mut(&origin) else { return false };
         if queue.remove(&number).is_none() {
@@ -184,7 +184,7 @@ impl State {
         true
     }
 
-    /// Lets in as many as can be, one origin after the other.
+    /// Admits as many requests as the limits permit, one origin after the other.
     fn next(&mut self, limits: &Limits) {
         for _ in 0..self.turns.len() {
             if self.running >= limits.at_once {
@@ -198,7 +198,7 @@ impl State {
             if let Some((_, turn)) = first {
                 self.waiting -= 1;
                 self.start(origin);
-                // A receiver that is gone is about to drop its place, and leaves it to the next.
+                // If the receiver is gone, its place is about to be dropped, and the next request gets it.
                 let _ = turn.send(());
             }
             match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
@@ -244,7 +244,7 @@ mod tests {
             assert!(waiting.as_mut().now_or_never().is_none());
         }
         assert_eq!(admission.enter(origin(1)).await.err().unwrap().reason, "QueueFull");
-        // Another finds the place that no single origin gets.
+        // Another origin gets the place that a single origin cannot get.
         let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
         let mut second = Box::pin(admission.enter(origin(2)));
         assert!(second.as_mut().now_or_never().is_none());
@@ -262,7 +262,7 @@ mod tests {
         let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(admission.enter(origin(3).claiming(7.into())).await.err().unwrap().reason, "QueueFull");
-        // Neither another machine nor the one itself, where its cloud knows it to be, is kept waiting by that.
+        // This delays neither another machine nor the machine itself, if its cloud lists its address.
         for other in [origin(1).claiming(8.into()), origin(2).claiming_at_its_own(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }
@@ -311,14 +311,14 @@ mod tests {
         assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
     }
 
-    /// A request, and what came of it so far.
+    /// A request, and its state.
     enum Asker<'a> {
         Waits(BoxFuture<'a, Result<Admitted, Refusal>>),
         Entered { _place: Admitted },
     }
 
     impl Asker<'_> {
-        /// Looks whether it is their turn.
+        /// Checks whether the request is admitted.
         fn look(self) -> Option<Self> {
             match self {
                 Asker::Waits(mut entering) => match entering.as_mut().now_or_never() {
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// What may happen. A number says to which of those that are there, counted round.
+    /// What may happen. The number in `Looks` and `Goes` selects one of the requests, modulo their count.
     #[derive(Clone, Debug)]
     enum Event {
         Comes(u8),

@@ -1,9 +1,9 @@
-//! How often a cloud is asked for requests whose claim nothing has proven yet.
+//! Limits how often a cloud is asked for requests whose claims are not proven yet.
 //!
-//! A request can name any machine. So one for which the cloud is asked takes one of a few places, and gives it back at once if its
-//! claim turns out to be true; a lie keeps its place for some seconds. Places are given out in turns of addresses, and no
-//! address has many: lies wait behind each other, an honest machine behind one of each liar, and what all lies together
-//! can have asked is a small part of what the cloud lets a project ask.
+//! A request can name any machine. If the cloud must be asked for a request, the request takes one of a few places. A true
+//! claim frees its place immediately, and a lie keeps its place for some seconds. The addresses take turns, and no address has
+//! many places. So lies wait behind each other, and an honest machine waits behind one lie of each liar. All lies together cost
+//! a small part of the requests that the cloud permits a project.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::admission::{Admission, Admitted, Limits};
 use super::{Origin, Refusal};
 
-/// With [`KEPT_FOR`], three lies a second of all addresses together, and one of each.
+/// With [`KEPT_FOR`], these limits permit three lies a second from all addresses together, and one from each address.
 const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     at_once_of_claim: 3,
     waiting_of_claim: 8,
     waiting: 4096,
-    // Longer than a lie keeps its place, and short of what there is for all of a verification.
+    // This is longer than a lie keeps its place, and shorter than a whole verification may take.
     timeout: Duration::from_secs(5),
 };
 /// How long a lie keeps its place.
@@ -34,7 +34,7 @@ pub struct Claims {
     kept_for: Duration,
 }
 
-/// A place. Dropped, it is kept for a while.
+/// A place. If it is dropped, it stays taken for a while.
 pub struct Claim {
     place: Option<Admitted>,
     kept_for: Duration,
@@ -51,10 +51,10 @@ impl Claims {
         Claims { places: Admission::new(limits, Gauge::default()), kept_for }
     }
 
-    /// Takes a place, unless there is one already.
+    /// Takes a place, unless `claim` has one already.
     ///
     /// # Errors
-    /// There is none in time.
+    /// If too many requests wait, or no place is free in time.
     pub async fn enter(&self, origin: Origin, claim: &mut Option<Claim>) -> Result<(), Refusal> {
         if claim.is_none() {
             let place = self.places.enter(origin).await?;
@@ -65,7 +65,7 @@ impl Claims {
 }
 
 impl Claim {
-    /// It is believed, and so no lie: the place is free.
+    /// Frees the place immediately, because the claim is true.
     pub fn believed(mut self) {
         self.place = None;
     }
@@ -75,7 +75,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(place) = self.place.take() else { return };
         let kept_for = self.kept_for;
-        // Without a runtime no request is let in any more.
+        // Without a runtime, no more requests are admitted, so the place need not stay taken.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 sleep(kept_for).await;
@@ -136,7 +136,8 @@ mod tests {
         }
         assert!(enter(&claims, 1).now_or_never().is_none());
         assert!(enter(&claims, 2).now_or_never().is_some_and(|place| place.is_ok()));
-        // What all lies cost in a second, each of them a list and a key at most: of Google's 25 less than a third.
+        // A lie costs at most a list and a key. All lies of a second cost less than a third of the 25 requests that Google
+        // permits.
         let lies = LIMITS.at_once as f64 / KEPT_FOR.as_secs_f64();
         assert!(2.0 * lies < 25.0 / 3.0);
     }

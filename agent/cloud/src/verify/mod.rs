@@ -1,8 +1,8 @@
-//! Verifying machines that ask to become nodes: each cloud has its own way.
+//! Verifies machines that ask to become nodes. Each cloud has its own way.
 //!
-//! A token is looked at twice. [`Verifier::examine`] finds what is wrong with it without a request, so that a
-//! flood of bad ones costs nothing but a look. What it does not refuse comes with a [`Verification`], which asks the
-//! cloud once it is polled; there are only so many of those at a time.
+//! A token is checked in two steps. [`Verifier::examine`] checks it without a request, so a flood of bad tokens costs little.
+//! If it finds no problem, it returns a [`Verification`], which asks the cloud when it is polled. The number of concurrent
+//! verifications is limited.
 
 pub mod admission;
 pub mod claims;
@@ -23,7 +23,7 @@ use time::format_description::well_known::Rfc3339;
 
 pub use origin::{LoadBalancing, MachinePrefix, Origin, OwnAddresses, Peers};
 
-/// The longest that a token is good for, by any cloud: the bootstrap server remembers for longer which tokens it took.
+/// The longest lifetime of a token of any cloud. The bootstrap server remembers the tokens that it accepted for longer.
 pub const LONGEST_TOKEN_LIFE: Duration = Duration::from_secs(24 * 60);
 
 #[derive(Clone, Copy)]
@@ -32,33 +32,32 @@ pub struct Presented<'a> {
     pub token: &'a str,
     /// The whole body, which the token must have been made for.
     pub body: &'a [u8],
-    /// Where it comes from.
     pub origin: Origin,
-    /// Seconds since 1970.
+    /// The current time, in seconds since 1970.
     pub now: i64,
 }
 
-/// A machine, as its cloud tells of it.
+/// A machine, as its cloud describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedNode {
-    /// The instance, in its cloud's words.
+    /// The id or path of the instance in its cloud.
     pub instance: String,
-    /// The name that its Node has.
+    /// The name of its Node.
     pub node_name: String,
-    /// The names and addresses that its serving certificate is for.
+    /// The names and addresses in its serving certificate.
     pub certificate_names: Vec<String>,
     /// The name of its instance group; empty if it is in none.
     pub instance_group: String,
-    /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
+    /// The address and port for the call-back (`10.0.0.1:3987`); empty if it is not known.
     pub challenge_endpoint: String,
-    /// Its addresses, as the cloud lists them; they are not needed where the token alone proves which machine it is.
+    /// Its addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
     /// When the machine was started last, in seconds since 1970. `None` on clouds that do not tell it, and on clouds where two running
     /// machines can have the same Node name.
     pub launched: Option<i64>,
 }
 
-/// Where a machine with this address listens for the call-back; a challenge always has that port.
+/// The endpoint for the call-back to a machine with this address. It always has the port of the call-back protocol.
 pub fn challenge_endpoint(address: &str) -> String {
     match address.contains(':') {
         true => format!("[{address}]:{PORT}"),
@@ -66,98 +65,98 @@ pub fn challenge_endpoint(address: &str) -> String {
     }
 }
 
-/// An instant in RFC 3339, as clouds write them, in seconds since 1970; `None` if it is none.
+/// The seconds since 1970 of a time in RFC 3339, as clouds write it; `None` if it cannot be parsed.
 pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
     OffsetDateTime::parse(instant, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
 }
 
-/// Why a machine is not given what it asks for.
+/// Why a request of a machine is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub answer: Answer,
-    /// Why, in a word: a label of a metric, so one of few.
+    /// The reason in a word. It is a label of a metric, so it has few values.
     pub reason: &'static str,
-    /// Why, in words for the log. They are not sent to the machine, and hold no secret.
+    /// The reason for the log. It is not sent to the machine, and contains no secret.
     pub message: String,
 }
 
-/// What a machine is answered that is refused.
+/// How the server answers a request that it rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is not the machine that it says, or may not ask.
+    /// The machine is not the claimed one, or may not ask.
     NotVerified,
-    /// It did not prove that it has asked when it was called back.
+    /// The machine did not prove in the call-back that it made the request.
     NotProven,
-    /// A Node of its name is at work already.
+    /// A Node with its name is already registered.
     AlreadyRegistered,
-    /// What it asks is wrong; this is said to it.
+    /// The request is wrong. The machine is told why.
     BadRequest,
-    /// What it sends is too large to be read.
+    /// The request is too large.
     TooLarge,
-    /// What it sends does not come in time.
+    /// The request does not arrive in time.
     TooSlow,
-    /// It is over its rate limit, and may retry after so many seconds.
+    /// The machine is over its rate limit, and may retry after this many seconds.
     TooOften(u64),
-    /// There is too much to do.
+    /// The server is overloaded.
     Busy,
-    /// What must be asked does not answer.
+    /// A service that the server needs does not respond.
     Unavailable,
 }
 
 impl Refusal {
-    /// It is not the machine that it says.
+    /// For a machine that is not the claimed one.
     pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
     }
 
-    /// Its cloud tells of it, and it is no node of this cluster.
+    /// For a machine that, according to its cloud, is no node of this cluster.
     pub fn of_instance(refusal: &identity::Refusal) -> Refusal {
         Refusal::not_verified(refusal.reason(), refusal)
     }
 
-    /// What must be asked does not answer.
+    /// For a service that the server needs and that does not respond.
     pub fn unavailable(reason: &'static str, problem: impl fmt::Display) -> Refusal {
         Refusal { answer: Answer::Unavailable, reason, message: problem.to_string() }
     }
 }
 
-/// What proves that it is the machine itself which asks.
+/// The proof that the machine itself made the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
-    /// The address that it comes from, which its cloud lets no other machine send from: any machine could have written the token,
-    /// and a pod whose packets leave its machine under that one's address.
+    /// The source address, which the cloud does not let another machine use. Any machine can write the token. So can a pod
+    /// whose packets have the address of its machine.
     Address,
-    /// The machine's answer when it is called back: any machine could have written the token.
+    /// The machine's answer to the call-back. Any machine can write the token.
     CallBack {
-        /// The id of the machine that the token claims to be of.
+        /// The id of the machine that the token names.
         claimed: MachineId,
     },
 }
 
-/// A token that nothing is wrong with at first sight.
+/// A token that passed the checks without a request.
 pub struct Examined<'a> {
-    /// What is different for each token that a machine makes: its signature, say. A token is taken once.
+    /// It differs between the tokens of a machine, like a signature. A token is accepted once.
     pub fingerprint: Vec<u8>,
-    /// When it was made, in seconds since 1970, by the machine's clock; `None` where a token does not say, and what has
-    /// heard it cannot use it again anyway.
+    /// When the token was made, in seconds since 1970, by the machine's clock. `None` if the token does not say; then an
+    /// eavesdropper cannot reuse it anyway.
     pub signed_at: Option<i64>,
-    /// Whether the token proves that it is this machine's.
+    /// The proof that the machine itself made the request.
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
     /// Checks the signature of a token that carries its own key; `None` if the token has no such signature. The check takes CPU, so it
     /// runs after the request has its turn, on a thread that serves no other request.
     pub signature: Option<BoxFuture<'a, Result<(), Refusal>>>,
-    /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
-    /// it is. What it finds has to be the same.
+    /// Asks the cloud about this one machine after the call-back has proven which one it is. Needed if the cloud's response may
+    /// be minutes old. The result must be equal.
     pub confirmation: Option<Verification<'a>>,
 }
 
 impl<'a> Examined<'a> {
-    /// A token that only says the id of a machine, which the address has to prove that it comes from. Nothing of it is worth
-    /// stealing, so there is no other that it would be the same as.
+    /// A token that only has the id of a machine. The source address must prove the id. Nobody gains from reusing such a token,
+    /// so each one has its own fingerprint.
     pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -171,14 +170,14 @@ impl<'a> Examined<'a> {
         }
     }
 
-    /// A token that only says the id of a machine, which the call-back has to prove.
+    /// A token that only has the id of a machine. The call-back must prove the id.
     pub(crate) fn of_call_back(
         claimed: MachineId,
         presented: &Presented<'_>,
         verification: Verification<'a>,
     ) -> Examined<'a> {
         Examined {
-            // The token is always the same. What differs is the challenge in the body, which a machine answers once.
+            // The token of a machine is always the same. The challenge in the body differs, and a machine answers it once.
             fingerprint: sha256_hex(presented.body).into_bytes(),
             signed_at: None,
             proof: Proof::CallBack { claimed },
@@ -189,19 +188,19 @@ impl<'a> Examined<'a> {
     }
 }
 
-/// The question to the cloud.
+/// The request to the cloud.
 pub type Verification<'a> = BoxFuture<'a, Result<VerifiedNode, Refusal>>;
 
 /// Verifies the machines of one cloud.
 pub trait Verifier: Send + Sync {
-    /// Looks at a token without a request; `None` if it is none of this cloud's, by its prefix.
+    /// Checks a token without a request; `None` if its prefix says that it is not this cloud's.
     fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>>;
 }
 
-/// Looks at a token by whichever verifier it is for.
+/// Checks a token with the verifier for its prefix.
 ///
 /// # Errors
-/// It is for none, or bad.
+/// If there is no verifier for it, or the token is bad.
 pub fn examine<'a>(
     verifiers: &'a [Box<dyn Verifier>],
     presented: &Presented<'_>,

@@ -1,25 +1,25 @@
-//! Origins of connections and requests, each of which gets a share.
+//! The origins of connections and requests. Each origin gets a share of the capacity.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use kops_agent_plan::machine_id::MachineId;
 
-/// How many leading bits of an IPv6 address tell one machine from another: behind them a machine has as many addresses
-/// as it likes, before them it has none but what it is given.
+/// The number of leading bits of an IPv6 address that identify a machine. The cloud assigns these bits. A machine can choose
+/// the bits after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachinePrefix(u32);
 
 impl MachinePrefix {
-    /// The network that most clouds give to one machine.
+    /// The /64 network that most clouds give to one machine.
     pub const NETWORK: MachinePrefix = MachinePrefix::of_bits(64);
 
-    /// So many bits; all are 128.
+    /// A prefix of this many bits. A whole address has 128.
     pub const fn of_bits(bits: u32) -> MachinePrefix {
         MachinePrefix(bits)
     }
 
-    /// Where an address is from.
+    /// The origin of an address.
     pub fn origin(self, address: IpAddr) -> Origin {
         let own = match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -32,33 +32,33 @@ impl MachinePrefix {
     }
 }
 
-/// Whether an address is one machine's, or that of a load balancer, which all machines have.
+/// Whether an address belongs to one machine, or to a load balancer that all machines share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
     /// Each machine connects from an address of its own.
     Machines,
-    /// A load balancer connects for them. It speaks TCP and says nothing of where it has a connection from.
+    /// A load balancer connects for them. It forwards TCP, and does not pass on the source address.
     LoadBalancer,
 }
 
-/// Whether machines connect by themselves, or a load balancer does for them.
+/// Whether machines connect directly, or through a load balancer.
 #[derive(Clone)]
 pub enum LoadBalancing {
-    /// By themselves.
+    /// Machines connect directly.
     None,
-    /// A load balancer does, whose addresses are not known. The machines' own are, once they have been listed: they connect
-    /// from there by themselves, or the pods on them do.
+    /// Machines may connect through a load balancer, whose addresses are not known. The machines' own addresses are known once
+    /// they have been listed: from these, machines and their pods connect directly.
     Of(Arc<dyn OwnAddresses>),
 }
 
 /// The addresses of a cluster's machines.
 pub trait OwnAddresses: Send + Sync {
-    /// Whether a machine had this address when they were last listed. No request is made.
+    /// Whether a machine had this address when the machines were last listed. It makes no request.
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
 impl LoadBalancing {
-    /// What connects from an address.
+    /// Whether an address is a machine's or a load balancer's.
     pub fn peers_at(&self, address: IpAddr) -> Peers {
         match self {
             LoadBalancing::Of(machines) if !machines.has_address(address.to_canonical()) => {
@@ -69,8 +69,8 @@ impl LoadBalancing {
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 one that is a machine's own; and which machine a request from there claims to
-/// be of, where it is to be told apart from others by that.
+/// An IPv4 address, or the part of an IPv6 address that identifies a machine. It may include the claimed machine, if claims
+/// distinguish requests from one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,
@@ -78,22 +78,23 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// What claims to be the machine of this id, wherever it is: of a pod's network a machine has as many addresses as it likes.
+    /// The origin of all requests that claim to be the machine with this id, from any address. In a pod network, a machine has
+    /// as many addresses as it likes.
     pub fn claiming(self, id: MachineId) -> Origin {
         Origin { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), claimed: Some(id) }
     }
 
-    /// The machine of this id at an address that is its own.
+    /// The origin of the machine with this id at its own address.
     pub fn claiming_at_its_own(self, id: MachineId) -> Origin {
         Origin { claimed: Some(id), ..self }
     }
 
-    /// Whether it is this very address, where a machine has no more than single ones.
+    /// Whether it is exactly this address. Needed for clouds whose machines have single addresses.
     pub fn is_at(self, address: IpAddr) -> bool {
         self.address == address.to_canonical()
     }
 
-    /// Whether it is an address and what is claimed there, of which the same machine may have many.
+    /// Whether it includes a claimed machine. One machine may be in many such origins.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()
     }
@@ -101,7 +102,7 @@ impl Origin {
 
 #[cfg(any(test, feature = "testing"))]
 impl Origin {
-    /// Where an address is from, for tests to which it is all the same in which cloud.
+    /// The origin of an address, for tests that do not depend on a cloud.
     pub fn of(address: IpAddr) -> Origin {
         MachinePrefix::NETWORK.origin(address)
     }

@@ -1,4 +1,4 @@
-//! `kops-agent addons apply`.
+//! `kops-agent addons apply`: applies due add-ons and retries failed ones.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::recreate;
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report, pause_of};
 
-/// The pause after the first round; each later one is about twice as long.
+/// The pause after the first round. Each later pause is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// No pause is longer, but for its jitter of up to as much again.
+/// The longest pause. Jitter may add up to this much again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Applies what is due, in the channels' order. Those that fail are tried again by themselves.
+/// Applies the due add-ons in the order of the channels. Later rounds retry only the add-ons that failed.
 pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     for left_out in scene.left_out() {
         log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
@@ -60,8 +60,8 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     Ok(if is_failed { exit::FAILED } else { exit::CONVERGED })
 }
 
-/// Applies what is due and not done, and gives the reports of what fails. What is done once stays so, also where it is to be
-/// applied anew.
+/// Applies the due add-ons that are not in `done`, and returns the reports of those that fail. An add-on in `done` is not
+/// applied again, even with `reapply`.
 async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Result<Vec<Report>> {
     let is_done = |addon: &Addon| {
         done.iter().any(|report| report.name == addon.name && report.channel == addon.channel)
@@ -82,7 +82,8 @@ async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Res
     Ok(failed)
 }
 
-/// What is due, or, where it is to be applied anew, as good as due. Nothing new runs on nodes then, and none is marked.
+/// The work for an add-on: what is due, or with `reapply` a full apply. A pure reapply brings no new version to nodes, so it
+/// marks no Node.
 fn wanted(standing: &Standing, reapply: bool) -> Option<Due> {
     match &standing.due {
         Some(Due { version: Some(_), .. }) => standing.due.clone(),

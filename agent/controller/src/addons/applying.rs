@@ -1,5 +1,5 @@
-//! Applying the objects of a manifest, as upstream's applier does, with two differences that add to it: definitions of kinds
-//! are applied first, and their objects once they are established; and fields that are taken from other managers are told.
+//! Applies the objects of a manifest, as upstream's applier does, with two additions. It applies CustomResourceDefinitions first, and
+//! their objects once the definitions are established. It reports fields that it takes over from other managers.
 //!
 //! Source: upstream's `pkg/applylib/applyset/applyset.go`, `channels/pkg/channels/clientapplier.go`.
 
@@ -21,29 +21,28 @@ use super::recreate;
 use super::resources::Resource;
 use crate::api_error::ApiError;
 
-/// How long the kinds that a manifest defines may take until they are served.
+/// Timeout until the API server serves the kinds that a manifest defines.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// After how long that is looked at again.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied<'a> {
-    /// Each object of the manifest, in order.
+    /// The objects of the manifest, in order, each with its result.
     pub tried: Vec<Tried<'a>>,
-    /// Fields that were other managers' and are ours now, by object.
+    /// The fields taken over from other managers, each with its object.
     pub taken_over: Vec<String>,
     /// Objects that a person has paused.
     pub paused: Vec<String>,
-    /// Why objects could not be applied, or are not healthy; empty where all is as it should be.
+    /// Why objects could not be applied or are not healthy. Empty if all objects are healthy.
     pub problems: Vec<String>,
 }
 
-/// What is wrong with where objects of a manifest are to be, as far as their kinds are served: nothing of it is applied then, and
-/// nothing pruned, for what is kept is known by its namespace.
+/// Reports objects whose namespace does not fit their kind, as far as the API server serves the kind. The caller then applies and
+/// prunes nothing: pruning tells kept objects by their namespace.
 pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     let mut problems = Vec::new();
     for object in manifest {
-        // What cannot be told now is told where the object is applied.
+        // If the kind is not served or the API server does not answer, `apply_one` reports it.
         if let Ok(Some(resource)) = objects.resources.find(&object.kind).await {
             problems.extend(scope_problem(object, &resource).map(|problem| format!("{object} {problem}")));
         }
@@ -51,7 +50,7 @@ pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     problems
 }
 
-/// Applies all objects of an add-on's manifest; one that fails keeps none of the others back.
+/// Applies all objects of an add-on's manifest. An object that fails does not stop the others.
 pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object]) -> Applied<'a> {
     let mut applied = Applied::default();
     let deadline = Instant::now() + SERVED_WITHIN;
@@ -69,7 +68,7 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
                 if is_object_paused(&live) {
                     applied.paused.push(object.to_string());
                 }
-                // Of a definition `established` tells, which waits for it.
+                // `established` waits for a definition, and reports its health.
                 if object.turn() != Turn::Definition {
                     let problem = health::problem(&live, addon.release);
                     applied.problems.extend(problem.map(|why| format!("{object} is not healthy: {why}")));
@@ -89,8 +88,8 @@ pub async fn apply<'a>(objects: &Objects, addon: &Addon, manifest: &'a [Object])
     applied
 }
 
-/// Waits until the definitions that were applied are established, and notes how they are then. Returns the kinds that they define and
-/// the API server serves, or is about to.
+/// Waits until the applied definitions are established, and notes their health. Returns the kinds that they define: the API server
+/// serves them now or soon.
 async fn established(
     objects: &Objects,
     release: KopsRelease,
@@ -145,7 +144,8 @@ async fn established_one(
     }
 }
 
-/// Applies an object, whose kind may take until the deadline to be served, and gives it as it is after that.
+/// Applies an object and returns it as the API server has it afterwards. With a `deadline`, retries until then while the kind is not
+/// served.
 async fn apply_one(
     objects: &Objects,
     addon: &str,
@@ -156,7 +156,7 @@ async fn apply_one(
     loop {
         let tried = try_one(objects, addon, object, taken_over).await;
         match tried {
-            // The API server says in two places at different times that it serves a kind.
+            // Discovery and the objects' endpoint start to serve a kind at different times.
             Err(Unapplied::NotServed(_)) if deadline.is_some_and(|deadline| Instant::now() < deadline) => {
                 objects.resources.forget();
                 sleep(LOOKED_AT_EVERY).await;
@@ -213,7 +213,7 @@ async fn try_one(
             note_taken_over(objects, addon, object, conflicts, taken_over).await;
             Ok(live)
         }
-        // Of an object to be applied only its namespace or its kind can be missing.
+        // If an apply answers 404, either the namespace or the kind is missing.
         Err(error) if error.is_not_found() && namespace.is_empty() => Err(not_served()),
         Err(error) if error.is_not_found() => Err(Unapplied::NotServed(error.to_string())),
         Err(error) if before.is_some() && error.is_of_immutable_field() => Err(Unapplied::Other(format!(
@@ -238,7 +238,7 @@ async fn note_taken_over(
     }
 }
 
-/// Why an object cannot be where its manifest has it, of whose kind this is the resource; its subject is the object.
+/// Returns why the object's namespace does not fit `resource`, its kind. The text continues a sentence whose subject is the object.
 pub fn scope_problem(object: &Object, resource: &Resource) -> Option<&'static str> {
     match (resource.is_namespaced, object.namespace.is_empty()) {
         (true, true) => Some("has no metadata.namespace, but its kind is in namespaces"),

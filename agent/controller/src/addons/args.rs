@@ -50,10 +50,10 @@ pub struct ChannelArgs {
 }
 
 impl ChannelArgs {
-    /// The kubeconfig by which the API server is reached.
+    /// Chooses the kubeconfig: the arguments, `KUBECONFIG`, the control plane's own, or `~/.kube/config`.
     ///
     /// # Errors
-    /// There is none.
+    /// `--kubeconfig`, `KUBECONFIG` and `HOME` are not set, and this machine has no kubeconfig of its own.
     pub fn chosen(&self) -> Result<Chosen, WrongConfiguration> {
         self.kubeconfig.choose(Some(Path::new(OF_MACHINE)), |name| std::env::var_os(name))
     }

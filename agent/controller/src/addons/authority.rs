@@ -12,25 +12,21 @@ use super::objects::Objects;
 use super::resources::Resource;
 use crate::api_error::ApiError;
 
-/// Where both are, whatever the add-on's namespace.
+/// The namespace of the Secret and the Issuer, whatever the add-on's namespace.
 const NAMESPACE: &str = "kube-system";
 
-/// The name of the Secret.
 pub fn secret_name(addon: &str) -> String {
     format!("{addon}-ca")
 }
 
-/// Whether an add-on has both.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Whether the add-on has both its Secret and its Issuer.
 pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> {
     let has_secret = objects.get(&secrets(), NAMESPACE, &secret_name(addon)).await?.is_some();
     Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
 }
 
-/// The Secret and the issuer of an add-on's authority, as far as they are there, and what could not be found out. A cluster without
-/// cert-manager has no issuers.
+/// Finds the Secret and the Issuer of an add-on. Returns those that exist, and the lookups that failed. A cluster without
+/// cert-manager has no Issuers.
 pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for (resource, name) in [(secrets(), secret_name(addon)), (issuers(), addon.to_owned())] {
@@ -48,10 +44,11 @@ pub async fn found(objects: &Objects, addon: &str) -> (Vec<(Resource, Listed)>, 
     (found, problems)
 }
 
-/// Makes what is missing of both. A Secret that is there keeps its key: another control plane may have made it just now.
+/// Creates the Secret and the Issuer if they are missing. An existing Secret keeps its key: another control plane may have just
+/// created it.
 ///
 /// # Errors
-/// What could not be made, and why.
+/// The object that could not be created, and why.
 pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), String> {
     let authority =
         self_signed_authority(addon, now).map_err(|error| format!("making its authority: {error}"))?;

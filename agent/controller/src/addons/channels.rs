@@ -1,4 +1,4 @@
-//! Which channels a command is about, and what is known of this machine's Node.
+//! Finds the channels that a command uses, and the settings of this machine's Node.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use kops_agent_plan::addons::{AddonSettings, bootstrap_channel};
 use super::args::ChannelArgs;
 use crate::configuration;
 
-/// What `converge --addons` writes.
+/// The settings file that `converge --addons` writes.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// What the arguments say, or the settings, or kops-controller's configuration: the first of them that names channels.
+/// Returns the settings. The channels come from the arguments, else the settings file, else kops-controller's
+/// configuration.
 ///
 /// # Errors
-/// A file that they name cannot be read, or is none; or nothing names a channel.
+/// A file cannot be read or parsed, or nothing names a channel.
 pub fn settings(args: &ChannelArgs) -> Result<AddonSettings> {
     let mut settings = match read_settings(args)? {
         Some(settings) => settings,
@@ -33,7 +34,7 @@ pub fn settings(args: &ChannelArgs) -> Result<AddonSettings> {
     Ok(settings)
 }
 
-/// The files that [`settings`] has read, for arguments like these.
+/// The files that [`settings`] reads for these arguments.
 pub fn files(args: &ChannelArgs) -> Vec<PathBuf> {
     let settings = args.settings.clone().unwrap_or_else(|| PathBuf::from(SETTINGS));
     match (settings.exists(), args.channel.is_empty()) {
@@ -43,7 +44,7 @@ pub fn files(args: &ChannelArgs) -> Vec<PathBuf> {
     }
 }
 
-/// `None` where they are at the usual place or nowhere, and are not there.
+/// Reads the settings file. `None` if the file is missing and the arguments do not name one.
 fn read_settings(args: &ChannelArgs) -> Result<Option<AddonSettings>> {
     let (path, is_given) = match &args.settings {
         Some(path) => (path.as_path(), true),

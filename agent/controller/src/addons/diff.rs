@@ -1,4 +1,4 @@
-//! `kops-agent addons diff`: what applying would change, as the API server says in a dry run.
+//! `kops-agent addons diff`: shows the changes that an apply would make, by a dry run on the API server.
 
 use std::fmt::Write as _;
 
@@ -15,22 +15,21 @@ use super::objects::{Apply, Objects};
 use super::standing::{Scene, Standing};
 use super::{authority, pruning, reading};
 
-/// What would change of an add-on.
+/// The changes that an apply of one add-on would make.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Difference {
     name: String,
-    /// Objects that would be others.
+    /// Objects that would change or be created.
     changed: Vec<Changed>,
     /// Objects that would be deleted.
     pruned: Vec<String>,
-    /// Objects of its authority that would be made.
+    /// Objects of the add-on's authority that would be created.
     authority: Vec<String>,
-    /// What cannot be told, and why.
+    /// Why parts of the difference are unknown.
     problems: Vec<String>,
 }
 
-/// An object that would be another.
 #[derive(Debug, Serialize)]
 struct Changed {
     object: String,
@@ -43,8 +42,7 @@ impl Difference {
     }
 }
 
-/// Prints what would change; ends with 4 where anything would and that is asked for, and with 1 where something cannot be
-/// told.
+/// Prints the differences. Returns exit code 1 if a part is unknown, or 4 if `exit_code` is set and something differs.
 pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
     for left_out in scene.left_out() {
         log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
@@ -104,13 +102,13 @@ async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], difference
     }
 }
 
-/// How an object would change; `None` where it would not.
+/// The diff of an object; `None` if it would not change.
 async fn changed(objects: &Objects, object: &Object, manifest: &[Object]) -> Result<Option<String>, String> {
     let title = object.to_string();
     let is_new = || Ok(unified(&title, None, Some(&object.value)));
     let Object { namespace, name, value, kind, .. } = object;
     let Some(resource) = objects.resources.find(kind).await.map_err(|error| error.to_string())? else {
-        // It is served once the definition is applied that comes with it.
+        // If the manifest itself defines the kind, the API server serves the kind after the apply.
         return match defines(manifest, &kind.group, &kind.kind) {
             true => is_new(),
             false => Err(format!("the API server serves no {} of {}", kind.kind, kind.api_version())),
@@ -122,7 +120,7 @@ async fn changed(objects: &Objects, object: &Object, manifest: &[Object]) -> Res
     let live = objects.get(&resource, namespace, name).await.map_err(|error| error.to_string())?;
     match objects.apply(&resource, namespace, name, value, Apply::DryRun).await {
         Ok(after) => Ok(unified(&title, live.as_ref(), Some(&after))),
-        // Its namespace comes with it: nothing is there to be compared with.
+        // The manifest creates the namespace, so the object is new.
         Err(error) if error.is_not_found() && live.is_none() && brings(manifest, namespace) => is_new(),
         Err(error) => Err(error.to_string()),
     }

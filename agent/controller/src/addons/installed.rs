@@ -1,4 +1,4 @@
-//! The versions of add-ons that a cluster has, and which add-ons are paused, in the annotations of its namespaces.
+//! Reads and writes the annotations of namespaces that record an add-on's version and its pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use crate::api_error::{ApiError, answer};
 
-/// What namespaces record of add-ons. Each is known by its namespace and its name.
+/// The records of all namespaces, by namespace and add-on name.
 #[derive(Debug, Default)]
 pub struct Installed {
-    /// The versions that the cluster has.
+    /// The installed versions.
     pub versions: BTreeMap<(String, String), ChannelVersion>,
     /// The add-ons that a person has paused.
     pub paused: BTreeSet<(String, String)>,
 }
 
-/// What one namespace records of add-ons, by their names.
+/// The records of one namespace, by add-on name.
 #[derive(Debug, Default)]
 pub struct OfNamespace {
-    /// The versions that the cluster has.
+    /// The installed versions.
     pub versions: BTreeMap<String, ChannelVersion>,
     /// The add-ons that a person has paused.
     pub paused: BTreeSet<String>,
@@ -36,10 +36,7 @@ impl OfNamespace {
     }
 }
 
-/// All that are recorded.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Reads the records of all namespaces.
 pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespaces = answer(namespaces.list_metadata(&ListParams::default())).await?;
@@ -54,10 +51,7 @@ pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     Ok(installed)
 }
 
-/// What one namespace records: nothing where there is no such namespace.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Reads the records of one namespace. A missing namespace has no records.
 pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespace, ApiError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let found = answer(namespaces.get_metadata_opt(namespace)).await?;
@@ -67,7 +61,7 @@ pub async fn of_namespace(client: &Client, namespace: &str) -> Result<OfNamespac
 /// Records the version of an add-on in its namespace.
 ///
 /// # Errors
-/// There is no such namespace, the API server refuses it, or does not answer.
+/// Not found if the namespace does not exist.
 pub async fn record(
     client: &Client,
     namespace: &str,
@@ -77,10 +71,7 @@ pub async fn record(
     annotate(client, namespace, name, json!(version.encode())).await
 }
 
-/// Forgets the version of an add-on that its namespace records.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Removes the recorded version of an add-on from its namespace.
 pub async fn forget(client: &Client, namespace: &str, name: &str) -> Result<(), ApiError> {
     annotate(client, namespace, name, Value::Null).await
 }

@@ -1,4 +1,4 @@
-//! Marking Nodes that have to be replaced after an update of an add-on.
+//! Marks Nodes for replacement by `kops rolling-update cluster` after an update of an add-on.
 
 use k8s_openapi::api::core::v1::Node;
 use kops_agent_plan::addons::{NEEDS_UPDATE_ANNOTATION, NeedsRollingUpdate};
@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::api_error::answer;
 use crate::list_pages;
 
-/// Marks the Nodes, and tells how many they are.
+/// Marks the selected Nodes and returns how many it marked.
 ///
 /// # Errors
-/// The first Node that cannot be marked, or why they cannot be listed.
+/// Stops at the first Node that cannot be marked. Earlier Nodes stay marked.
 pub async fn mark(client: &Client, which: NeedsRollingUpdate) -> Result<usize, String> {
     let nodes: &Api<Node> = &Api::all(client.clone());
     let selected = ListParams::default().labels(which.selector().unwrap_or_default());
@@ -26,7 +26,7 @@ pub async fn mark(client: &Client, which: NeedsRollingUpdate) -> Result<usize, S
     for name in names {
         match answer(nodes.patch_metadata(&name, &PatchParams::default(), &patch)).await {
             Ok(_) => marked += 1,
-            // Gone since it was listed.
+            // The Node was deleted after the listing.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(format!("marking the Node {name}: {error}")),
         }

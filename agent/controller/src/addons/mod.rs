@@ -1,8 +1,8 @@
-//! Add-ons, as kOps' channels pod applies them: channels and manifests are read from the state store, what is due is decided in
-//! `kops_agent_plan::addons`, and done here, on the API server.
+//! Applies add-ons in place of kOps' channels pod. `reading` reads channels and manifests from the state store;
+//! `kops_agent_plan::addons` decides what is due; `updating` changes the cluster.
 //!
-//! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what these look at first, and `running` is
-//! the loop that does all of it in the pod's place.
+//! [`run`] is `kops-agent addons`. `status`, `diff` and `apply` are its verbs, and `standing` collects their input. `running` is the
+//! loop that replaces the pod.
 
 mod apply;
 mod applying;
@@ -33,10 +33,10 @@ pub use args::{
 pub use running::metrics::tests::every_metric;
 use standing::Scene;
 
-/// Does what `kops-agent addons` is asked to.
+/// Runs a `kops-agent addons` command.
 ///
 /// # Errors
-/// A channel cannot be read or is wrong, the API server does not answer, or there is no add-on of the name.
+/// A channel cannot be read or is wrong, the API server does not answer, or no add-on has the given name.
 pub async fn run(command: &AddonsCommand) -> Result<u8> {
     match command {
         AddonsCommand::Status(args) => status::run(&Scene::open(args).await?, args.output).await,

@@ -1,4 +1,5 @@
-//! Objects of whatever kind on the API server: read, applied, listed, deleted. What is deleted or taken from others is told here.
+//! Reads, applies, lists and deletes objects of any kind on the API server. `tell` logs deletions and field takeovers, and creates
+//! an Event for each.
 
 use kops_agent_plan::addons::FIELD_MANAGER;
 use kops_agent_plan::addons::pause::is_paused;
@@ -13,38 +14,34 @@ use crate::api_error::{ApiError, answer};
 use crate::events::Events;
 use crate::list_pages;
 
-/// What Events say they are of.
+/// The component that Events name as their source.
 pub const COMPONENT: &str = "kops-agent-addons";
 
-/// The objects of a cluster.
 pub struct Objects {
     client: Client,
-    /// Where Events about add-ons are created.
     pub events: Events,
-    /// How their kinds are served.
     pub resources: Resources,
 }
 
-/// How an apply is meant.
+/// The mode of a server-side apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
-    /// Where a field is another manager's it is refused.
+    /// The API server rejects the apply if another manager owns one of its fields.
     Polite,
-    /// Fields of other managers are taken from them.
+    /// The apply takes over fields that other managers own.
     Forced,
-    /// The same, and nothing changes: what would come of it is answered.
+    /// Like `Forced`, but the API server changes nothing and returns the result.
     DryRun,
 }
 
 impl Objects {
-    /// Those that this client can reach.
     pub fn of(client: Client) -> Objects {
         let events = Events::of_component(client.clone(), COMPONENT);
         Objects { resources: Resources::of(client.clone()), events, client }
     }
 
-    /// Logs a change of objects and creates its Event. It is called as soon as the change is made, whatever becomes of the rest of
-    /// the add-on.
+    /// Logs a change of objects and creates its Event. The caller calls it right after the change, even if the rest of the add-on
+    /// fails later.
     pub async fn tell(&self, reason: &str, message: &str) {
         log::info!("{message}");
         self.events.tell_of_addons(reason, message).await;
@@ -54,10 +51,7 @@ impl Objects {
         &self.client
     }
 
-    /// The object of this name; `None` where there is none, or its kind is not served.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Returns the object; `None` if it or its kind does not exist.
     pub async fn get(
         &self,
         resource: &Resource,
@@ -71,10 +65,7 @@ impl Objects {
         }
     }
 
-    /// Applies an object, and gives it as the API server has it after that.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Applies an object and returns it as the API server has it afterwards.
     pub async fn apply(
         &self,
         resource: &Resource,
@@ -93,10 +84,7 @@ impl Objects {
         value(&answer(api.patch(name, &parameters, &Patch::Apply(object))).await?)
     }
 
-    /// Merges a patch into an object.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Applies a merge patch to an object.
     pub async fn merge(
         &self,
         resource: &Resource,
@@ -108,10 +96,7 @@ impl Objects {
         answer(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
     }
 
-    /// Creates an object. One of its name that is there is left as it is.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Creates an object. An existing object of this name stays unchanged.
     pub async fn create(&self, resource: &Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
         match self.post(resource, namespace, object, false).await {
             Err(error) if !error.is_already_there() => Err(error),
@@ -119,10 +104,7 @@ impl Objects {
         }
     }
 
-    /// Asks whether an object could be created, and changes nothing.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Asks the API server in a dry run whether it would create the object.
     pub async fn create_dry_run(
         &self,
         resource: &Resource,
@@ -145,10 +127,7 @@ impl Objects {
         answer(self.api(resource, namespace).create(&parameters, &object)).await.map(drop)
     }
 
-    /// The objects of a kind that selectors select, in a namespace or, where that is empty, everywhere.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Lists the objects of a kind that match the selectors. An empty `namespace` means all namespaces.
     pub async fn list(
         &self,
         resource: &Resource,
@@ -171,10 +150,7 @@ impl Objects {
         list_pages::all(selected, ask, listed).await
     }
 
-    /// Deletes an object. That there is none is as good.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Deletes an object. Not found counts as success.
     pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
         match answer(self.api(resource, namespace).delete(name, &DeleteParams::default())).await {
             Err(error) if !error.is_not_found() => Err(error),

@@ -1,4 +1,4 @@
-//! Deleting what a prune rule selects and the manifest does not have, once what replaces it serves.
+//! Deletes objects that a prune rule selects and the manifest does not have, once their replacements serve.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,8 @@ use kops_agent_plan::addons::{Addon, PruneKind};
 use super::objects::Objects;
 use super::resources::Resource;
 
-/// An object that a rule has deleted.
+/// An object that a prune rule selects for deletion.
 pub struct Doomed {
-    /// Its kind, as it is served.
     pub resource: Resource,
     pub object: Listed,
 }
@@ -26,14 +25,14 @@ impl std::fmt::Display for Doomed {
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub deleted: Vec<String>,
-    /// Why objects could not be deleted, or are not to be yet.
+    /// Why objects could not be deleted, or have to stay for now.
     pub problems: Vec<String>,
 }
 
-/// What a rule would have deleted: nothing if the API server does not serve its kind.
+/// Returns the objects that a rule selects for deletion. Returns nothing if the API server does not serve their kind.
 ///
 /// # Errors
-/// The rule does not fit its kind, or the API server cannot be asked.
+/// The rule names namespaces for a cluster-scoped kind, or the API server does not list the objects.
 pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) -> Result<Vec<Doomed>, String> {
     let kind = named(&rule.group, &rule.kind, "", "");
     let kind = kind.trim_end();
@@ -56,7 +55,7 @@ pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) ->
     Ok(doomed.into_iter().map(|object| Doomed { resource: resource.clone(), object }).collect())
 }
 
-/// Deletes what the add-on's rules select, as far as what replaces it serves.
+/// Deletes the objects that the add-on's rules select. An object stays while its replacement does not serve.
 pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried: &[Tried<'_>]) -> Pruned {
     let mut pruned = Pruned::default();
     let mut held: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -92,8 +91,8 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
     pruned
 }
 
-/// The object of the manifest that does not serve, and why, so that an object stays; `None` if the object may be deleted. An object that
-/// has the host port which its replacement waits for is deleted.
+/// Returns the object of the manifest that does not serve, and why, so the doomed object must stay. `None` if the doomed object may be
+/// deleted. It may be deleted if its replacement waits for a host port that it has.
 async fn holder(objects: &Objects, doomed: &Doomed, tried: &[Tried<'_>]) -> Option<String> {
     let Doomed { resource, object } = doomed;
     let holders = prune::holders(&resource.api.group, &resource.api.kind, tried);

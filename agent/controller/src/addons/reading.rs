@@ -1,4 +1,4 @@
-//! Channels and manifests, read from the state store, or from web servers that an operator names.
+//! Reads channels and manifests from the state store, or from web servers that an operator names.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 
 use crate::api_error::answer;
 
-/// The version of Kubernetes that channels are read for.
+/// The API server's version, which selects a channel's entries.
 ///
 /// # Errors
-/// The API server does not answer, or says none.
+/// The API server does not answer, or its version cannot be parsed.
 pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     let said = answer(client.apiserver_version()).await.context("asking the API server for its version")?;
     ServerVersion::parse(&said.git_version).with_context(|| {
@@ -25,11 +25,11 @@ pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     })
 }
 
-/// The kOps release by whose rules channels are followed: the one that wrote kOps' own channel among them. It is read each time, since
-/// the next kOps may have written the store. Where nothing tells the release, it is the newest.
+/// Returns the kOps release whose rules apply to the channels: the release that wrote kOps' own channel. Each call reads it again,
+/// because a newer kOps may have written the store since. Without kOps' own channel, the newest release applies.
 ///
 /// # Errors
-/// The store's, or the release is older than any that is supported.
+/// The store cannot be read, or the release is older than the oldest supported one.
 pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> {
     let Some(folder) = channels.iter().find_map(|channel| cluster_folder(channel)) else {
         return Ok(KopsRelease::NEWEST);
@@ -41,10 +41,10 @@ pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> 
     Ok(written_by.map_err(|problem| WrongConfiguration(format!("{folder}: {problem}")))?.release)
 }
 
-/// What a channel has for a version of Kubernetes, by the rules of a kOps release.
+/// Reads the channel's add-ons for a version of Kubernetes, by the rules of a kOps release.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// The channel cannot be read or parsed.
 pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: KopsRelease) -> Result<Menu> {
     let text = read(store, url).await.with_context(|| format!("reading the channel {url}"))?;
     let channel = Channel::parse(&text, url, release)?;
@@ -56,10 +56,10 @@ pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: Kop
     Ok(channel.menu(version))
 }
 
-/// The objects of an add-on's manifest.
+/// Reads the objects of an add-on's manifest.
 ///
 /// # Errors
-/// It cannot be read, is not the one that the channel means, or holds what is no object.
+/// The manifest cannot be read, does not have the hash that the channel names, or contains a document that is no object.
 pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     addon.check()?;
     let url = addon.manifest_url()?;
@@ -68,7 +68,7 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     Ok(manifest::objects(&text, &url)?)
 }
 
-/// What was warned of, so that each is warned of once and not in every round.
+/// The warnings logged so far, so that later rounds do not repeat them.
 static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 fn is_new(told: String) -> bool {
@@ -92,7 +92,7 @@ mod tests {
     const CHANNEL: &str = "kind: Addons\nspec:\n  addons:\n  - {name: dashboard, manifest: v1.yaml}\n";
     const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: dashboard}\n";
 
-    /// As upstream's `kops-channels` reads them (`ReadFile` in util/pkg/vfs/context.go).
+    /// Source: upstream's `kops-channels` reads web servers too (`ReadFile` in util/pkg/vfs/context.go).
     #[tokio::test]
     async fn a_channel_and_its_manifest_may_be_on_a_web_server() {
         let server = TestServer::start(|request| async move {

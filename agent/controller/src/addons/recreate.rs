@@ -1,6 +1,6 @@
-//! `kops-agent addons apply NAME --recreate KIND/NAME`: objects whose immutable fields are to change are deleted, and created anew.
+//! `kops-agent addons apply NAME --recreate KIND/NAME`: deletes and recreates objects whose immutable fields change.
 //!
-//! The API server is asked first, in a dry run under another name, whether it would take the new object.
+//! Before a deletion, a dry run under another name checks that the API server accepts the new object.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use super::resources::Resource;
 use super::standing::Scene;
 use super::updating::pause_of;
 
-/// How long an object that is deleted may take to be gone: finalizers run, and pods are ended where it waits for them.
+/// Timeout until a deleted object is gone. Finalizers run in this time, and pods may have to end first.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
-/// What the dry run adds to an object's name.
+/// The suffix of the object's name in the dry run.
 const DRY_RUN: &str = "-dry-run";
-/// The most characters of the name before that: a name may have 63 where it has to be a label.
+/// The most characters of the name before the suffix. A name that is also a label value has at most 63.
 const LONGEST_NAME: usize = 63 - DRY_RUN.len();
 
-/// What `--recreate` has for this object: its kind, and where it is.
+/// The `--recreate` argument that selects this object.
 pub fn selector(object: &Object) -> String {
     let Object { kind, namespace, name, .. } = object;
     let kind =
@@ -34,7 +34,7 @@ pub fn selector(object: &Object) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// Whether a selector means an object. Group and namespace may be left out of it.
+/// Whether a selector matches an object. A selector without a group or a namespace matches any.
 fn means(selector: &str, object: &Object) -> bool {
     let Some((kind, place)) = selector.split_once('/') else { return false };
     let (namespace, name) = place.split_once('/').map_or((None, place), |(space, name)| (Some(space), name));
@@ -46,10 +46,12 @@ fn means(selector: &str, object: &Object) -> bool {
 }
 
 /// Finds the selected objects in the manifest of the scene's one add-on, and asks the API server whether it would create them. With
-/// `is_meant` each is deleted; the caller applies the add-on afterwards. Returns what is, or would be, done.
+/// `is_meant`, deletes each; the caller applies the add-on afterwards. Returns a text for the user: what was done, or what would be
+/// done.
 ///
 /// # Errors
-/// A selector does not mean exactly one object, an object cannot be created anew, or it does not go.
+/// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in
+/// time.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<String> {
     let addon = scene.addons().next().context("no entry of the add-on can be followed")?;
     if scene.installed().await?.paused.contains(&addon.record()) {
@@ -107,7 +109,7 @@ fn listed(objects: &mut dyn Iterator<Item = &Object>) -> String {
     objects.map(selector).collect::<Vec<_>>().join(", ")
 }
 
-/// The object that is there, if any, once the API server has said that it would take the new one.
+/// Checks that the API server would accept the new object. Returns the existing object; `None` if there is no object.
 async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, Value)>> {
     let resource = objects.resources.find(&object.kind).await?;
     let resource = resource.with_context(|| format!("the API server serves no {}", object.kind.kind))?;
@@ -120,7 +122,7 @@ async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, V
     Ok(Some((resource, live)))
 }
 
-/// Deletes an object, and waits until it is gone or another one has its name.
+/// Deletes an object, and waits until it is gone or another object has its name.
 async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &Value) -> Result<()> {
     let uid = |live: &Value| live.pointer("/metadata/uid").cloned();
     let Object { namespace, name, .. } = object;

@@ -1,6 +1,6 @@
-//! `kops-agent addons remove`: the objects of an add-on that no channel has any more are deleted.
+//! `kops-agent addons remove`: deletes the objects of an add-on that no channel has any more.
 //!
-//! They are known by the label that kOps gives each object of its add-ons (upstream: `addLabels` in
+//! kOps gives each object of its add-ons a label, which finds them (upstream: `addLabels` in
 //! `upup/pkg/fi/cloudup/bootstrapchannelbuilder/bootstrapchannelbuilder.go`).
 
 use std::fmt::Write as _;
@@ -20,15 +20,15 @@ use super::resources::Resource;
 use super::standing::Scene;
 use super::{authority, installed};
 
-/// The label with an add-on's name.
+/// The label whose value is the add-on's name.
 const LABEL: &str = "addon.kops.k8s.io/name";
 
-/// What is removed of an add-on.
+/// The result of removing an add-on.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Removal {
     name: String,
-    /// Whether it was done, or only shown.
+    /// Whether the objects were deleted, or only shown.
     is_done: bool,
     deleted: Vec<String>,
     /// Objects that stay, and why.
@@ -76,7 +76,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
             Err(error) => removal.problems.push(format!("deleting {shown}: {error}")),
         }
     }
-    // While something is left, its record says which add-on that is of.
+    // While an object remains, the record names the add-on that it belongs to.
     if args.yes && removal.problems.is_empty() {
         for namespace in namespaces {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
@@ -93,7 +93,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
     Ok(if removal.problems.is_empty() { exit::CONVERGED } else { exit::FAILED })
 }
 
-/// Refuses an add-on that would be applied again.
+/// Rejects an add-on that a channel still has and that is not paused: it would be applied again.
 fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), WrongConfiguration> {
     let Some(addon) = scene.addons().find(|addon| addon.name == name) else { return Ok(()) };
     if installed.paused.contains(&addon.record()) {
@@ -108,7 +108,8 @@ fn check(scene: &Scene, installed: &Installed, name: &str) -> Result<(), WrongCo
     )))
 }
 
-/// The objects to delete, in their order: what may refuse requests, then what runs, then what that uses.
+/// Finds the objects to delete. Their order: admission webhooks and policies, then workloads, then the rest,
+/// which workloads use.
 async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Resource, Listed)> {
     let objects = &scene.objects;
     let (kinds, problems) = objects.resources.all().await;

@@ -1,5 +1,5 @@
-//! How the API server serves a kind: by which plural, and in namespaces or not. What it has said is remembered until it is
-//! forgotten, for definitions of kinds come with add-ons.
+//! How the API server serves a kind: its plural, and whether it is namespaced. Answers are cached until `forget`, because add-ons
+//! bring new kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,14 @@ use parking_lot::Mutex;
 
 use crate::api_error::{ApiError, answer};
 
-/// How a kind is served.
+/// How the API server serves a kind.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// Its path on the API server.
     pub api: ApiResource,
-    /// Whether its objects are in namespaces.
     pub is_namespaced: bool,
 }
 
 impl Resource {
-    /// How a kind is served by this plural.
     pub fn of(kind: &ObjectKind, plural: &str, is_namespaced: bool) -> Resource {
         let api = ApiResource {
             group: kind.group.clone(),
@@ -35,39 +32,32 @@ impl Resource {
     }
 }
 
-/// The kinds that an API server serves.
+/// The kinds that an API server serves, with a cache.
 pub struct Resources {
     client: Client,
-    /// By `apiVersion`; what is not served is empty.
+    /// The cached kinds by `apiVersion`. The list is empty if the API server does not serve the version.
     known: Mutex<BTreeMap<String, Arc<Vec<APIResource>>>>,
 }
 
 impl Resources {
-    /// Those of this client's API server.
     pub fn of(client: Client) -> Resources {
         Resources { client, known: Mutex::default() }
     }
 
-    /// Has the API server asked again.
+    /// Clears the cache, so the next lookup asks the API server again.
     pub fn forget(&self) {
         self.known.lock().clear();
     }
 
-    /// How this kind is served; `None` where it is not.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
+    /// Finds how the API server serves a kind; `None` if it does not.
     pub async fn find(&self, kind: &ObjectKind) -> Result<Option<Resource>, ApiError> {
         let served = self.served(&kind.api_version()).await?;
-        // A subresource has the kind of what it is a part of, or another's.
+        // A subresource (its name has a slash) has the kind of its parent or of another resource.
         let found = served.iter().find(|one| one.kind == kind.kind && !one.name.contains('/'));
         Ok(found.map(|found| Resource::of(kind, &found.name, found.namespaced)))
     }
 
-    /// The same of a kind in the version that the API server prefers, of those that have it.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
+    /// Finds a kind in the first version that has it; the API server's preferred version comes first.
     pub async fn find_preferred(&self, group: &str, kind: &str) -> Result<Option<Resource>, ApiError> {
         for version in self.versions(group).await? {
             let kind = ObjectKind { group: group.to_owned(), version, kind: kind.to_owned() };
@@ -78,7 +68,8 @@ impl Resources {
         Ok(None)
     }
 
-    /// All kinds whose objects can be listed and deleted, each in the version that the API server prefers; and why some are not known.
+    /// Returns all kinds whose objects can be listed and deleted, each in the preferred version. Also returns why some API versions
+    /// could not be read.
     pub async fn all(&self) -> (Vec<Resource>, Vec<String>) {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
         let groups = match answer(self.client.list_api_groups()).await {
@@ -105,7 +96,7 @@ impl Resources {
         (all, problems)
     }
 
-    /// The versions of a group, the preferred one first.
+    /// The versions of a group, the preferred version first.
     async fn versions(&self, group: &str) -> Result<Vec<String>, ApiError> {
         if group.is_empty() {
             return Ok(vec!["v1".to_owned()]);

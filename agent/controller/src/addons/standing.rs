@@ -1,4 +1,4 @@
-//! How add-ons stand: what the channels have of them, what the cluster has, and what is due.
+//! The states of add-ons: their channel entries, their installed versions, and what is due.
 
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
@@ -11,25 +11,24 @@ use super::objects::Objects;
 use super::{authority, channels, reading};
 use crate::{configuration, kubernetes};
 
-/// What a command works with.
+/// The input of a command.
 pub struct Scene {
     pub store: Store,
     pub objects: Objects,
-    /// What the channels have, in their order: of the one add-on that was asked for, or of all.
+    /// The channels' add-ons, in the order of the channels. With `is_of_one`, only the add-on that the user named.
     pub menus: Vec<Menu>,
-    /// Whether one add-on was asked for.
+    /// Whether the user named one add-on.
     pub is_of_one: bool,
 }
 
 pub struct Standing {
     pub addon: Addon,
-    /// The version that the cluster has.
+    /// The installed version; `None` for a new add-on.
     pub installed: Option<ChannelVersion>,
-    /// What is due; `None` where nothing is.
     pub due: Option<Due>,
     /// Whether a person has paused it.
     pub is_paused: bool,
-    /// Why its entry cannot be followed.
+    /// Why its channel entry cannot be applied.
     pub problem: Option<String>,
 }
 
@@ -37,7 +36,8 @@ impl Scene {
     /// Reads the channels for the API server's version.
     ///
     /// # Errors
-    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
+    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that the user
+    /// named.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
         let client = kubernetes::client_of(&args.channels.chosen()?)?;
         let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
@@ -61,28 +61,24 @@ impl Scene {
         Ok(Scene { store, objects: Objects::of(client), menus, is_of_one: args.name.is_some() })
     }
 
-    /// The entries that are passed over, and why.
+    /// The skipped entries, each with the reason.
     pub fn left_out(&self) -> impl Iterator<Item = &LeftOut> {
         self.menus.iter().flat_map(|menu| &menu.left_out)
     }
 
-    /// The versions that the cluster has.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Reads the installed versions and the pauses.
     pub async fn installed(&self) -> Result<Installed> {
         installed::read(self.objects.client()).await.context("reading which add-ons the cluster has")
     }
 
-    /// The channels' add-ons, in their order.
     pub fn addons(&self) -> impl Iterator<Item = &Addon> {
         self.menus.iter().flat_map(|menu| &menu.addons)
     }
 
-    /// How add-ons stand.
+    /// Returns the state of each add-on.
     ///
     /// # Errors
-    /// The API server refuses to say, or does not answer.
+    /// The API server does not answer the lookup of an add-on's authority, or rejects it.
     pub async fn standings<'a>(
         &self,
         addons: impl Iterator<Item = &'a Addon>,
@@ -110,7 +106,7 @@ impl Scene {
     }
 }
 
-/// The menus with this add-on alone.
+/// Reduces the menus to one add-on.
 fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Menu>, WrongConfiguration> {
     let all: Vec<String> =
         menus.iter().flat_map(|menu| &menu.addons).map(|addon| addon.name.clone()).collect();

@@ -1,4 +1,4 @@
-//! `kops-agent addons status`.
+//! `kops-agent addons status`: prints the state of each add-on.
 
 use std::fmt::Write as _;
 
@@ -9,23 +9,23 @@ use serde::Serialize;
 
 use super::standing::{Scene, Standing};
 
-/// How an add-on stands, in a word.
+/// The state of an add-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum State {
     /// The cluster has the channel's version.
     Current,
-    /// The cluster has another one.
+    /// The installed version is not the channel's.
     UpdateDue,
-    /// The cluster has none.
+    /// The cluster has no version of it.
     New,
     /// Only its authority is missing.
     AuthorityDue,
-    /// The channel's entry cannot be followed.
+    /// The channel's entry is invalid, so it cannot be applied.
     Wrong,
-    /// A person has paused it: it stays as it is.
+    /// A person has paused it, so it stays unchanged.
     Paused,
-    /// The cluster has it, and no channel names it: it stays as it is.
+    /// It is installed, but no channel has it. It stays unchanged.
     Unlisted,
 }
 
@@ -54,23 +54,22 @@ impl State {
     }
 }
 
-/// A row of the table.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
     name: String,
     namespace: String,
     state: State,
-    /// The hash of the version that the cluster has; empty for none.
+    /// The hash of the installed version; empty if the add-on is new or its entry was skipped.
     installed: String,
-    /// The hash of the channel's version; empty for none.
+    /// The hash of the channel's version; empty if the channel has no hash for it.
     wanted: String,
     channel: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
-/// Prints how add-ons stand, and ends with 4 where anything is due or wrong.
+/// Prints the states. Returns exit code 4 if an add-on is due or wrong.
 pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
     let installed = scene.installed().await?;
     let standings = scene.standings(scene.addons(), &installed).await?;
@@ -123,7 +122,7 @@ fn row(standing: &Standing) -> Row {
     }
 }
 
-/// What people need of a hash to tell it from another.
+/// The number of characters of a hash that the table shows.
 const SHOWN_OF_HASH: usize = 12;
 
 fn table(rows: &[Row]) -> String {

@@ -1,5 +1,5 @@
-//! Doing what an add-on is due for, in upstream's order: its objects are applied, what its rules name is pruned, nodes are marked,
-//! the version is recorded; and its authority is made, whatever came of the rest. Of several add-ons none waits long for another.
+//! Updates an add-on in upstream's order: applies its objects, prunes, marks Nodes, records the version. It creates the add-on's
+//! authority even if an earlier step fails. A slow add-on delays the others only for its head start.
 //!
 //! Source: `EnsureUpdated` and `updateAddon` of upstream's `channels/pkg/channels/addon.go`.
 
@@ -18,40 +18,38 @@ use tokio::time::sleep;
 use super::objects::Objects;
 use super::{applying, authority, installed, marking, pruning, reading};
 
-/// How long an add-on that is slow keeps the next one of its channel waiting.
+/// How long a slow add-on delays the next add-on.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// What was done about an add-on.
+/// The result of updating an add-on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub name: String,
-    /// The channel that it is of.
     pub channel: String,
-    /// Objects that are as its manifest has them.
+    /// The number of the manifest's objects that were applied or are paused.
     pub objects: usize,
-    /// Fields that were other managers' and are ours now.
+    /// The fields taken over from other managers, each with its object.
     pub taken_over: Vec<String>,
     pub pruned: Vec<String>,
-    /// Objects that a person has paused, and that stay as they are.
+    /// Objects that a person has paused. They stay unchanged.
     pub paused: Vec<String>,
-    /// Nodes that are marked for replacement.
+    /// The number of Nodes marked for replacement.
     pub marked_nodes: usize,
-    /// Whether its authority was made.
+    /// Whether this update created its authority.
     pub made_authority: bool,
-    /// Whether its version was recorded.
     pub is_recorded: bool,
-    /// What failed; empty where all that was due is done.
+    /// The failures. Empty if all due work is done.
     pub problems: Vec<String>,
 }
 
-/// Which annotation pauses an add-on, in words.
+/// The text that names the annotation which pauses an add-on.
 pub fn pause_of(addon: &Addon) -> String {
     format!("the namespace {} has the annotation {}", addon.namespace(), annotation_of_addon(&addon.name))
 }
 
-/// Updates the add-ons, in this order. An add-on begins once the add-on before it is done or its head start is over, so a
-/// CustomResourceDefinition that is not served yet, or a webhook that does not answer, delays the others no longer than that. The
+/// Updates the add-ons in order. An add-on begins once the previous one is done or its head start is over. So a
+/// CustomResourceDefinition that is not served yet, or a webhook that does not answer, delays the others only for that time. The
 /// report is `None` for an add-on that did not begin because `may_begin` was false.
 pub async fn update_all(
     objects: &Objects,
@@ -113,7 +111,7 @@ async fn apply(
     let mut applied = applying::apply(objects, addon, &manifest).await;
     report.taken_over.append(&mut applied.taken_over);
     let pruned = pruning::prune(objects, addon, &manifest, &applied.tried).await;
-    // What was pruned may have stood in the way.
+    // A pruned object may have blocked the apply, so try once more.
     if !applied.problems.is_empty() && !pruned.deleted.is_empty() {
         applied = applying::apply(objects, addon, &manifest).await;
         report.taken_over.append(&mut applied.taken_over);

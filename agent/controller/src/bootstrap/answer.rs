@@ -1,4 +1,4 @@
-//! What a request meets, from top to bottom: [`Bootstrap::answer`].
+//! Answers bootstrap and renewal requests. [`Bootstrap::answer`] shows the checks of a request from top to bottom.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,36 +34,35 @@ pub struct Bootstrap {
     pub(super) slots: Slots,
     pub(super) nodes: Nodes,
     pub(super) grants: Grants,
-    /// What tells machines apart that ask.
+    /// The address prefix that identifies a machine. Each peer's origin is derived from it.
     pub(super) machines: MachinePrefix,
-    /// Whether they have addresses of their own here.
+    /// Whether a peer may be a load balancer that connects for machines.
     pub(super) load_balancing: LoadBalancing,
     pub(super) metrics: BootstrapMetrics,
 }
 
-/// What a request says, as far as it matters.
+/// The relevant parts of a request.
 pub struct Asked<'a> {
-    /// The header `Authorization`; empty where there is none, or more than one.
+    /// The header `Authorization`; empty if it is missing or repeated.
     pub token: &'a str,
     pub body: &'a [u8],
-    /// The endpoint that it came to.
     pub endpoint: Endpoint<'a>,
 }
 
-/// The endpoint that a machine asks.
+/// The endpoint of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'a> {
-    /// For machines that are to become nodes.
+    /// `/bootstrap`, for machines that are to become nodes.
     Bootstrap,
-    /// For nodes, with this certificate (DER) if it has shown one, which TLS has found good.
+    /// `/renew`, for nodes: the client certificate (DER) that TLS has verified, if the client showed one.
     Renewal(Option<&'a [u8]>),
 }
 
 impl Bootstrap {
-    /// What a machine is answered: JSON, or why not. Either is written down.
+    /// Answers a request with JSON, and writes the result to the record.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the request is rejected.
     pub async fn answer(
         &self,
         mut record: Record<'_>,
@@ -77,7 +76,7 @@ impl Bootstrap {
     }
 
     async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
-        // What costs nothing comes first.
+        // The checks that cost nothing come first.
         let (now, at) = (SystemTime::now(), Instant::now());
         let origin = self.machines.origin(known.remote.ip());
         let holder = match asked.endpoint {
@@ -103,7 +102,8 @@ impl Bootstrap {
                 known.node = verification.await?;
                 admitted
             }
-            // That there is such a machine costs one list for all that ask. What is made up has no turn of its own.
+            // Look up the claimed machine before admission: one list serves all requests. So a made-up machine is rejected before
+            // it gets a place in the queue.
             Proof::CallBack { claimed } => {
                 known.node = verification.await?;
                 let is_its_own = known.node.addresses.iter().any(|own| self.machines.origin(*own) == origin);
@@ -131,7 +131,7 @@ impl Bootstrap {
             None => self.refuse_the_registered(&known.node, proof).await?,
             Some(holder) => {
                 renewal::refuse_replaced(&known.node, &self.nodes).await?;
-                // By what it asks the call-back, too, where that is the proof.
+                // All proofs have succeeded by now, including the call-back if it is the proof.
                 self.renewal.verified(holder, origin);
             }
         }
@@ -143,10 +143,10 @@ impl Bootstrap {
             return Err(Refusal::not_verified("InstanceChanged", problem));
         }
         self.grants.refuse_all_but_workers(&known.node.instance_group).await?;
-        // The rest asks no cloud, and may wait for the store.
+        // The rest calls no cloud and may wait for the store, so free the place for other requests.
         drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
-        // Not before: a machine that is given nothing, because the cloud or the store does not answer now, retries.
+        // Remember the token only now. During an outage of the cloud or the store, a machine gets nothing and retries.
         under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)
@@ -155,9 +155,10 @@ impl Bootstrap {
         Ok(json)
     }
 
-    /// A Node that is at work has its certificates: a second request may come from a pod on it. Where any pod could have made it, a
-    /// Node that is there is enough (upstream: `VerifyToken` in `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a machine
-    /// before this one has left under its name is not at work, however long the cluster takes to notice that.
+    /// Rejects a machine whose Node is Ready: that Node has its certificates, and a pod on it may send this request. If any pod
+    /// could have made the proof, a registered Node is enough (upstream: `VerifyToken` in
+    /// `upup/pkg/fi/cloudup/openstack/verifier.go`). A Node that a previous machine of this name left behind does not count, even
+    /// while it still shows as Ready.
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
         let name = &node.node_name;
         let unavailable = |problem: String| {
@@ -189,7 +190,7 @@ impl Bootstrap {
     }
 }
 
-/// What the cloud tells, if it does so in time.
+/// Waits for the cloud's answer, until the timeout `VERIFIED_WITHIN`.
 async fn in_time<T>(asking: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
     timeout(VERIFIED_WITHIN, asking).await.unwrap_or_else(late)
@@ -199,7 +200,7 @@ fn bad_request(reason: &'static str, message: String) -> Refusal {
     Refusal { answer: Answer::BadRequest, reason, message }
 }
 
-/// What a request asks for, in words.
+/// The requested items, as text for the log.
 fn given(request: &BootstrapRequest) -> String {
     let certs = request.certs.iter().flatten().map(|(name, _)| name.as_str());
     let config = request.include_node_config.then_some("its configuration");
@@ -207,13 +208,12 @@ fn given(request: &BootstrapRequest) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// Seconds since 1970.
 pub(super) fn seconds(now: SystemTime) -> i64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// How long ago it was signed at least, by this clock: tokens tell the second, and that may have been its end.
+/// The minimum age of a token by this clock. A token states the second of its signature, so count from the end of that second.
 fn age(signed_at: i64, now: SystemTime) -> Duration {
     let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
     now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)

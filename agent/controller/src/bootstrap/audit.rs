@@ -1,7 +1,7 @@
-//! What is written down and counted of each request: one line that says which node asked, what came of it, and why.
+//! Logs and counts each request: one line with the node, the result and the reason.
 //!
-//! A request is dropped where its connection is closed by the peer, gives way to others, or is there when the server ends. What it has
-//! cost until then, questions to the cloud among it, is theirs all the same, so that is a line too.
+//! A request is dropped if the peer closes its connection, if the connection gives way to another, or if the server stops. It may have
+//! cost calls to the cloud by then, so it gets a line too.
 
 use std::net::SocketAddr;
 
@@ -11,17 +11,17 @@ use crate::metrics::BootstrapMetrics;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_process::output::one_line;
 
-/// The longest explanation that is logged, in characters: an unverified peer may have written parts of it.
+/// The longest explanation in the log, in characters. An unverified peer may have written parts of it.
 const LONGEST_MESSAGE: usize = 512;
 
-/// What a request is called in the log and counted as.
+/// The kind of a request, for the log and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of a machine that is to become a node.
+    /// From a machine that is to become a node.
     Bootstrap,
-    /// Of a node that is at work.
+    /// From a running node that wants new certificates.
     Renewal,
-    /// Of a node that is about to restart what it is made of.
+    /// From a node that is about to restart its components.
     Slot,
 }
 
@@ -35,14 +35,14 @@ impl Kind {
     }
 }
 
-/// What there is to say of a request, from when its header has come. Dropped without an answer, it was abandoned.
+/// The record of a request, created once its header has arrived. A record that is dropped without an answer counts as abandoned.
 pub struct Record<'a> {
     pub remote: SocketAddr,
-    /// The node, as far as it is known by now.
+    /// The node, as far as it is known so far.
     pub node: VerifiedNode,
-    /// What it was given, in words.
+    /// The granted items, as text.
     pub given: String,
-    /// The serial number of the certificate that it has shown; empty where it has shown none.
+    /// The serial number of the client certificate; empty without a certificate.
     pub serial: String,
     kind: Kind,
     metrics: &'a BootstrapMetrics,
@@ -61,7 +61,7 @@ impl<'a> Record<'a> {
         answered
     }
 
-    /// Ends with an answer that is counted, and not logged: a node that waits for a slot polls.
+    /// Ends the record. Counts the answer but does not log it, because a node that waits for a slot polls.
     pub fn counted(mut self, reason: &'static str, is_granted: bool) {
         self.is_over = true;
         self.metrics.paced(reason, is_granted);
@@ -79,7 +79,7 @@ impl<'a> Record<'a> {
         self.log(refusal);
     }
 
-    /// Much of it was written by unverified peers, which may not write lines of their own.
+    /// Writes the log line. Cleans all texts first: unverified peers wrote many of them, and must not add lines of their own.
     fn log(&self, refusal: Option<&Refusal>) {
         let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
         let (node, instance) = (clean(&self.node.node_name), clean(&self.node.instance));

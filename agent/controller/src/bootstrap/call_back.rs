@@ -1,5 +1,5 @@
-//! The call-back: where a token proves nothing, the peer at the address that the cloud knows of a machine must prove
-//! that it has made the request.
+//! The call-back. If a token proves nothing, the server connects to the machine's address as the cloud knows it. The
+//! peer at that address must prove that it made the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use kops_agent_cloud::callback::Caller;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 
-/// A machine waits 15 seconds for its answer, and for this it waits itself.
+/// Timeout of a call-back. A machine waits 15 seconds for its answer, and this is a part of that time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
-/// How long a certificate with which machines are called lives, and after which time another is made
-/// (upstream makes one for each call: `pkg/bootstrap/challenge_client.go`).
+/// Lifetime of the client certificate for call-backs. After `USED_FOR` a new one is made (upstream makes one for
+/// each call: `pkg/bootstrap/challenge_client.go`).
 const LIFETIME: time::Duration = time::Duration::HOUR;
 const USED_FOR: Duration = Duration::from_secs(30 * 60);
 const SIGNER: &str = "kubernetes-ca";
@@ -35,13 +35,13 @@ pub struct CallBack {
 
 struct Identity {
     pair: Arc<PemPair>,
-    /// What it was made from.
+    /// The keys that signed the certificate.
     keys: Arc<Keys>,
     since: Instant,
 }
 
 impl CallBack {
-    /// Calls machines of a cluster, as its kops-controller.
+    /// Prepares call-backs to machines of a cluster, under the name of its kops-controller.
     pub fn of(cluster: &str, keystore: Arc<Keystore>) -> CallBack {
         CallBack {
             caller: Caller::of(cluster),
@@ -51,10 +51,10 @@ impl CallBack {
         }
     }
 
-    /// Whether it is this machine which has asked.
+    /// Calls a machine back to verify that it made the request.
     ///
     /// # Errors
-    /// If that is not proven, or machines cannot be called.
+    /// The machine does not prove it, or the call-back cannot be prepared.
     pub async fn prove(&self, node: &VerifiedNode, challenge: &ChallengeRequest) -> Result<(), Refusal> {
         let endpoint = &node.challenge_endpoint;
         let address: SocketAddr = endpoint.parse().map_err(|_| {
@@ -70,8 +70,8 @@ impl CallBack {
         }
     }
 
-    /// The certificate with which to call: the one that there is, while it has half of its life before it and the
-    /// authority is the same.
+    /// Returns the client certificate for call-backs. Makes a new one after half of its lifetime, or when the keys
+    /// have changed.
     pub(super) fn identity(&self, now: Instant) -> Result<Arc<PemPair>, Refusal> {
         let keys = self.keystore.keys();
         let mut identity = self.identity.lock();
@@ -102,7 +102,7 @@ impl CallBack {
     }
 }
 
-/// A request that does not say how it is to be proven.
+/// The refusal of a request without a challenge, which a call-back needs.
 pub fn no_challenge() -> Refusal {
     not_proven("the request has no challenge".into())
 }

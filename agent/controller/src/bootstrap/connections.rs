@@ -1,19 +1,20 @@
-//! How many connections there are, in all and of one origin.
+//! Limits the connections, in total and per origin.
 //!
-//! When full, the origin with the most connections loses one; and of an origin that has its share, the connection that has been
-//! silent for longest: being first keeps no other origin out. That alone would not help against many origins with one connection
-//! each, so an origin with a penalty, for a connection that came to nothing, shares a small part of all connections with others that
-//! have one, until the penalty ends; the rest is for origins without, and for those that were served.
+//! If all connections are in use, the origin with the most connections loses one. If an origin has used up its share, its connection
+//! that has been silent for longest gives way to a new one. So early connections keep no other origin out.
 //!
-//! Where a load balancer connects for machines, its address tells no machine from another: nothing is held against it, it may
-//! have half of the connections, and the oldest silent one of them gives way. That is said of each connection: beside a load
-//! balancer, machines connect from addresses of their own.
+//! This does not stop many origins with one connection each. So an origin gets a penalty if its connection had no request, or none
+//! that could be granted. All origins with a penalty share a small part of the connections until the penalty ends. The rest is for
+//! origins without a penalty. A granted request lifts the penalty.
 //!
-//! A peer that shares a machine's address, and connects all the time, so has the machine's connections ended that have
-//! not asked yet. That takes as many connections as there may be of one origin in the time of a handshake, some
-//! thousands a second; where newcomers are refused, it takes as many in the server's timeout for a silent
-//! connection, some dozens a second, to keep them all out. A connection that has asked is never cut off for another of its origin,
-//! and other origins notice neither.
+//! If a load balancer connects for machines, its address does not tell the machines apart. Such an address gets no penalty, and may
+//! have half of the connections; its oldest silent connection gives way. This is decided per connection, because machines beside a
+//! load balancer connect from their own addresses.
+//!
+//! A peer that shares a machine's address and connects all the time can end the machine's connections that have not sent a request.
+//! For that it needs an origin's full share of connections within the time of a handshake: some thousands a second. If the server
+//! rejected newcomers instead, a full share per timeout of a silent connection would keep out all of them: some dozens a second. A
+//! connection that has sent its request never ends for another connection of its origin. Other origins are not affected at all.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,10 +29,9 @@ use tokio::time::Instant;
 use super::penalties::Penalties;
 use kops_agent_cloud::verify::{Origin, Peers};
 
-/// The part of the connections for origins with a penalty: one in so many.
+/// The part of the connections that origins with a penalty share: one in this many.
 const PART_OF_PENALIZED: usize = 8;
 
-/// The connections that are open.
 pub struct Connections {
     most: usize,
     most_of_one: usize,
@@ -40,17 +40,17 @@ pub struct Connections {
     refused: Counter,
 }
 
-/// What came of a connection.
+/// The result of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Served,
-    /// It came to nothing by no fault of the peer: it was too much for us, say.
+    /// The request failed through no fault of the peer; for example, the server was busy.
     InVain,
-    /// There was no request in time, or none that could be granted: its origin gets a penalty.
+    /// There was no request in time, or none that could be granted. The origin gets a penalty.
     Penalized,
 }
 
-/// In which part a connection is.
+/// The part of the connections that a connection counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,
@@ -66,18 +66,18 @@ struct State {
 
 struct Share {
     most: usize,
-    /// The oldest of an origin first.
+    /// The connections by origin, the oldest first.
     of: BTreeMap<Origin, BTreeMap<u64, Connection>>,
     total: usize,
 }
 
 struct Connection {
-    /// Ends it by being dropped.
+    /// Dropping this sender ends the connection.
     _ends: oneshot::Sender<Infallible>,
     has_asked: bool,
 }
 
-/// One connection, for as long as this lives.
+/// An open connection. Dropping the slot frees its place.
 pub struct Slot {
     connections: Arc<Connections>,
     origin: Origin,
@@ -88,8 +88,8 @@ pub struct Slot {
 }
 
 impl Connections {
-    /// None yet, and so many at most. `open` counts those that there are, `refused` those that were turned away,
-    /// or ended, because there were too many.
+    /// Starts without connections. `open` is the gauge of open connections; `refused` counts connections that were rejected or ended
+    /// because there were too many.
     pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
         let of_penalized = most / PART_OF_PENALIZED;
         let state = State {
@@ -101,8 +101,8 @@ impl Connections {
         Arc::new(Connections { most, most_of_one, state: Mutex::new(state), open, refused })
     }
 
-    /// Makes room for a connection of an origin that is one machine or a load balancer, and gives what tells it to end early;
-    /// `None` if it is one too many.
+    /// Opens a connection of an origin, and ends another one if necessary. Returns a receiver that closes when this connection must
+    /// end early. Returns `None` if the new connection is rejected.
     pub fn open(
         self: &Arc<Connections>,
         origin: Origin,
@@ -160,7 +160,7 @@ impl Share {
         self.total >= self.most || self.count(origin) >= most_of_one
     }
 
-    /// Which connection is ended for one more of an origin; `None` if the new one is one too many.
+    /// Chooses the connection to end for a new one of `origin`; `None` if the new one is rejected instead.
     fn connection_to_end(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
         if self.count(origin) >= most_of_one {
             return Some((origin, self.oldest_silent(origin)?));
@@ -198,7 +198,7 @@ impl Share {
 }
 
 impl Slot {
-    /// Notes that the whole request is there.
+    /// Notes that the whole request has arrived.
     pub fn has_asked(&self) {
         let mut state = self.connections.state.lock();
         let connections = state.share(self.part).of.get_mut(&self.origin);
@@ -207,12 +207,12 @@ impl Slot {
         }
     }
 
-    /// Notes what comes of the connection. There is one request a connection.
+    /// Notes the result of the connection, which has one request.
     pub fn comes_to(&self, outcome: Outcome) {
         let _ = self.outcome.set(outcome);
     }
 
-    /// Remembers what came of the connection, which is over. Without this, nothing is held against its origin.
+    /// Applies the result of a finished connection to its origin. Without this call, the origin gets no penalty.
     pub fn remember(&self, now: Instant) {
         let mut state = self.connections.state.lock();
         match self.outcome.get().copied().unwrap_or(Outcome::Penalized) {

@@ -1,5 +1,5 @@
-//! The other control planes of one that asks for a slot. Leases tell only of runs: of a machine that is off, or that a change has
-//! left broken, the slot is free minutes later, and the next restart would take etcd's quorum.
+//! Checks the other control planes when a control plane asks for a slot. Leases show only runs. If a machine is off, or a change
+//! broke it, its slot is free minutes later. The next restart would then cost etcd its quorum.
 
 use kops_agent_plan::pacing::CONTROL_PLANE_LABEL;
 use kops_agent_plan::pacing::message::NotReady;
@@ -10,13 +10,10 @@ use kube::api::ListParams;
 use super::super::node_api::{NodeObject, Nodes, READY};
 use crate::list_pages;
 
-/// What is told of the words of one Node, in characters.
+/// The longest text about one Node, in characters.
 const LONGEST_TOLD: usize = 200;
 
-/// The control planes beside this one that are not Ready. One that has said nothing yet is none that is well.
-///
-/// # Errors
-/// The API server cannot be asked, or refuses it.
+/// Returns the other control planes that are not Ready. A Node without a Ready condition counts as not Ready.
 pub(super) async fn not_ready_beside(nodes: &Nodes, asker: &str) -> Result<Vec<NotReady>, Error> {
     let api = nodes.api();
     let ask = |page: ListParams| {
@@ -28,7 +25,7 @@ pub(super) async fn not_ready_beside(nodes: &Nodes, asker: &str) -> Result<Vec<N
     Ok(all.into_iter().flatten().filter(|other| other.node != asker).collect())
 }
 
-/// Why a Node is not Ready; `None` where it is.
+/// Returns the Node and why it is not Ready; `None` if it is Ready.
 fn not_ready(node: &NodeObject) -> Option<NotReady> {
     let why = match node.status.as_ref().and_then(|status| status.condition(READY)) {
         Some(ready) if ready.status == "True" => return None,

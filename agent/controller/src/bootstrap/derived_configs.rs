@@ -1,10 +1,10 @@
-//! The configuration of a group that kOps writes none for: derived from the cluster spec, as the store has it
-//! now, when a machine asks for it.
+//! Derives the configuration of a group when a machine asks for it, if kOps writes none. The source is the cluster spec
+//! in the store.
 //!
-//! Upstream's kops-controller builds it anew for each request, with all of kOps in its process (`getNodeConfig` in
-//! `cmd/kops-controller/pkg/server/node_config.go`). Here machines of a group that start together share one derivation
-//! (singleflight), and one that takes longer than a machine's timeout is there at its retry. What publishers have told of
-//! downloads is remembered for as long as this process lives, whatever else went wrong.
+//! Upstream's kops-controller builds it for each request, with all of kOps in its process (`getNodeConfig` in
+//! `cmd/kops-controller/pkg/server/node_config.go`). Here, machines of a group that start together share one derivation
+//! (singleflight). A derivation that outlasts a machine's timeout is ready at the machine's retry. Hashes of downloads
+//! are cached until this process ends, even if a derivation fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use tokio::time::{Instant, timeout};
 
 use super::no_node_config::no_node_config;
 
-/// Groups at a time whose publishers are asked.
+/// How many groups may query publishers at the same time.
 const AT_ONCE: usize = 2;
 
-/// The timeouts of a derivation, and how long it is good for.
+/// The timeouts of a derivation, and its TTL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// How long a machine waits for one.
+    /// How long a machine's request waits for a derivation.
     pub(super) waited_for: Duration,
-    /// How long the store may take for one, and then the publishers, whether or not a machine waits.
+    /// Timeout of reading the store, and again of querying the publishers. It applies even if no machine waits.
     pub(super) done_within: Duration,
-    /// The TTL of one that has ended, well or not.
+    /// The TTL of a finished derivation, successful or failed.
     pub(super) good_for: Duration,
 }
 
@@ -44,17 +44,17 @@ pub(super) struct DerivedConfigs {
     config_base: String,
     limits: Limits,
     turns: Arc<Semaphore>,
-    /// By name: those that machines were in that have proven what they are.
+    /// The groups by name. Only a verified machine adds its group.
     groups: StdMutex<BTreeMap<String, Arc<Group>>>,
 }
 
 #[derive(Default)]
 struct Group {
-    /// The last derivation that has ended, and when. It is locked while one is under way.
+    /// The last finished derivation and its time. The lock is held while a derivation runs.
     last: Arc<Mutex<Option<(Instant, Outcome)>>>,
-    /// Why the last one failed; empty if it did not.
+    /// Why the last derivation failed; empty if it succeeded.
     problem: Arc<StdMutex<String>>,
-    /// What publishers have told of its downloads, by URL.
+    /// The hashes of downloads that publishers reported, by URL.
     hashes: Arc<StdMutex<BTreeMap<String, String>>>,
 }
 
@@ -62,7 +62,6 @@ struct Group {
 type Outcome = Result<String, Refusal>;
 
 impl DerivedConfigs {
-    /// Derives from what is in the cluster's folder.
     pub(super) fn of(store: Arc<Store>, config_base: &str, limits: Limits) -> DerivedConfigs {
         DerivedConfigs {
             store,
@@ -73,10 +72,10 @@ impl DerivedConfigs {
         }
     }
 
-    /// The configuration of a group of workers, with the bytes that `kops-agent config derive` prints.
+    /// Returns the configuration of a group of workers. Its bytes are those that `kops-agent config derive` prints.
     ///
     /// # Errors
-    /// The cluster spec gives none, or the store or a publisher does not tell yet.
+    /// The cluster spec is wrong, or the store or a publisher does not answer yet.
     pub(super) async fn of_group(&self, name: &str) -> Outcome {
         let group = self.group(name);
         timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {
@@ -89,7 +88,8 @@ impl DerivedConfigs {
         })
     }
 
-    /// The last one, while it is good; else a new one, which goes on to its end though the machine may go.
+    /// Returns the last derivation while it is fresh, else a new one. A new derivation runs to its end even if the
+    /// machine disconnects.
     async fn derived(&self, name: &str, group: Arc<Group>) -> Outcome {
         let mut last = group.last.clone().lock_owned().await;
         if let Some((at, outcome)) = &*last
@@ -110,7 +110,7 @@ impl DerivedConfigs {
             let problem = outcome.as_ref().err().map_or_else(String::new, |refusal| refusal.message.clone());
             let before = std::mem::replace(&mut *group.problem.lock(), problem.clone());
             if !problem.is_empty() && problem != before {
-                // No request may be left that this could be the answer to.
+                // Log it here: the request may be gone, so its answer may reach no one.
                 log::warn!("no machine of the group {} gets its configuration: {problem}", work.name);
             }
             *last = Some((Instant::now(), outcome.clone()));
@@ -134,7 +134,8 @@ struct Work {
 }
 
 impl Work {
-    /// What is wrong for as long as the store has what it has is the machine's answer; all else may pass.
+    /// Derives the configuration. An error that lasts until the store changes is reported to the machine; other errors
+    /// may pass.
     async fn outcome(&self) -> Outcome {
         self.derive().await.map_err(|error| match is_of_spec(&error) {
             true => no_node_config(error_text(&error)),
@@ -155,7 +156,7 @@ impl Work {
             ))
             .into());
         }
-        // What may not be read may be there.
+        // A file that may not be read may still exist, so a derivation without it could be wrong.
         if let Some(denied) = files.denied.first() {
             return Err(anyhow!("{denied}"));
         }
@@ -173,7 +174,7 @@ impl Work {
         Ok(derivation.derive().whole()?)
     }
 
-    /// Learns what is not remembered, and remembers what was told, though not all was.
+    /// Queries the hashes that are not cached. Caches every answer, even if other answers are missing.
     async fn learn_hashes(&self, derivation: &mut Derivation) -> Result<()> {
         let remembered = HashSource::known_and(self.hashes.lock().clone());
         derivation.learn_hashes(KnownHashes::default(), &remembered, None, &self.store).await?;
@@ -199,7 +200,8 @@ fn unavailable(group: &str, problem: &str) -> Refusal {
     Refusal::unavailable("NodeConfigUnavailable", problem)
 }
 
-/// A hash that no server tells is none of it: servers are known to hold back what they have.
+/// Whether an error lasts until the spec or the configuration changes. A hash that no server reports is no such error:
+/// servers sometimes withhold hashes that they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(Incomplete::Wrong(_)))

@@ -1,14 +1,14 @@
-//! How many connections this process has file descriptors for.
+//! Raises the limit of file descriptors, and computes how many connections fit into it.
 //!
-//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without more, unverified
-//! peers could use up the descriptors by which the cloud and the API server are asked, before any connection is closed for another.
+//! A process starts with a low limit (1024 under systemd) and may raise it. Under the low limit, unverified peers could use up the
+//! descriptors that calls to the cloud and the API server need. That would happen before any connection is ended for another.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// File descriptors for everything but machines.
+/// File descriptors that are reserved for everything but machines' connections.
 const OTHERS: u64 = 512;
 
-/// How many connections there may be of those that are wanted; asks the kernel for their descriptors.
+/// Returns how many of the `wanted` connections are possible, after raising the limit of descriptors for them.
 pub fn connections(wanted: usize) -> usize {
     let needed = wanted as u64 + OTHERS;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
@@ -27,7 +27,7 @@ pub fn connections(wanted: usize) -> usize {
     possible
 }
 
-/// How many connections these descriptors are for: half of them, where there are very few.
+/// The number of connections for this many descriptors. If there are very few descriptors, connections get half of them.
 fn connections_of(descriptors: u64, wanted: usize) -> usize {
     let possible = descriptors.saturating_sub(OTHERS).max(descriptors / 2);
     usize::try_from(possible).unwrap_or(usize::MAX).min(wanted)

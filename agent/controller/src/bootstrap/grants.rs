@@ -1,4 +1,4 @@
-//! What a machine is given that is known: the configuration of its group, and certificates.
+//! Answers a verified machine: the configuration of its group, and certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,21 +23,22 @@ use kops_agent_net::random;
 use kops_agent_process::output::{error_text, one_line};
 use kops_agent_store::{Store, StoreError};
 
-/// The one secret that nodes get this way.
+/// The only secret that this server gives to nodes.
 const DOCKER_CONFIG: &str = "dockerconfig";
-/// The timeout of a file of the store: a machine waits 15 seconds for all of it.
+/// Timeout of reading a file of the store. A machine waits 15 seconds for its whole answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The TTL of a file: a hundred machines of a group that start together cost one look.
+/// The TTL of a cached file. A hundred machines of a group that start together cause one read.
 const FILE_TTL: Duration = Duration::from_secs(5);
 
-/// Of a configuration that kOps writes none of. Publishers may take as long as they have for a request.
+/// The limits of a configuration that kOps does not write. A publisher may use the whole timeout of its request, so `done_within`
+/// is longer than that.
 const DERIVED: derived_configs::Limits =
     derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
 
-/// The longest role that is told, in characters: it is text of the store.
+/// The longest role in a message, in characters. The role is text from the store.
 const LONGEST_ROLE: usize = 100;
 
-/// The role of a group as `kops edit ig` has saved it. Nothing else of it is read: a newer kOps may have written it.
+/// The role of a group as `kops edit ig` has saved it. All other fields are ignored, because a newer kOps may have written them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SavedGroup {
@@ -50,9 +51,9 @@ struct SavedSpec {
     role: String,
 }
 
-/// A file of the store, if there is one.
+/// A file of the store; `None` if it does not exist.
 type StoredFile = Option<Arc<Vec<u8>>>;
-/// What the store had at a URL, and when; `None` before it is known. It is locked while it is being asked for.
+/// The last read of a URL, with its time; `None` before the first read. The lock is held during a read.
 type Look = Mutex<Option<(Instant, StoredFile)>>;
 
 pub struct Grants {
@@ -61,16 +62,16 @@ pub struct Grants {
     secret_store: String,
     cert_names: BTreeSet<String>,
     keystore: Arc<Keystore>,
-    /// Where kOps writes no configurations.
+    /// Derives configurations; `None` if kOps writes them.
     derived: Option<DerivedConfigs>,
-    /// The groups that were last found to have a role whose machines bootstrap from a server.
+    /// The groups whose role, when last read, lets their machines bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
-    /// By URL, so that a file that does not come holds up no request for another one.
+    /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
     looks: StdMutex<BTreeMap<String, Arc<Look>>>,
 }
 
 impl Grants {
-    /// Gives what is in the cluster's folder and its secrets, and these certificates.
+    /// Prepares grants from the cluster's folder and its secrets. `cert_names`: the certificates that may be issued.
     pub fn of(
         store: Arc<Store>,
         config_base: &str,
@@ -90,19 +91,19 @@ impl Grants {
         }
     }
 
-    /// The same, which gives configurations that are derived from the cluster spec where it has none that are written: kOps may
-    /// write none.
+    /// With `kops_writes_none`, derives a configuration from the cluster spec if none is written. kOps writes none for some
+    /// clouds.
     pub fn deriving_configs(mut self, kops_writes_none: bool) -> Grants {
         self.derived =
             kops_writes_none.then(|| DerivedConfigs::of(self.store.clone(), &self.config_base, DERIVED));
         self
     }
 
-    /// Refuses machines of all groups but those with a role whose machines bootstrap from a server: Node and APIServer. What was
-    /// last found of a group holds while the store cannot be read.
+    /// Rejects a machine unless its group has a role whose machines bootstrap from a server: Node or APIServer. A group that had
+    /// such a role when last read is accepted while the store cannot be read.
     ///
     /// # Errors
-    /// The group has another role, the cluster has no such group, or the store does not tell.
+    /// The group has another role, the cluster has no such group, or the store cannot be read.
     pub async fn refuse_all_but_workers(&self, instance_group: &str) -> Result<(), Refusal> {
         let is_known = |groups: &BTreeSet<String>| groups.contains(instance_group);
         let roles = match self.roles(instance_group).await {
@@ -128,8 +129,9 @@ impl Grants {
         ))
     }
 
-    /// The role of a group as `kops edit ig` has saved it. Where nothing is saved, the roles in whose folders kOps has written its
-    /// configuration: after a group was made anew with another role, kOps leaves the configuration of the first role behind.
+    /// Returns the role of a group as `kops edit ig` has saved it. If nothing is saved, returns the roles in whose folders kOps
+    /// has written the group's configuration. After a group is recreated with another role, kOps leaves the configuration of the
+    /// first role behind.
     async fn roles(&self, instance_group: &str) -> Result<Vec<String>, Refusal> {
         if !is_dns_name(instance_group) {
             return Ok(Vec::new());
@@ -148,10 +150,10 @@ impl Grants {
         Ok(written.await?.into_iter().flatten().collect())
     }
 
-    /// What a machine asks for.
+    /// Creates the response to a request.
     ///
     /// # Errors
-    /// It asks for what it cannot be given, or the store does not tell.
+    /// The machine may not have what it asks for, or the store cannot be read.
     pub async fn give(
         &self,
         node: &VerifiedNode,
@@ -225,7 +227,8 @@ impl Grants {
         Ok(ServedNodeConfig { nodeup_config, node_secrets })
     }
 
-    /// The file at a URL, if there is one. A request for the same file meanwhile waits for this answer (singleflight).
+    /// Returns the file at a URL, from the cache or the store; `None` if it does not exist. Concurrent requests for a file share
+    /// one read (singleflight).
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let look = self.look(url);
@@ -249,13 +252,13 @@ impl Grants {
             .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
     }
 
-    /// Has each file read anew, as after its TTL.
+    /// Clears the cache of files, as if every TTL had ended.
     #[cfg(test)]
     pub(super) fn forget_files(&self) {
         self.looks.lock().clear();
     }
 
-    /// The last look at a URL. Those that no request needs any more are forgotten.
+    /// Returns the cache entry of a URL. Drops expired entries that no request uses.
     fn look(&self, url: &str) -> Arc<Look> {
         let mut looks = self.looks.lock();
         let is_fresh = |look: &Look| {

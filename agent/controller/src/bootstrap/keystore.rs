@@ -1,8 +1,8 @@
-//! The keys on this machine: of the authorities that sign, and of the server itself. Read again when their files
-//! change, so that none has to be restarted for a new certificate.
+//! The keys on this machine: of the signing authorities, and of the server itself. Changed files are read again, so a new
+//! certificate needs no restart.
 //!
-//! Source: upstream's `cmd/kops-controller/pkg/server/keystore.go`, and `nodeup/pkg/model/kops_controller.go`, which
-//! writes the files.
+//! Source: upstream's `cmd/kops-controller/pkg/server/keystore.go`, and `nodeup/pkg/model/kops_controller.go`, which writes the
+//! files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,13 +37,13 @@ pub struct Keys {
     pub authorities: BTreeMap<String, Authority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
-    /// What vouches for clients: the authority of nodes, and others of its keyset that are trusted. None where it is none of
-    /// `server.signingCAs`.
+    /// The authorities that must sign client certificates: the authority of nodes, and other trusted ones of its keyset. `None` if
+    /// it is missing from `server.signingCAs` or cannot be used.
     pub clients: Option<Arc<RootCertStore>>,
     server: Arc<CertifiedKey>,
 }
 
-/// The files, and what was last read of them.
+/// The key files, and the keys last read from them.
 pub struct Keystore {
     files: Files,
     now: RwLock<(Stamps, Arc<Keys>)>,
@@ -60,7 +60,7 @@ impl Keystore {
     /// Reads the files that the configuration names.
     ///
     /// # Errors
-    /// One of them is missing, or not what it should be.
+    /// A file is missing or invalid.
     pub fn load(options: &KopsControllerServerOptions) -> Result<Keystore> {
         let files = Files {
             folder: here(&options.ca_base_path),
@@ -77,7 +77,7 @@ impl Keystore {
         self.now.read().1.clone()
     }
 
-    /// Looks at the files every so often, for ever. Where they are wrong, what was last read holds.
+    /// Checks the files every 10 seconds, forever. If a changed file is invalid, the previous keys stay in use.
     pub async fn watch(&self) {
         loop {
             tokio::time::sleep(LOOKED_AT_EVERY).await;
@@ -85,7 +85,7 @@ impl Keystore {
         }
     }
 
-    /// Reads the files again if they are others than before.
+    /// Reads the files again if they have changed.
     pub fn refresh(&self) {
         let stamps = Stamps::of(&self.files.all());
         if self.now.read().0 == stamps {
@@ -93,7 +93,7 @@ impl Keystore {
         }
         let read = self.files.read();
         let mut now = self.now.write();
-        // What was wrong is not read again before it changes once more.
+        // Invalid files are read again only after their next change.
         now.0 = stamps;
         match read {
             Ok(keys) => {
@@ -129,13 +129,14 @@ impl Files {
         all
     }
 
-    /// Where the authorities are that are trusted beside the one that signs. kOps gives its own pods no such file, and what the API
-    /// server is verified by, which each pod has, says nothing of nodes.
+    /// The file with the authorities that are trusted besides the signing one. kOps gives its own pods no such file. Each pod has
+    /// the authorities that verify the API server, but those say nothing about nodes.
     fn trusted(&self) -> PathBuf {
         self.folder.join(NODE_AUTHORITIES)
     }
 
-    /// Those authorities; none where they cannot be read, so that nodes with certificates of the one that signs still renew them.
+    /// Reads the authorities in that file. If it cannot be read, returns an empty text. Then nodes can still renew certificates of
+    /// the signing authority.
     fn others_trusted(&self) -> String {
         let file = self.trusted();
         match fs::read_to_string(&file) {
@@ -175,7 +176,7 @@ impl Files {
         let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
         let vouching = vouching
             .map(|name| vouching_for_clients(&text(&self.certificate(name))?, &self.others_trusted()));
-        // Machines can bootstrap all the same.
+        // Without client authorities, machines can still bootstrap.
         let clients = vouching.and_then(|clients| {
             let warned =
                 |error: &_| log::warn!("nodes cannot renew their certificates here: {}", error_text(error));
@@ -202,8 +203,8 @@ impl Files {
     }
 }
 
-/// A path of the configuration on this machine. The configuration has kops-controller's pod in mind, which finds in a
-/// folder `pki` of `/etc/kubernetes/kops-controller` what on the machine itself is right there.
+/// Translates a path of the configuration to this machine. The configuration has the paths of kops-controller's pod. The pod finds
+/// in a folder `pki` of `/etc/kubernetes/kops-controller` the files that this machine has in that folder itself.
 fn here(path: &str) -> PathBuf {
     let path = PathBuf::from(path);
     let on_the_machine: PathBuf = path.components().filter(|part| part.as_os_str() != "pki").collect();
@@ -217,7 +218,7 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// An authority (PEM), and others, which vouch for clients.
+/// Collects the authorities (PEM) that may sign client certificates. Skips an invalid one of `others` with a warning.
 fn vouching_for_clients(authority: &str, others: &str) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());

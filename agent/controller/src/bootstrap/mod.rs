@@ -1,7 +1,7 @@
-//! The bootstrap server: a machine that can prove its identity gets what it needs to be a node.
+//! The bootstrap server: gives a machine that proves its identity what it needs to become a node.
 //!
-//! A peer is unknown before it is verified, so all that comes before that has a bound: connections, times,
-//! lengths, questions to the cloud. `answer.rs` reads top to bottom as what a request meets.
+//! An unverified peer can use only bounded resources: connections, time, lengths, calls to the cloud. `answer.rs` shows the checks of
+//! a request from top to bottom.
 
 mod answer;
 mod audit;
@@ -56,10 +56,10 @@ use server::Server;
 use slots::Slots;
 use threads::Threads;
 
-/// How often it is tried to serve, where that is not possible yet.
+/// The pause between attempts to start the server.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
 
-/// A server that runs, or tries to, on threads of its own.
+/// The bootstrap server, running or trying to start on threads of its own.
 pub struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -67,28 +67,28 @@ pub struct Serving {
     threads: Threads,
 }
 
-/// What it takes to serve.
+/// The input of the bootstrap server.
 pub struct Setup {
     pub options: KopsControllerOptions,
     /// The cloud that identifies machines.
     pub cloud: Arc<dyn ControlPlane>,
     /// The machines that were enrolled.
     pub hosts: Arc<Enrolled>,
-    /// How the API server is reached that has the Nodes: as a pod if there is no kubeconfig. The server has a client of its own, whose
-    /// connections no other part of this process uses.
+    /// The kubeconfig of the API server that has the Nodes; `None` in a pod. The server uses a client of its own, which shares no
+    /// connections with the rest of this process.
     pub kubeconfig: Option<PathBuf>,
-    /// Where configurations are.
+    /// The state store, which has the configurations of groups.
     pub store: Arc<Store>,
     pub metrics: Metrics,
 }
 
 impl Setup {
-    /// Serves from now on, if the configuration has a server. Where that is not possible yet, it is tried again: kOps'
-    /// own kops-controller may still have the port, the keys may not be there before the first node run, or the API server
-    /// may not answer yet, or give no rights. Returns once it listens, or has tried to.
+    /// Starts the server if the configuration has one, and retries until it can serve. Causes of a retry: kOps' own kops-controller
+    /// still has the port. The keys are missing before the first node run. The API server does not answer or gives no rights. Returns
+    /// after the first attempt.
     ///
     /// # Errors
-    /// If there are no threads to be had.
+    /// The kernel gives no threads.
     pub async fn start(self) -> Result<Option<Serving>> {
         if self.options.server.is_none() {
             return Ok(None);
@@ -96,12 +96,12 @@ impl Setup {
         self.metrics.bootstrap.down.set(1);
         let (tried, first_try) = oneshot::channel();
         let serving = Serving::on_own_threads(|stopped| self.keep_trying(tried, stopped))?;
-        // It is an error at any rate, because nothing is sent.
+        // The sender is dropped without a value, so this is always an error.
         let _ = first_try.await;
         Ok(Some(serving))
     }
 
-    /// Drops `first_try` once the server listens, or has tried to.
+    /// Serves, after as many attempts as it takes. Drops `first_try` after the first attempt.
     async fn keep_trying(self, first_try: oneshot::Sender<Infallible>, mut stopped: watch::Receiver<bool>) {
         let (mut first_try, mut said) = (Some(first_try), String::new());
         loop {
@@ -132,8 +132,8 @@ impl Setup {
         let options = &self.options;
         let server = options.server.as_ref().context("there is no server in the configuration")?;
         let keystore = Arc::new(Keystore::load(server)?);
-        // Another may have the port for days, while one takes over from the other: nothing is made ready for that, and nothing is
-        // asked. What is bound and does not listen refuses connections.
+        // Bind before any other preparation or request: during a takeover, another program may have the port for days. A bound socket
+        // that does not listen yet refuses connections.
         let bound = server::bind(&server.listen).await?;
         let nodes = Nodes::of(kubernetes::client(self.kubeconfig.as_deref())?);
         api_server_answers(&nodes).await?;
@@ -165,8 +165,8 @@ impl Setup {
     }
 }
 
-/// Every answer takes a look at the machine's Node. A refused connection is retried within seconds, at another control plane too;
-/// an internal error has cost a proof of identity, and is retried with backoff.
+/// Checks access to Nodes before the server listens, because every answer reads a Node. A machine retries a refused connection within
+/// seconds, also at another control plane. An internal error would cost it a proof of identity and a backoff.
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await
@@ -182,7 +182,7 @@ async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<boo
     }
 }
 
-/// What verifies machines: those of this cloud, and those that were enrolled.
+/// Creates the verifiers: for machines of this cloud, and for enrolled machines.
 async fn verifiers(
     server: &KopsControllerServerOptions,
     cloud: &dyn ControlPlane,
@@ -202,7 +202,7 @@ async fn verifiers(
     Ok(verifiers)
 }
 
-/// Machines can bootstrap for as long as this lives, whatever ends it.
+/// While this value exists, the metric `down` is 0. When it is dropped for any reason, the metric is 1.
 struct Up<'a> {
     down: &'a Gauge,
 }
@@ -221,7 +221,7 @@ impl Drop for Up<'_> {
 }
 
 impl Serving {
-    /// Has this task serve until it is told to stop.
+    /// Runs a task on threads of its own. The task must end when its receiver becomes true.
     fn on_own_threads<F: Future<Output = ()> + Send + 'static>(
         task: impl FnOnce(watch::Receiver<bool>) -> F,
     ) -> Result<Serving> {
@@ -232,7 +232,7 @@ impl Serving {
         Ok(Serving { stop, task, threads })
     }
 
-    /// Waits until the server has ended though it was not told to stop, and says why.
+    /// Waits until the server ends without being told to stop. Returns the cause.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
             Ok(()) => anyhow!("the bootstrap server has ended by itself, which it never should"),
@@ -240,10 +240,10 @@ impl Serving {
         }
     }
 
-    /// Accepts no connection any more, and lets those that are open finish.
+    /// Stops accepting connections, and waits until the open ones have finished.
     pub async fn drain(mut self) {
         let _ = self.stop.send(true);
-        // It ends by itself, in time.
+        // The task sees the stop and ends by itself.
         let _ = (&mut self.task).await;
     }
 }

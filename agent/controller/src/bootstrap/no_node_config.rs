@@ -1,11 +1,11 @@
-//! The answer to a machine that cannot have its configuration.
+//! The refusal of a machine that cannot have its configuration.
 
 use kops_agent_cloud::verify::{Answer, Refusal};
 
-/// Why a machine cannot have its configuration, in a word.
+/// The reason of that refusal.
 pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
 
-/// A machine cannot have its configuration, as long as the store has what it has.
+/// Refuses a configuration that cannot be built until the store changes.
 pub(super) fn no_node_config(problem: String) -> Refusal {
     Refusal {
         answer: Answer::BadRequest,

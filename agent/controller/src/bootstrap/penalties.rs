@@ -1,7 +1,7 @@
-//! Penalties: origins whose connections came to nothing not long ago, with no request, or with one that could not be granted.
+//! Penalties for origins whose recent connection had no request, or none that could be granted.
 //!
-//! A machine that is to be a node does so by accident at most, and retries after a backoff. Only the latest are remembered, up to a
-//! bound.
+//! A genuine machine gets a penalty only by accident, and retries after a backoff. Memory is bounded: only the latest penalties are
+//! kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,24 +12,23 @@ use kops_agent_cloud::verify::Origin;
 
 /// How long a penalty lasts: about as long as a machine waits between two tries.
 const PENALTY: Duration = Duration::from_secs(60);
-/// The most origins, some hundred bytes each.
+/// The most origins to remember, at some hundred bytes each.
 const MOST: usize = 16 * 1024;
 
-/// The origins with a penalty.
 #[derive(Default)]
 pub struct Penalties {
     until: BTreeMap<Origin, Instant>,
-    /// The same, the oldest first; one that was remembered again or forgiven since is here with an earlier end.
+    /// The same origins, oldest first. An entry that was renewed or forgiven stays here with its old end.
     by_age: VecDeque<(Instant, Origin)>,
 }
 
 impl Penalties {
-    /// Whether an origin has one.
+    /// Whether an origin has a penalty.
     pub fn has(&self, origin: Origin, now: Instant) -> bool {
         self.until.get(&origin).is_some_and(|until| *until > now)
     }
 
-    /// An origin gets one now.
+    /// Gives an origin a penalty, or extends it.
     pub fn add(&mut self, origin: Origin, now: Instant) {
         while self.by_age.front().is_some_and(|(until, _)| *until <= now || self.by_age.len() >= MOST) {
             let Some((until, oldest)) = self.by_age.pop_front() else { break };
@@ -37,7 +36,7 @@ impl Penalties {
                 self.until.remove(&oldest);
             }
         }
-        // Once a second is often enough: one address cannot fill this memory.
+        // Update an origin at most once a second, so that one address cannot fill this memory.
         let until = now + PENALTY;
         let known = self.until.get(&origin).copied();
         if known.is_none_or(|known| until.duration_since(known) >= Duration::from_secs(1)) {
@@ -46,7 +45,7 @@ impl Penalties {
         }
     }
 
-    /// Takes an origin's penalty away.
+    /// Removes an origin's penalty.
     pub fn forgive(&mut self, origin: Origin) {
         self.until.remove(&origin);
     }

@@ -1,11 +1,10 @@
-//! How often something may be asked for: by one node at one address, by one node from wherever else it is asked for in its
-//! name, and by all of them together.
+//! Rate limits of requests: per node at one address, per node at all other addresses, and for all nodes together.
 //!
-//! What names a node is not verified yet when it is counted: what asks in its name elsewhere takes nothing of what it has at
-//! its own address.
+//! The name of a node is not verified yet when its request is counted. So requests in its name from elsewhere do not use up
+//! its allowance at its own address.
 //!
-//! Kept by the time until which what was asked for is paid (the generic cell rate algorithm, ATM Forum TM 4.0, section
-//! 4.4.2): one instant for each, which is forgotten once it is over.
+//! The algorithm is the generic cell rate algorithm (ATM Forum TM 4.0, section 4.4.2). Each key has one instant until which
+//! its requests are paid. The key is forgotten once that instant has passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,20 +14,20 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::Origin;
 
-/// So many at once, and one more after each while.
+/// A burst of requests, and then one more per interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     pub burst: u32,
-    /// How long it takes until one more is allowed.
+    /// The interval after which one more request is allowed.
     pub every: Duration,
 }
 
-/// What is allowed to each.
+/// The allowances of a rate limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowances {
-    /// To what asks in one node's name at one address.
+    /// For requests in one node's name from one address.
     pub at_one_address: Allowance,
-    /// To all that asks in one node's name at other addresses than that at which it was last verified.
+    /// For all requests in one node's name from addresses other than its last verified one.
     pub elsewhere: Allowance,
     pub of_all: Allowance,
 }
@@ -43,12 +42,12 @@ struct State {
     at_one_address: BTreeMap<(String, Origin), Instant>,
     elsewhere: BTreeMap<String, Instant>,
     all_paid_until: Option<Instant>,
-    /// Where nodes were last verified.
+    /// The origin at which each node was last verified.
     verified: BTreeMap<String, Origin>,
 }
 
 impl Allowance {
-    /// Until when it is paid with one more, or how long that is too early.
+    /// Pays for one more request. Returns the new end of the paid time, or by how much the request is too early.
     fn pay(self, paid_until: Option<Instant>, now: Instant) -> Result<Instant, Duration> {
         let begins = paid_until.map_or(now, |until| until.max(now));
         let too_early = begins.saturating_duration_since(now + self.every * self.burst.saturating_sub(1));
@@ -60,15 +59,14 @@ impl Allowance {
 }
 
 impl RateLimit {
-    /// Nothing was asked for yet.
     pub fn new(allowances: Allowances) -> RateLimit {
         RateLimit { allowances, state: Mutex::default() }
     }
 
-    /// Counts one more in the name of a node. What is too often is not counted, so that it costs others nothing.
+    /// Counts one request in the name of a node. A rejected request is not counted, so it costs other nodes nothing.
     ///
     /// # Errors
-    /// It is too often, by so long.
+    /// The request exceeds a limit; the error is the time to wait.
     pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
         let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
         let mut state = self.state.lock();
@@ -79,7 +77,7 @@ impl RateLimit {
             false => Some(elsewhere.pay(state.elsewhere.get(node).copied(), now)?),
         };
         let paid_by_all = of_all.pay(state.all_paid_until, now)?;
-        // As many as can be asked for by all in the time that one is remembered: that bounds this memory.
+        // This bounds the memory: it holds at most as many keys as all nodes may send requests while a key is remembered.
         state.at_one_address.retain(|_, until| *until > now);
         state.elsewhere.retain(|_, until| *until > now);
         state.at_one_address.insert(here, paid_here);
@@ -90,8 +88,8 @@ impl RateLimit {
         Ok(())
     }
 
-    /// Notes that it was this node indeed that asked there. There are no more of them than Nodes with instances that the cloud
-    /// vouches for.
+    /// Notes that the cloud verified the node at this origin. There are at most as many entries as Nodes whose instances the
+    /// cloud confirms.
     pub fn verified(&self, node: &str, origin: Origin) {
         self.state.lock().verified.insert(node.to_owned(), origin);
     }

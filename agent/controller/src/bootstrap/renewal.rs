@@ -1,6 +1,6 @@
-//! Nodes that are at work, and want certificates after those that they have: which they are by what they show, how often they may
-//! ask, and whether their Node is still theirs. The rest is as for a machine that bootstraps, the cloud's word for the instance
-//! among it (`docs/certificate-renewal.md`).
+//! Renewal for running nodes: identifies the node by its client certificate, limits its rate, and checks that its Node is still
+//! its own. All other checks are as in a bootstrap, including the cloud's answer about the instance
+//! (`docs/certificate-renewal.md`).
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::rate::{Allowance, Allowances, RateLimit};
 use kops_agent_cloud::verify::{Answer, Origin, Refusal, VerifiedNode};
 use kops_agent_process::output::error_text;
 
-/// How long the API server may take to say whether a Node is at work.
+/// Timeout of reading a Node from the API server.
 pub const NODE_WITHIN: Duration = Duration::from_secs(4);
-/// A node asks for its configuration and its certificates each time it converges or verifies itself, once an hour, and at
-/// every boot.
+/// Per node at its address. A node asks for its configuration and certificates at each converge or verify run: once an hour, and
+/// at every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
-/// As much as of three: one certificate that was stolen is not worth all that there is for all nodes, however many addresses
-/// it is shown from.
+/// Per node elsewhere: three times the above. One stolen certificate must not use up the allowance of all nodes, from however
+/// many addresses it is shown.
 const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
-/// Five thousand nodes that verify themselves in one hour ask three times a second.
+/// For all nodes. Five thousand nodes that verify themselves once an hour send three requests a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
 
 const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: ELSEWHERE, of_all: OF_ALL };
 
-/// Knows which nodes have asked, and how often.
+/// Identifies nodes by their client certificates, and limits their rate.
 pub struct Renewal {
     rate: RateLimit,
-    /// The reason of a refusal, in a word.
+    /// The reason of a refusal for exceeding the rate limit.
     too_often: &'static str,
 }
 
@@ -40,15 +40,15 @@ impl Default for Renewal {
 }
 
 impl Renewal {
-    /// One that allows so much, and refuses what is more for this reason.
+    /// Creates a rate limit. `too_often` is the reason of its refusals.
     pub fn limited(allowances: Allowances, too_often: &'static str) -> Renewal {
         Renewal { rate: RateLimit::new(allowances), too_often }
     }
 
-    /// The node of the certificate that was shown, which TLS has found good; noted in the record, too.
+    /// Returns the node of the client certificate, which TLS has verified, and notes it in the record.
     ///
     /// # Errors
-    /// There is none, it is no node's, or the node asks too often.
+    /// There is no certificate, it is not a node's, or the node exceeds its rate limit.
     pub fn holder(
         &self,
         certificate: Option<&[u8]>,
@@ -70,18 +70,18 @@ impl Renewal {
         Ok(holder)
     }
 
-    /// Notes that it was this node indeed that asked there.
+    /// Notes that the cloud verified the node at this origin.
     pub fn verified(&self, holder: &Holder, origin: Origin) {
         self.rate.verified(&holder.node_name, origin);
     }
 }
 
-/// Refuses a machine that shows another node's certificate than that which the cloud says it is.
+/// Rejects a machine whose certificate names another node than the cloud does.
 pub fn refuse_holders_of_others(holder: &Holder, verified: &str) -> Result<(), Refusal> {
     holder.is_verified_as(verified).map_err(|refusal| refused(&refusal))
 }
 
-/// Refuses a machine whose Node is gone, or another machine's by now.
+/// Rejects a machine whose Node is gone, or belongs to another machine now.
 pub async fn refuse_replaced(verified: &VerifiedNode, nodes: &Nodes) -> Result<(), Refusal> {
     let name = &verified.node_name;
     let unavailable = |problem: String| {

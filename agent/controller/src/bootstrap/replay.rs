@@ -1,14 +1,16 @@
-//! A token is taken once. A machine makes a new one for every try, so one that comes a second time was
-//! overheard.
+//! Replay protection: accepts each token once. A machine makes a new token for every try, so a repeated token was overheard.
 //!
-//! What was taken before this began, or by another replica, is not known here. So nothing is taken that was signed before
-//! this began: an eavesdropper cannot wait for a restart. A machine whose clock is behind is refused for as long
-//! after one as that (no longer than tokens hold); with the clock right, it comes with a new token and notices nothing. A
-//! token of a machine whose clock is ahead could be taken again by a process that began meanwhile. The other replicas each take it
-//! once, if they are asked while it holds.
+//! This process does not know the tokens that were accepted before its start or by other replicas. So it rejects tokens signed
+//! before its start; an eavesdropper gains nothing by waiting for a restart.
 //!
-//! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nothing else
-//! can fill this memory, no outage fills it, and of a machine it holds no more than a few.
+//! After a restart, a machine whose clock is behind is rejected for as long as it is behind, at most for a token's lifetime. A
+//! machine with a correct clock succeeds with its next token.
+//!
+//! Two gaps remain. A process may accept a used token again if the machine's clock is ahead and the process started meanwhile.
+//! Each of the other replicas may accept the token once while it is valid.
+//!
+//! A token is remembered for as long as it could be accepted again. Only tokens for which something was given are remembered. So
+//! nothing else, and no outage, can fill this memory, and each machine has few tokens in it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,43 +20,43 @@ use tokio::time::Instant;
 
 use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 
-/// Longer than any token is good for, counted from when it was taken.
+/// Longer than any token is valid, counted from its acceptance.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
-/// The most tokens of all machines. Some thousand nodes that all start at once need some ten thousand.
+/// The most tokens of all machines. Some thousand nodes that start together need some ten thousand.
 const MOST: usize = 64 * 1024;
-/// The most tokens of one machine within that time: a run of upstream's nodeup needs two, and is tried again where one
-/// fails after it was given them.
+/// The most tokens of one machine within that time. A run of upstream's nodeup needs two, and nodeup retries a run that fails
+/// afterwards.
 const MOST_OF_ONE: usize = 256;
 
-/// Why a token is refused that was made before this began. Its machine is no liar: the next is taken.
+/// The reason for rejecting a token that was made before this server started. The machine is honest: its next token is accepted.
 pub const TOKEN_OLDER_THAN_SERVER: &str = "TokenOlderThanServer";
 
-/// The tokens that were taken.
+/// The accepted tokens.
 pub struct Taken {
     since: Instant,
     state: Mutex<State>,
 }
 
-/// A token, as far as it matters whether it comes a second time.
+/// The parts of a token that replay protection needs.
 pub struct Token {
-    /// What no other token has.
+    /// A value that differs for every token.
     pub fingerprint: Vec<u8>,
-    /// How long ago it was made at least, by this machine's clock as it is now; `None` where a token does not say.
+    /// The minimum age by this machine's clock; `None` if the token has no time.
     pub age: Option<Duration>,
 }
 
 #[derive(Default)]
 struct State {
     under_way: BTreeSet<Vec<u8>>,
-    /// Something was given for them.
+    /// Tokens for which a machine was given something.
     used: BTreeSet<Vec<u8>>,
-    /// The same, with when they are forgotten and whose they are: the oldest first.
+    /// The used tokens, each with its expiry and its node, oldest first.
     by_age: VecDeque<(Instant, Vec<u8>, String)>,
     of_node: BTreeMap<String, usize>,
 }
 
-/// A token whose request is in flight. Dropped before it was used, the token may be shown again.
+/// A token whose request is in flight. If this is dropped before `used_by`, the token may be shown again.
 pub struct UnderWay<'a> {
     taken: &'a Taken,
     fingerprint: Vec<u8>,
@@ -62,18 +64,18 @@ pub struct UnderWay<'a> {
 }
 
 impl Taken {
-    /// Nothing was taken yet, and it is not known what was before `since`.
+    /// Starts without tokens. Tokens accepted before `since` are unknown.
     pub fn since(since: Instant) -> Taken {
         Taken { since, state: Mutex::default() }
     }
 
-    /// Takes a token.
+    /// Accepts a token for one request.
     ///
     /// # Errors
-    /// It was taken before, or may have been.
+    /// The token was accepted before, or is older than this server.
     pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
         let Token { fingerprint, age } = token;
-        // The clock may have been set since: how long this has been here does not depend on it.
+        // The wall clock may have been set since. This duration does not depend on it.
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(
@@ -107,10 +109,10 @@ impl State {
 }
 
 impl UnderWay<'_> {
-    /// This machine is given something for the token, which is remembered.
+    /// Remembers the token, because the machine is given something for it.
     ///
     /// # Errors
-    /// There are too many to remember, so no more can be let in: a later try finds room.
+    /// The memory is full. A later try finds room.
     pub fn used_by(self, node: &str) -> Result<(), Refusal> {
         let mut state = self.taken.state.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);

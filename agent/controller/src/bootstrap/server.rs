@@ -1,4 +1,4 @@
-//! The server itself: TLS, and HTTP that is bounded in every way, for peers that are not verified yet.
+//! The HTTPS server for peers that are not verified yet. Every resource of a connection is bounded.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ use super::threads::Handshakes;
 use kops_agent_cloud::verify::{Answer, Refusal};
 use kops_agent_net::tls::chains::Clients;
 
-/// What a connection may cost.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connections at the same time.
@@ -46,14 +46,14 @@ pub struct Limits {
     /// The timeout of the TLS handshake, of the header, and of the body, each.
     pub timeout: Duration,
     pub answer_within: Duration,
-    /// For all of it, the sending of the answer included.
+    /// The timeout of a whole connection, including sending the answer.
     pub connection_within: Duration,
     /// The deadline of open connections while the server drains.
     pub drain_within: Duration,
 }
 
 impl Default for Limits {
-    /// A machine waits 15 seconds for its answer.
+    /// A machine waits 15 seconds for its answer, so `answer_within` is shorter.
     fn default() -> Limits {
         Limits {
             connections: 2048,
@@ -66,14 +66,14 @@ impl Default for Limits {
     }
 }
 
-/// Connections that the kernel holds before this process accepts them. One that finds no place there is not heard for some
-/// seconds; the kernel allows no more (`net.core.somaxconn`) by default.
+/// Connections that the kernel queues before this process accepts them. If the queue is full, a new connection waits some
+/// seconds. By default the kernel allows no more (`net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
-/// The longest body, in bytes: five public keys have some 4 KiB. Every connection may have sent almost as much.
+/// The longest body, in bytes: five public keys have some 4 KiB. Every open connection may hold almost this much.
 const LONGEST_BODY: usize = 32 * 1024;
-/// The most characters that a node is told of what keeps it from a slot.
+/// The longest text that tells a node why it gets no slot, in characters.
 const LONGEST_TROUBLE: usize = 400;
 
 pub struct Server {
@@ -86,10 +86,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that answers the connections of a listener.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up.
     pub fn of(
         listener: TcpListener,
         keystore: Arc<Keystore>,
@@ -105,7 +101,7 @@ impl Server {
             .context("setting up TLS for machines that bootstrap")?
             .with_client_cert_verifier(clients)
             .with_cert_resolver(keystore);
-        // A certificate is looked at on every connection, not on the first of some.
+        // Without session resumption, TLS checks the client certificate on every connection.
         tls.session_storage = Arc::new(NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -117,15 +113,11 @@ impl Server {
         Ok(Server { listener, acceptor, bootstrap, connections, handshakes, limits })
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// If the kernel does not say.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until it is told to stop; then drains the connections that are open.
+    /// Serves until `stop` is true. Then drains the open connections.
     pub async fn serve(self, mut stop: watch::Receiver<bool>) {
         let mut open = JoinSet::new();
         let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
@@ -136,7 +128,7 @@ impl Server {
                 Some(_) = open.join_next(), if !open.is_empty() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, remote)) => self.accept(socket, remote, &mut open),
-                    // It fails where there are no file descriptors, say; another connection may close one.
+                    // `accept` fails if no file descriptors are left, for example. Another connection may free one.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -152,13 +144,13 @@ impl Server {
         let origin = self.bootstrap.machines.origin(remote.ip());
         let peers = self.bootstrap.load_balancing.peers_at(remote.ip());
         let Some((slot, ended)) = self.connections.open(origin, peers, Instant::now()) else { return };
-        // What is sent is sent at once; that it fails does no harm.
+        // Send data without delay. A failure does no harm.
         let _ = socket.set_nodelay(true);
         let (acceptor, handshakes) = (self.acceptor.clone(), self.handshakes.clone());
         let (bootstrap, limits) = (self.bootstrap.clone(), self.limits);
         open.spawn(async move {
             let connection = async {
-                // A peer that speaks no TLS, or none in time, is hung up on.
+                // A peer that completes no TLS handshake in time is disconnected.
                 let accepted = timeout(limits.timeout, handshakes.run(acceptor.accept(socket))).await;
                 match accepted {
                     Ok(Ok(stream)) => connection(stream, remote, &bootstrap, &limits, &slot).await,
@@ -168,24 +160,24 @@ impl Server {
             };
             tokio::select! {
                 _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
-                // It gives way to another connection.
+                // This connection gives way to another.
                 _ = ended => {}
             }
         });
     }
 }
 
-/// An address that is taken, and refuses connections until it is listened at.
+/// A bound address. It refuses connections until `listen` is called.
 pub struct Bound {
     socket: TcpSocket,
     address: String,
 }
 
 impl Bound {
-    /// Lets connections in.
+    /// Starts to accept connections.
     ///
     /// # Errors
-    /// If another program has begun to listen there.
+    /// Another program has begun to listen there.
     pub fn listen(self) -> Result<TcpListener> {
         let Bound { socket, address } = self;
         socket.listen(BACKLOG).with_context(|| listening(&address))
@@ -196,13 +188,13 @@ fn listening(address: &str) -> String {
     format!("listening on {address} (server.Listen) for machines that bootstrap")
 }
 
-/// Takes an address as Go writes it: `:3988` is that port of every address.
+/// Binds an address in Go's notation: `:3988` is port 3988 of every address.
 ///
 /// # Errors
-/// If another program listens there, or none may.
+/// Another program listens there, or the address is not allowed.
 pub async fn bind(address: &str) -> Result<Bound> {
     let socket = match address.strip_prefix(':') {
-        // Where the kernel has no IPv6 there is IPv4 only.
+        // If the kernel has no IPv6, bind IPv4 only.
         Some(port) => match bound_to(&format!("[::]:{port}")).await {
             Err(_) => bound_to(&format!("0.0.0.0:{port}")).await,
             socket => socket,
@@ -216,7 +208,7 @@ pub async fn bind(address: &str) -> Result<Bound> {
 async fn bound_to(address: &str) -> Result<TcpSocket> {
     let address = lookup_host(address).await?.next().context("it is no address with a port")?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restarted process finds its port free, though connections of the one before it linger.
+    // A restarted process can bind its port although old connections linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
@@ -243,8 +235,8 @@ async fn connection(
         .await;
 }
 
-/// A client that shows a certificate is one that wants others for it. What comes of that is written down, though it does not
-/// get as far as to ask.
+/// Logs a client certificate that TLS rejects. A client that shows a certificate wants to renew, so this counts as a renewal
+/// request.
 fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &Bootstrap) {
     let Some(TlsError::InvalidCertificate(problem)) =
         error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())
@@ -259,11 +251,11 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
     let _ = Record::of(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));
 }
 
-/// What a connection comes to whose request is refused so.
+/// The effect of a refusal on the connection's origin.
 fn outcome(refusal: &Refusal) -> Outcome {
     match refusal.answer {
         Answer::AlreadyRegistered | Answer::Unavailable | Answer::Busy => Outcome::InVain,
-        // A machine that asked before and after a restart.
+        // An honest machine may have made its token before this server started.
         _ if refusal.reason == TOKEN_OLDER_THAN_SERVER => Outcome::InVain,
         _ => Outcome::Penalized,
     }
@@ -292,7 +284,7 @@ async fn answer(
         return response;
     }
     if allowed == Method::GET {
-        // No reason to believe the peer.
+        // A probe is no reason to trust the peer.
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
@@ -314,7 +306,7 @@ async fn answer(
 #[derive(Clone, Copy)]
 enum Asks<'a> {
     Certificates(Endpoint<'a>),
-    /// A slot, for the node of this certificate (DER) if one was shown.
+    /// A slot. The client certificate (DER), if the client showed one, names the node.
     Slot(Option<&'a [u8]>),
 }
 
@@ -362,8 +354,8 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// What upstream answers; more than that is in our log only. A node that shows its certificate is told why not, in a word; and
-/// one that waits for a slot what the trouble is, for its operator to end it.
+/// Answers a refusal as upstream does; details are in this server's log only. There are two exceptions. A node that showed its
+/// certificate gets the reason, in a word. A node that waits for a slot gets the problem, so that its operator can fix it.
 fn refused(refusal: Refusal, asks: Asks<'_>) -> Response<String> {
     match refusal.answer {
         Answer::NotVerified if !matches!(asks, Asks::Certificates(Endpoint::Bootstrap)) => {

@@ -1,9 +1,9 @@
-//! The slots of nodes that are about to restart what they are made of (`docs/pacing.md`): which node asks, by its kubelet's
-//! certificate alone; of which group it is, by the labels of its Node, which no kubelet may change; and what its group's Leases
-//! say. Which of them gets one is decided in `kops_agent_plan::pacing::slots`.
+//! Slots for nodes that are about to restart their components (`docs/pacing.md`). The kubelet's certificate alone identifies the
+//! node. The labels of its Node, which no kubelet may change, name its group. The Leases of the group show its slots.
+//! `kops_agent_plan::pacing::slots` decides which node gets a slot.
 //!
-//! The cloud is not asked: what has a kubelet's certificate and key can drain and cordon that node anyway, and gets that node's
-//! one slot here, for [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row at most.
+//! The cloud is not asked. A holder of a kubelet's certificate and key can drain and cordon that node anyway. Here it gets only that
+//! node's one slot, for at most [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,48 +31,46 @@ use crate::list_pages;
 use kops_agent_cloud::verify::{Answer, Origin, Refusal};
 use kops_agent_process::output::{error_text, one_line};
 
-/// How long the API server may take to answer.
+/// Timeout of a request to the API server.
 const API_WITHIN: Duration = Duration::from_secs(4);
-/// A Lease that was not looked at for so long may have been renewed, or its holder may have had no API server to renew it at, in
-/// between: it is looked at anew from then on.
+/// A Lease that was not read for this long counts as newly seen. It may have been renewed meanwhile, or its holder may have had no
+/// API server to renew it.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
-/// How often it is decided anew where another server was faster.
+/// The most decisions for one request. A decision is repeated if another server wrote the Lease first.
 const TRIES: u32 = 3;
-/// A run asks at once, every half a minute while it has a slot, and more often while it waits for one.
+/// A run asks when it starts, every 30 seconds while it has a slot, and more often while it waits for one.
 const ALLOWANCES: Allowances = Allowances {
     at_one_address: Allowance { burst: 30, every: Duration::from_secs(5) },
     elsewhere: Allowance { burst: 60, every: Duration::from_secs(3) },
     of_all: Allowance { burst: 512, every: Duration::from_millis(20) },
 };
 
-/// The reason where the API server refuses what is asked of it.
+/// The reason if the API server rejects a request.
 const FORBIDDEN: &str = "SlotsForbidden";
-/// The reason where this process has no right to the Leases at all.
+/// The reason if this process has no rights to the Leases at all.
 const NOT_SET_UP: &str = "SlotsNotSetUp";
-/// What is told of the API server's words, in characters.
+/// The longest text from the API server in an answer, in characters.
 const LONGEST_TOLD: usize = 400;
-/// The annotation with the Node that had the slot last.
+/// The annotation that names the last Node with the slot.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
-/// The annotation with for how many seconds that Node had a slot just before.
+/// The annotation with the seconds for which that Node had a slot just before.
 const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 pub struct Slots {
     nodes: Nodes,
     leases: Api<Lease>,
-    /// Which nodes ask, and how often.
+    /// Identifies the nodes that ask, and limits their rate.
     askers: Renewal,
-    /// What is known of the Leases that are looked at, by name.
+    /// The Leases that were read lately, by name.
     looked_at: Mutex<BTreeMap<String, LookedAt>>,
 }
 
-/// A Lease that is looked at.
 struct LookedAt {
     seen: Seen,
     last: Instant,
 }
 
 impl Slots {
-    /// Those of the cluster of these Nodes.
     pub fn of(nodes: &Nodes) -> Slots {
         Slots {
             nodes: nodes.clone(),
@@ -133,7 +131,7 @@ impl Slots {
         Err(Refusal::unavailable("SlotContended", problem))
     }
 
-    /// The group of a node.
+    /// Returns the group of a node, by the labels of its Node.
     async fn group(&self, node: &str) -> Result<String, Refusal> {
         let labels =
             in_time(&format!("reading the Node {node}"), FORBIDDEN, self.nodes.labels(node)).await??;
@@ -147,8 +145,8 @@ impl Slots {
         })
     }
 
-    /// The other control planes that are not well. A Lease is written only if it is still the one that was read before this: so none
-    /// of them has had a slot in between.
+    /// Returns the other control planes that are not Ready. The Leases were read before this, and a Lease is written only if it is
+    /// unchanged. So no other control plane had a slot in between.
     async fn not_ready_beside(&self, node: &str) -> Result<Vec<NotReady>, Refusal> {
         let asked = not_ready_beside(&self.nodes, node);
         in_time("listing the Nodes of control planes", FORBIDDEN, asked).await?
@@ -158,11 +156,12 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        // Without the right to list them there is none to write them either; of a write there are other reasons.
+        // Without the right to list Leases there is no right to write them, so slots are not set up. A rejected write can have other
+        // reasons.
         in_time(&format!("listing the Leases of {NAMESPACE}"), NOT_SET_UP, leases).await?
     }
 
-    /// The slots of a group, by what its Leases say and how long they have stood still.
+    /// Returns the slots of a group, from its Leases and the time since each Lease last changed.
     fn slots(&self, leases: &[Lease], group: &str, now: Instant) -> Vec<Slot> {
         let mut looked_at = self.looked_at.lock();
         looked_at.retain(|_, lease| now.saturating_duration_since(lease.last) <= LOOKED_AT_WITHIN);
@@ -177,7 +176,7 @@ impl Slots {
         leases.iter().filter_map(of_lease).collect()
     }
 
-    /// Lets a slot go that was just taken, where the node has another one: by a request that was made at the same time.
+    /// Releases the slot `taken` if the node got another slot by a concurrent request. Returns whether the node has another slot.
     async fn gives_way(&self, node: &str, group: &str, taken: u32) -> Result<bool, Refusal> {
         let leases = self.list(group).await?;
         let slots = self.slots(&leases, group, Instant::now());
@@ -190,7 +189,7 @@ impl Slots {
         }
     }
 
-    /// Writes a Lease, if it is still the one that was read; whether it was.
+    /// Writes a Lease if it is unchanged since it was read. Returns whether it was written.
     async fn write(&self, lease: Lease) -> Result<bool, Refusal> {
         let name = lease.metadata.name.clone().unwrap_or_default();
         let parameters = PostParams::default();
@@ -202,7 +201,7 @@ impl Slots {
             };
             match written {
                 Ok(_) => Ok(true),
-                // Another was faster, or it was deleted to free it.
+                // Another server was faster, or someone deleted the Lease to free it.
                 Err(Error::Api(status)) if status.code == 409 => Ok(false),
                 Err(Error::Api(status)) if status.code == 404 && has_been_read => Ok(false),
                 Err(error) => Err(error),
@@ -213,10 +212,10 @@ impl Slots {
 }
 
 impl Slots {
-    /// What a node is answered that asks for a slot: JSON, or why not.
+    /// Answers a node's slot request with JSON.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the request is rejected.
     pub async fn give(
         &self,
         mut record: Record<'_>,
@@ -242,7 +241,7 @@ impl Slots {
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
         let answer = match answered {
             Ok(answer) => answer,
-            // A cluster that was set up before there were slots goes on as it did.
+            // In a cluster without rights for slots, nodes go on without slots, as before.
             Err(refusal) if refusal.reason == NOT_SET_UP => {
                 SlotAnswer { not_set_up: one_line(&refusal.message, LONGEST_TOLD), ..SlotAnswer::default() }
             }
@@ -255,7 +254,8 @@ impl Slots {
     }
 }
 
-/// A line for each slot that is taken or let go, and for each node that has had one for too long.
+/// Counts the answer and logs it. An acquired or released slot is logged at info level, and missing rights as a warning. Other
+/// answers are logged at debug level.
 fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     record.node.instance_group.clone_from(&answer.group);
     let is_told = match action {
@@ -283,7 +283,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     record.counted(reason, is_granted);
 }
 
-/// What the API server answers, if it does so in time; what it refuses has this reason.
+/// Waits for the API server's answer, until the timeout. The reason `if_refused` is for status 403 and 404.
 async fn in_time<T>(
     doing: &str,
     if_refused: &'static str,
@@ -319,7 +319,7 @@ fn slot(lease: &Lease, number: u32, has_expired: bool) -> Slot {
     }
 }
 
-/// The Lease of a slot that a node has from now on, or still.
+/// Builds the Lease of a slot that the node takes or renews.
 fn held(
     before: Option<Lease>,
     group: &str,
@@ -354,7 +354,7 @@ fn held(
     lease
 }
 
-/// The same Lease, of no node any more. Its last holder, and for how long that had it, stay.
+/// Removes the holder of a Lease. The annotations about the last holder stay.
 fn let_go(mut lease: Lease, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(String::new());
@@ -436,7 +436,7 @@ mod tests {
             assert!(!expired("2", seconds), "{seconds}");
         }
         assert!(expired("2", 602));
-        // Nothing looked at it while the API server was away: its holder could not renew it either.
+        // Nothing read the Lease while the API server was away, and its holder could not renew it.
         assert!(!expired("2", 1000));
         assert!(!expired("2", 1100));
     }

@@ -1,4 +1,4 @@
-//! The threads on which machines are served, and how many TLS handshakes compute on them at the same time.
+//! The threads that serve machines, and the limit of TLS handshakes that compute at the same time.
 //!
 //! Any stranger can have a handshake computed, which takes one or two milliseconds of CPU. The Lease, the probes and the labelling of
 //! Nodes run on the threads of `main`, so they never wait for a handshake. Handshakes use at most half of the server's own threads. The
@@ -17,17 +17,17 @@ use tokio::sync::Semaphore;
 pub struct Threads(Option<Runtime>);
 
 impl Threads {
-    /// Starts as many as the machine has cores, and two at least.
+    /// Starts as many threads as the machine has cores, at least two.
     ///
     /// # Errors
-    /// If the kernel gives no thread.
+    /// The kernel gives no thread.
     pub fn start() -> Result<Threads> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(count()).thread_name("bootstrap").enable_all();
         Ok(Threads(Some(builder.build().context("starting threads for machines that bootstrap")?)))
     }
 
-    /// Where tasks are spawned; `None` once the threads end.
+    /// The handle that spawns tasks; `None` once the threads end.
     pub fn handle(&self) -> Option<&Handle> {
         self.0.as_ref().map(Runtime::handle)
     }
@@ -35,7 +35,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Waiting for them would block a thread of the runtime on which this is dropped.
+        // Waiting for the threads would block a thread of the runtime that drops this value.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -46,7 +46,7 @@ fn count() -> usize {
     available_parallelism().map_or(2, usize::from).max(2)
 }
 
-/// The turns of TLS handshakes.
+/// Limits how many TLS handshakes compute at the same time.
 pub struct Handshakes {
     turns: Semaphore,
 }
@@ -62,8 +62,8 @@ impl Handshakes {
         Handshakes { turns: Semaphore::new(most) }
     }
 
-    /// Does a handshake. Each step of it waits for a turn, and gives the turn back. So a peer that is silent between two steps keeps no
-    /// other peer waiting.
+    /// Runs a handshake. Each step waits for a turn, and gives the turn back. So a peer that is silent between two steps delays no
+    /// other peer.
     pub async fn run<F: Future>(&self, handshake: F) -> F::Output {
         let mut handshake = pin!(handshake);
         let mut turn = None;

@@ -1,4 +1,4 @@
-//! What is decided from the configuration, before any request.
+//! Reading the configuration, before any request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// A kubeconfig with a user that logs in like this.
+/// A kubeconfig whose user has these credentials.
 fn kubeconfig_of(user: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
@@ -26,7 +26,7 @@ fn what_each_kops_release_writes_is_read_whole() {
         for (cloud, text) in release.kops_controller_configurations() {
             fs::write(&conf, format!("{text}\n")).unwrap();
             let options = options(&conf).unwrap();
-            // `pki: {}` has no field, and counts as being there.
+            // `pki: {}` has no fields, but counts as set.
             let written: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_value(&options).unwrap(), written, "{}: {text}", release.name);
             assert_eq!(options.cloud.id(), cloud);
@@ -71,12 +71,12 @@ async fn a_configuration_that_cannot_be_used_ends_no_running_controller() {
         fs::write(file, bad).unwrap();
         assert_eq!(files.changed(every).await, *file);
         assert!(can_be_used(&args).is_err(), "{bad}");
-        // It goes on, and sees when it is mended.
+        // The controller keeps running, and notices when the file is fixed.
         fs::write(file, format!("{bad} ")).unwrap();
         let ended = changed_for_good(&mut files, &args, every);
         tokio::pin!(ended);
         let mended = async {
-            // Until it is looked at again at least once.
+            // Wait until the files have been checked at least once more.
             tokio::time::sleep(20 * every).await;
             fs::write(file, &before).unwrap();
         };

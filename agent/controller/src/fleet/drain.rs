@@ -1,5 +1,5 @@
-//! A node cordons itself, evicts its pods and uncordons itself, with kubelet's credentials: NodeRestriction lets a kubelet change
-//! its own Node and evict the pods that are bound to it, and nothing of another's.
+//! Cordons this node, evicts its pods and uncordons it, with kubelet's credentials. NodeRestriction lets a kubelet change its own
+//! Node and evict the pods that are bound to it, and nothing of other nodes.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use super::telling::{FIELD_MANAGER, Untold, now, own_name};
 use crate::api_error::{ApiError, answer};
 use crate::kubernetes;
 
-/// How often a Node is read and patched anew that others change at the same time.
+/// The most attempts to patch a Node that others change at the same time.
 const TRIES: u32 = 5;
-/// The status of an eviction that a PodDisruptionBudget does not allow now.
+/// The status code of an eviction that a PodDisruptionBudget does not allow now.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 /// The Node of this machine, and its pods.
@@ -25,51 +25,41 @@ pub struct OwnNode {
     pub name: String,
 }
 
-/// A pod that is still there.
+/// A pod that has not left the node yet.
 pub struct Remaining {
     pub pod: Leaving,
-    /// Why, where the API server does not let it be evicted now; empty where it is ending.
+    /// Why the API server does not evict it now; empty if it is terminating or its eviction was accepted.
     pub why: String,
 }
 
 impl OwnNode {
-    /// That of this kubeconfig of a kubelet.
+    /// Reads the Node's name from a kubelet's kubeconfig.
     ///
     /// # Errors
-    /// The kubeconfig is none of a kubelet.
+    /// The kubeconfig is not a kubelet's, or cannot be used.
     pub fn of(kubeconfig: &Path) -> Result<OwnNode, Untold> {
         let name = own_name(kubeconfig)?;
         let client = kubernetes::client_asking_once(kubeconfig);
         Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
     }
 
-    /// Cordons it, unless it is cordoned already; whether the cordon is a run's.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Cordons the Node unless it is cordoned already. Returns whether the cordon is a run's, not an operator's.
     pub async fn cordon(&self) -> Result<bool, ApiError> {
         let (before, is_patched) = self.change(|cordon| cordon.cordoned(&now())).await?;
         Ok(is_patched || before.is_of_a_run)
     }
 
-    /// Whether a run has cordoned it.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
     pub async fn is_cordoned_by_a_run(&self) -> Result<bool, ApiError> {
         let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
         Ok(Cordon::of(&node).is_of_a_run)
     }
 
-    /// Uncordons it, if a run has cordoned it; whether one had.
-    ///
-    /// # Errors
-    /// The API server refuses it, or does not answer.
+    /// Uncordons the Node if a run has cordoned it. Returns whether it did.
     pub async fn uncordon(&self) -> Result<bool, ApiError> {
         Ok(self.change(Cordon::uncordoned).await?.1)
     }
 
-    /// Patches the Node as it is, if there is something to patch: how it was, and whether it was patched.
+    /// Reads the Node, and patches it if there is something to change. Returns the cordon before, and whether it was patched.
     async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<(Cordon, bool), ApiError> {
         let path = format!("/api/v1/nodes/{}", self.name);
         let mut tries = 0;
@@ -85,7 +75,7 @@ impl OwnNode {
         }
     }
 
-    /// Asks once for the eviction of each pod that is to leave, and gives those that are still there.
+    /// Requests the eviction of each pod that has to leave, once. Returns the pods that are still there.
     ///
     /// # Errors
     /// The API server does not list the pods, or does not answer.
@@ -104,9 +94,9 @@ impl OwnNode {
                     Err(ApiError::Refused(status)) if status.code == TOO_MANY_REQUESTS => {
                         why = status.message
                     }
-                    // It has gone, or another one has its name.
+                    // The pod is gone, or another pod has its name.
                     Err(ApiError::Refused(status)) if matches!(status.code, 404 | 409) => continue,
-                    // It keeps no other pod from leaving.
+                    // A rejected eviction keeps no other pod from leaving.
                     Err(error @ ApiError::Refused(_)) => why = error.to_string(),
                     Err(error) => return Err(error),
                 }

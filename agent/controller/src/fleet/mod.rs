@@ -1,6 +1,7 @@
-//! How a cluster's machines are, as their Nodes tell it: `tell` is a node that says it of itself, `status` shows it of all.
+//! The state of a cluster's nodes, as their Nodes report it. `tell` reports the state of this node; `status` shows all
+//! nodes.
 //!
-//! What a node says, and what follows from what all say, is decided in `kops_agent_plan::fleet`.
+//! `kops_agent_plan::fleet` decides what a node reports, and what follows from all reports.
 
 mod args;
 mod drain;

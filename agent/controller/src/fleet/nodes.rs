@@ -1,4 +1,4 @@
-//! Nodes of the API server, with what is looked at of them here.
+//! Reads Nodes from the API server, with the fields that fleet commands need.
 
 use kops_agent_plan::fleet::{AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
 use kops_agent_plan::labels::INSTANCE_GROUP;
@@ -9,10 +9,7 @@ use crate::api_error::{ApiError, answer};
 use crate::list_pages;
 use crate::node_api::{Condition, NodeObject, Nodes, READY};
 
-/// All Nodes of a cluster.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Lists all Nodes of a cluster.
 pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
     let api = Nodes::of(client).api();
     let ask = |page: ListParams| {
@@ -22,7 +19,7 @@ pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
     list_pages::all(ListParams::default(), ask, seen).await
 }
 
-/// What a Node has of the condition `KopsConfigured`, if it has it.
+/// Returns the Node's condition `KopsConfigured`, if it has one.
 pub(super) fn known(node: &NodeObject) -> Option<Known> {
     let condition = node.status.as_ref()?.condition(CONDITION)?;
     Some(Known {
@@ -31,7 +28,7 @@ pub(super) fn known(node: &NodeObject) -> Option<Known> {
     })
 }
 
-/// What is looked at of a Node.
+/// Extracts the fields that fleet commands need.
 pub(super) fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
     let condition = |condition: &Condition| SeenCondition {

@@ -1,4 +1,4 @@
-//! The slots that nodes have at the moment, as their Leases tell it.
+//! The slots in use, from their Leases.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE};
@@ -9,10 +9,7 @@ use crate::api_error::{ApiError, answer};
 use crate::lease::holder;
 use crate::list_pages;
 
-/// The slots that are held, a line each.
-///
-/// # Errors
-/// The API server refuses it, or does not answer.
+/// Lists the slots in use, one line each.
 pub(super) async fn held(client: Client) -> Result<Vec<String>, ApiError> {
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     let ask = |page: ListParams| {
@@ -24,7 +21,7 @@ pub(super) async fn held(client: Client) -> Result<Vec<String>, ApiError> {
     Ok(listed.into_iter().flatten().collect())
 }
 
-/// What there is to say of a Lease; `None` where no node has it.
+/// The line about a Lease; `None` if no node holds it.
 fn line(lease: &Lease) -> Option<String> {
     let node = Some(holder(lease)).filter(|holder| !holder.is_empty())?;
     let spec = lease.spec.as_ref()?;

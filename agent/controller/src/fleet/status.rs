@@ -1,4 +1,4 @@
-//! `kops-agent fleet status`: which configuration each node of a cluster runs, as the Nodes tell it.
+//! `kops-agent fleet status`: shows which configuration each node of a cluster runs, as the Nodes report it.
 
 use anyhow::{Context, Result};
 use kops_agent_plan::fleet::{Row, rows};
@@ -12,11 +12,11 @@ use super::{nodes, slots, watching};
 use crate::api_error::ApiError;
 use crate::kubernetes;
 
-/// Prints how the nodes are, and ends with 4 where one is not ready, not configured, superseded, has told nothing, or
-/// has a certificate that has expired or is about to.
+/// Prints the state of each node. Returns exit code 4 if a node is not ready, not configured, superseded or silent,
+/// or if its certificate has expired or expires soon.
 ///
 /// # Errors
-/// There is no kubeconfig, or the API server refuses to list Nodes, or does not answer.
+/// There is no kubeconfig, or the API server does not list Nodes or does not answer.
 pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
     let client = kubernetes::client_of(&chosen)?;
@@ -33,7 +33,7 @@ pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     Ok(if rows.iter().all(Row::is_well) { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// Which nodes have slots, a line each; that it is not known is a line, too.
+/// One line per slot in use, or one line with the error if the slots are unknown.
 fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
     let lines = slots.unwrap_or_else(|error| vec![format!("which nodes have slots is not known: {error}")]);
     lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()

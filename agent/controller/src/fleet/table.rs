@@ -6,12 +6,12 @@ use kops_agent_plan::fleet::{Row, SeenCertificate};
 use kops_agent_process::output::{self, one_line};
 use kops_agent_spec::terminal::cell;
 
-/// What people need of a hash to tell it from another.
+/// The number of characters of a hash that the table shows.
 const SHOWN_OF_HASH: usize = 12;
-/// The same of a problem, in characters: any kubelet may write any amount into its own Node.
+/// The longest problem, in characters: a kubelet may write any amount into its own Node.
 pub(super) const SHOWN_OF_PROBLEM: usize = 600;
 
-/// The nodes, a line each, and what is wrong with some below them.
+/// One line per node, and the problems of nodes below the table.
 pub(super) fn table(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "There are no Nodes.\n".to_owned();
@@ -53,12 +53,12 @@ fn line(row: &Row) -> [String; 10] {
         short(row.superseded_by.as_deref()),
         told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         told(&row.kubelet_version),
-        // The commit is for JSON.
+        // Only the JSON output contains the commit.
         told(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }
 
-/// `kubelet 2026-12-24 (28d)`, `expired kubelet 2026-11-20`.
+/// Formats a certificate as `kubelet 2026-12-24 (28d)` or `expired kubelet 2026-11-20`.
 fn certificate(first: &SeenCertificate) -> String {
     let SeenCertificate { name, expires, days_left } = first;
     let day = expires.split('T').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! A node tells how it is: it sets the condition `KopsConfigured` of its own Node, with kubelet's credentials.
+//! Reports the state of this node: sets the condition `KopsConfigured` of its own Node, with kubelet's credentials.
 //!
-//! NodeRestriction lets a kubelet change the status of the Node that its certificate names, and of no other. The patch has this
-//! one condition; kubelet's own, and others', stay as they are.
+//! NodeRestriction lets a kubelet change the status of the Node that its certificate names, and of no other. The patch contains
+//! only this condition, so all other conditions stay unchanged.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -20,31 +20,32 @@ use crate::api_error::{ApiError, answer};
 use crate::kubernetes::{self, Kubeconfig};
 use crate::node_api::Nodes;
 
-/// The owner of the condition, by its name among the managers of the Node's fields.
+/// The field manager that owns the condition.
 pub(super) const FIELD_MANAGER: &str = "kops-agent";
-/// What the name in the certificate of a kubelet begins with.
+/// The prefix of the name in a kubelet's certificate.
 const USER_OF_NODE: &str = "system:node:";
 
-/// Why the API server could not be told.
+/// Why the state could not be reported.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Untold {
-    /// Kubelet has no kubeconfig, or none that may be read here: this is no node yet, or is looked at by another user than root.
+    /// Kubelet's kubeconfig does not exist, or this process may not read it. The machine is no node yet, or this process is not
+    /// root.
     NoKubeconfig(String),
     /// The cluster has no Node of this name: kubelet has not registered it yet.
     NotRegistered(String),
-    /// The API server does not answer.
+    /// The API server does not answer, is overloaded, or reports an error of its own.
     Unanswered(String),
-    /// The API server refuses it, or the kubeconfig is wrong.
+    /// The API server rejects the request, or the kubeconfig is wrong.
     Refused(String),
 }
 
 impl Untold {
-    /// Whether that is how it is on a machine that is about to become a node, or was one.
+    /// Whether this is normal on a machine that is about to become a node, or was one.
     pub fn is_expected(&self) -> bool {
         matches!(self, Untold::NoKubeconfig(_) | Untold::NotRegistered(_))
     }
 
-    /// Whether another try in a while may succeed.
+    /// Whether a later try may succeed.
     pub fn may_pass(&self) -> bool {
         matches!(self, Untold::NotRegistered(_) | Untold::Unanswered(_))
     }
@@ -69,7 +70,7 @@ impl From<ApiError> for Untold {
     fn from(error: ApiError) -> Untold {
         let text = error.to_string();
         match error {
-            // It is overloaded, or about to start or to stop.
+            // The API server is overloaded, starting or stopping.
             ApiError::Refused(status) if status.code == 429 || status.code >= 500 => Untold::Unanswered(text),
             ApiError::Refused(_) => Untold::Refused(text),
             ApiError::Unanswered(_) => Untold::Unanswered(text),
@@ -77,18 +78,15 @@ impl From<ApiError> for Untold {
     }
 }
 
-/// The Node of a machine that has told how it is.
+/// The Node whose state was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub node: String,
-    /// Whether a run has cordoned it, and did not come to uncordon it.
+    /// Whether a run has cordoned the Node and has not uncordoned it.
     pub is_left_cordoned: bool,
 }
 
-/// Sets the condition of the Node that this kubeconfig of a kubelet is for.
-///
-/// # Errors
-/// Why it could not be set.
+/// Sets the condition of the Node that this kubelet's kubeconfig names.
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = kubernetes::client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
@@ -99,13 +97,13 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Unto
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match answer(nodes.patch_status(&node, &parameters, &patch)).await {
         Ok(_) => Ok(Told { node, is_left_cordoned }),
-        // It was deleted in between.
+        // The Node was deleted meanwhile.
         Err(error) if error.is_not_found() => Err(Untold::NotRegistered(node)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The Node of a kubelet: that which its certificate names.
+/// The name of a kubelet's Node, from the kubelet's certificate.
 pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
     if let Err(error) = std::fs::File::open(path) {
         let problem = format!("kubelet's kubeconfig {} cannot be read: {error}", path.display());
@@ -127,7 +125,7 @@ pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
     }
 }
 
-/// Now, in RFC 3339 and whole seconds, as Kubernetes writes times.
+/// The current time in RFC 3339 with whole seconds, as Kubernetes writes times.
 pub(super) fn now() -> String {
     timestamp(OffsetDateTime::now_utc())
 }
@@ -178,7 +176,7 @@ mod tests {
             .to_string()
     }
 
-    /// What comes of it where the API server answers so.
+    /// Reports to an API server that gives this answer. For `None` it hangs up.
     async fn told(answer: Option<(u16, String)>) -> Result<Told, Untold> {
         let server = TestServer::start(move |_| {
             let answer = answer.clone();

@@ -1,4 +1,4 @@
-//! `kops-agent fleet status --watch`: the table again whenever it changes, or each node that has changed as a line of JSON.
+//! `kops-agent fleet status --watch`: prints the table again after each change, or as JSON a line for each changed node.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -19,13 +19,13 @@ use super::table::table;
 use crate::node_api::{NodeObject, Nodes};
 use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
 
-/// Between two tables at least: a rolling update changes many Nodes at once.
+/// The shortest time between two tables: a rolling update changes many Nodes at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Prints how the nodes are, and again what has changed, until it is asked to stop or nothing reads it any more.
+/// Prints all nodes and then every change, until a signal comes or the reader of the output is gone.
 ///
 /// # Errors
-/// The API server refuses to list Nodes, or does not answer. Once it has, a watch that is lost is taken up again.
+/// The API server does not answer the first list of Nodes, or rejects it. Later failures are retried.
 pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut watch = NodeWatch::of(Nodes::of(client).api(), LIST_TIMEOUT);
@@ -57,13 +57,13 @@ pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
 #[derive(Default)]
 struct Seen {
     nodes: BTreeMap<String, SeenNode>,
-    /// The same of a list that is not complete yet.
+    /// The Nodes of a list that is not complete yet.
     listed: BTreeMap<String, SeenNode>,
     is_complete: bool,
 }
 
 impl Seen {
-    /// Takes in what happened, and tells whether all Nodes are known and some may be otherwise than before.
+    /// Applies a watch event. Returns whether the nodes to show may have changed.
     fn apply(&mut self, event: Event<NodeObject>) -> bool {
         match event {
             Event::Init => self.listed.clear(),
@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// Whether it is otherwise than before.
+/// Stores a Node. Returns whether it differs from before.
 fn put(nodes: &mut BTreeMap<String, SeenNode>, node: NodeObject) -> bool {
     let node = nodes::seen(node);
     nodes.insert(node.name.clone(), node.clone()).is_none_or(|before| before != node)
@@ -94,7 +94,7 @@ struct Printed {
     rows: BTreeMap<String, Row>,
 }
 
-/// A node that is there no more.
+/// The JSON line for a deleted node.
 #[derive(Serialize)]
 struct Gone<'a> {
     name: &'a str,
@@ -102,7 +102,7 @@ struct Gone<'a> {
 }
 
 impl Printed {
-    /// What is to be printed of these nodes: nothing where that has been.
+    /// Returns the text to print for these nodes; empty if nothing has changed.
     fn anew(&mut self, rows: Vec<Row>, output: Output) -> Result<String> {
         match output {
             Output::Text => Ok(self.table_anew(output::plain_lines(&table(&rows)))),
@@ -187,7 +187,7 @@ mod tests {
         assert!(seen.apply(Event::InitDone) && seen.is_complete);
         assert!(!seen.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
         assert!(seen.apply(Event::Apply(node("b", "3"))));
-        // A watch that was lost lists anew; what is gone by then is gone.
+        // After a lost watch comes a new list. A Node that is missing in the list is removed.
         for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
             seen.apply(event);
         }

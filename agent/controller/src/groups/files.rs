@@ -1,4 +1,4 @@
-//! The files of the state store that tell which groups there are, and what their nodes have.
+//! The files of the state store that define the groups and the labels of their nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use kops_agent_store::StoreError;
 /// The labels of a group's nodes.
 pub type Labels = BTreeMap<String, String>;
 
-/// The configurations of nodes that kOps has written.
+/// The folder of the node configurations that kOps has written.
 pub(super) const GROUPS: &str = "igconfig/";
-/// What comes after every file of [`GROUPS`].
+/// A name that sorts after every file of [`GROUPS`].
 pub(super) const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
-/// The groups that there are, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
+/// The folder of the groups, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
 pub(super) const INSTANCE_GROUPS: &str = "instancegroup/";
-/// What comes after every file of [`INSTANCE_GROUPS`].
+/// A name that sorts after every file of [`INSTANCE_GROUPS`].
 pub(super) const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
-/// What each of them is called.
+/// The file name of a node configuration.
 pub(super) const CONFIGURATION: &str = "nodeupconfig.yaml";
 /// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
 const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
 
-/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes, or a group.
+/// The group that a file belongs to, if it is a node configuration of kOps or a saved group.
 pub(super) fn group_of(file: &str) -> Option<&str> {
     if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
         return (!name.is_empty() && !name.contains('/')).then_some(name);
@@ -31,7 +31,8 @@ pub(super) fn group_of(file: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// Whether a file alone is the trouble, as where its key may not be used, and others can be read.
+/// Whether an error concerns a single file, for example one whose encryption key may not be used, while others can be
+/// read.
 pub(super) fn is_of_file(error: &StoreError) -> bool {
     match error {
         StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,

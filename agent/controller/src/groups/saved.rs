@@ -1,5 +1,5 @@
-//! The groups as `kops edit ig` has saved them, where kOps writes no configurations of nodes. Upstream's kops-controller
-//! reads the same there (`cmd/kops-controller/pkg/controllerclientset/instancegroups.go`).
+//! The groups as `kops edit ig` has saved them, for clouds where kOps writes no node configurations. Upstream's kops-controller
+//! reads the same files there (`cmd/kops-controller/pkg/controllerclientset/instancegroups.go`).
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use kops_agent_store::{Store, StoreError};
 
 use super::files::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
-/// from another: the role of one changes the labels of others.
+/// The saved groups without a written configuration, each with a version. The version covers the cluster and all groups, because
+/// the role of one group changes the labels of others.
 ///
 /// # Errors
-/// The store's; there are groups, and no cluster now.
+/// The store cannot be read, or it has groups but no cluster.
 pub(super) async fn versions(
     store: &Store,
     base: &str,
     written: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    // The labels of every group come from it, too.
+    // The labels of every group also depend on the cluster.
     let [first, last] = COMPLETED;
     let mut cluster = store.versions(base, first, last).await?;
     cluster.retain(|file, _| COMPLETED.contains(&file.as_str()));
     let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
-    // Of a store that `kops toolbox enroll` has copied, neither is there.
+    // A store that `kops toolbox enroll` has copied contains neither the cluster nor groups.
     ensure!(
         !cluster.is_empty() || groups.is_empty(),
         "{base} has groups and no {first}: has `kops update cluster --yes` been run?"
@@ -39,7 +39,7 @@ pub(super) async fn versions(
     Ok(others.map(|file| (file, state.clone())).collect())
 }
 
-/// The labels of the nodes of a group; or what is wrong with this one group, while others can be read.
+/// The labels of a group's nodes. The inner error concerns this group alone, while others can be read.
 pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, String>> {
     match cluster_files::node_labels(store, base, group).await {
         Ok(labels) => Ok(Ok(labels)),

@@ -1,4 +1,4 @@
-//! The groups of a store that changes.
+//! Groups in a store that changes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
     assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
     assert_eq!(groups.refresh().await, changed(&[]));
 
-    // `kops edit ig`.
+    // A change that `kops edit ig` has saved.
     let edited = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
                   {role: Node, nodeLabels: {a: edited}}}";
     fs::write(folder.path().join("instancegroup/nodes"), edited).unwrap();
@@ -124,7 +124,8 @@ async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
 async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
     let (folder, groups) = store();
     groups.refresh().await;
-    // kOps leaves it behind, and it can be read no longer: of another version, say, or with another key.
+    // kOps leaves the files of a deleted group behind. Later they may be unreadable, for example after a change of
+    // their version or key.
     break_group(folder.path(), "nodes");
     fs::remove_file(folder.path().join("instancegroup/nodes")).unwrap();
     groups.refresh().await;
@@ -132,11 +133,11 @@ async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
     assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="], "its nodes go last");
     assert_eq!(get(&groups, "new"), Group::Unknown);
 
-    // It comes back.
+    // The group is created again.
     fs::write(folder.path().join("instancegroup/nodes"), "").unwrap();
     write_group(folder.path(), "nodes", "a: '2'");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
-    // That groups cannot be listed does not make one a deleted one.
+    // If groups cannot be listed, no group counts as deleted.
     break_group(folder.path(), "nodes");
     fs::remove_dir_all(folder.path().join("instancegroup")).unwrap();
     groups.refresh().await;
@@ -150,7 +151,7 @@ async fn what_is_unchanged_is_not_read_again_because_of_another() {
     groups.refresh().await;
     let file = folder.path().join("igconfig/node/nodes").join(CONFIGURATION);
     let before = fs::metadata(&file).unwrap();
-    // The same file by all that the store tells of versions, with something else in it.
+    // Change the content, but nothing that the store uses as the file's version.
     let text = fs::read_to_string(&file).unwrap().replace("a: '1'", "a: '9'");
     let mut open = fs::File::options().write(true).open(&file).unwrap();
     std::io::Write::write_all(&mut open, text.as_bytes()).unwrap();
@@ -162,7 +163,8 @@ async fn what_is_unchanged_is_not_read_again_because_of_another() {
     }
 }
 
-/// A link to nowhere is listed by no store; a folder that cannot be entered is. Here the file goes between the two.
+/// The file disappears between the listing and the reading. A dangling link cannot simulate that, because no store
+/// lists it.
 #[tokio::test]
 async fn a_file_that_goes_after_it_was_listed_is_a_deleted_group_until_it_comes_back() {
     let (folder, groups) = store();
@@ -218,7 +220,7 @@ fn only_configurations_of_nodes_and_saved_groups_are_groups() {
     }
 }
 
-/// A store as kOps leaves it on metal: nothing of a group is written, and `kops edit ig` has saved these.
+/// A store as kOps leaves it on metal: no written configurations, and these groups that `kops edit ig` has saved.
 fn saved_store() -> (tempfile::TempDir, Groups) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("instancegroup")).unwrap();
@@ -262,7 +264,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
 
     save_group(folder.path(), "nodes", "Node", "a: '2'");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
-    // Which changes the labels of others.
+    // A group of API servers changes the labels of control planes.
     save_group(folder.path(), "api", "APIServer", "");
     assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
     assert!(labels(&groups, "control-plane").contains(&api_server));
@@ -270,7 +272,7 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
     assert_eq!(groups.refresh().await, changed(&["api", "nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=2", role, "of-cluster=other"]);
 
-    // An operator has put one there.
+    // An operator has put a configuration there.
     write_group(folder.path(), "nodes", "a: written");
     assert_eq!(groups.refresh().await, changed(&["nodes"]));
     assert_eq!(labels(&groups, "nodes"), ["a=written", role]);
@@ -295,7 +297,7 @@ async fn while_the_cluster_is_not_there_what_was_last_read_of_saved_groups_holds
     assert_eq!(groups.refresh().await, changed(&[]));
     assert_eq!(labels(&groups, "nodes"), before);
     assert!(!groups.is_current());
-    // As older releases of kOps called it.
+    // Older releases of kOps used this name.
     fs::rename(away, folder.path().join("cluster.spec")).unwrap();
     assert_eq!(groups.refresh().await, changed(&[]));
     assert!(groups.is_current());

@@ -1,9 +1,9 @@
-//! The Nodes whose cloud could not be asked wait together.
+//! An outage of the cloud: Nodes whose cloud does not answer wait together.
 //!
-//! While a cloud does not answer, to ask it for each Node costs as many calls as there are Nodes, and tells nothing that one
-//! of them would not tell. So one Node is looked at after each pause, another one each time. Once the cloud answers for it, all
-//! others are looked at, together, for the cloud to be asked in few calls. The pauses grow to a minute, which is the longest
-//! that a Node waits after the end of an outage, however long that was.
+//! Asking for each waiting Node would cost one call per Node, but one call tells as much. So one Node probes the cloud after
+//! each pause, and each time it is another Node. Once the cloud answers for the probe, all other Nodes are reconciled together,
+//! which needs few calls. The pauses grow to a minute. So no Node waits longer than a minute after an outage, however long the
+//! outage was.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use tokio::time::Instant;
 
 use crate::pauses::Pauses;
 
-/// Those between two questions to a cloud that does not answer.
+/// The pauses between two probes of a cloud that does not answer.
 impl Default for Pauses {
     fn default() -> Pauses {
         Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
     }
 }
 
-/// An outage of the cloud. Which Nodes wait for its end is known with each of them.
+/// An outage of the cloud. Each Node's own state says whether the Node waits.
 #[derive(Debug, Default)]
 pub struct Outage {
     pauses: Pauses,
-    /// The Nodes that wait, without the one that is looked at for all.
+    /// The number of waiting Nodes, without the probe.
     waiting: usize,
-    /// The one that is looked at, to see whether the cloud answers.
+    /// The probe: the Node for which the cloud is asked now.
     trying: Option<String>,
-    /// The one that was last.
+    /// The last probe.
     tried: String,
     /// Consecutive failures of the cloud.
     failures: u32,
-    /// When it is asked again; none while it is, or while no Node waits.
+    /// When the next probe is due; `None` during a probe, or if no Node waits.
     next: Option<Instant>,
 }
 
@@ -39,8 +39,8 @@ impl Outage {
         Outage { pauses, ..Outage::default() }
     }
 
-    /// The cloud did not answer for a Node. If that is the first that is known of the outage, or a Node was looked at to see
-    /// whether it is over, this gives the pause that begins.
+    /// Notes that the cloud did not answer for a Node. Returns the pause that begins, if this is the first failure of the
+    /// outage or the Node is the probe.
     pub(super) fn failed(&mut self, name: &str, now: Instant) -> Option<Duration> {
         let was_tried = self.trying.take_if(|trying| trying == name).is_some();
         let begins = self.next.is_none() && self.trying.is_none();
@@ -53,22 +53,21 @@ impl Outage {
         Some(pause)
     }
 
-    /// Consecutive failures of the cloud.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// When the cloud is asked again.
+    /// When the next probe is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// The Node that was looked at last to see whether the cloud answers, if it is time for another.
+    /// Returns the last probe if the next one is due.
     pub(super) fn due(&self, now: Instant) -> Option<&str> {
         self.next.filter(|next| *next <= now).map(|_| self.tried.as_str())
     }
 
-    /// A Node, which waits no more, is looked at to see whether the cloud answers.
+    /// Makes a waiting Node the probe.
     pub(super) fn try_with(&mut self, name: &str) {
         self.waiting -= 1;
         self.next = None;
@@ -76,7 +75,7 @@ impl Outage {
         self.trying = Some(name.to_owned());
     }
 
-    /// Ends the outage if this Node was looked at to see whether the cloud answers, which it does.
+    /// Notes that the cloud answered for a Node. If the Node is the probe, ends the outage and returns true.
     pub(super) fn answered(&mut self, name: &str) -> bool {
         let is_over = self.trying.as_deref() == Some(name);
         if is_over {
@@ -85,7 +84,7 @@ impl Outage {
         is_over
     }
 
-    /// How many Nodes wait, the one included that is looked at for all.
+    /// The number of waiting Nodes, including the probe.
     pub fn len(&self) -> usize {
         self.waiting + usize::from(self.trying.is_some())
     }
@@ -94,7 +93,7 @@ impl Outage {
         self.waiting += 1;
     }
 
-    /// A Node does not wait any more.
+    /// Notes that a Node waits no longer.
     pub(super) fn left(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 && self.trying.is_none() {
@@ -102,7 +101,7 @@ impl Outage {
         }
     }
 
-    /// A Node is gone. If it was to tell whether the cloud answers, another does, at once.
+    /// Notes that a Node was deleted. If it was the probe, the next probe is due now.
     pub(super) fn gone(&mut self, name: &str, now: Instant) {
         if self.trying.take_if(|trying| trying == name).is_some() && self.waiting > 0 {
             self.next = Some(now);

@@ -1,4 +1,4 @@
-//! What the cloud last said of a Node's identity, and for how long that stands.
+//! The cloud's last answer about a Node's identity, and how long that answer is valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use kops_agent_plan::identity::Identity;
 use tokio::time::Instant;
 
-/// How long an identity stands. An instance's id is never given to another, but its tags may change. Less than the hour
-/// after which all Nodes are looked at again.
+/// The TTL of a confirmed identity. An instance's id is never reused, but its tags may change. The TTL is shorter than
+/// the hour between two resyncs of all Nodes.
 const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
 
-/// What is known of a Node's identity.
+/// The known identity of a Node.
 #[derive(Debug, Default)]
 pub(super) enum Standing {
     #[default]
@@ -20,22 +20,22 @@ pub(super) enum Standing {
         identity: Arc<Identity>,
         until: Instant,
     },
-    /// It was not believed when it was last asked for.
+    /// The last answer rejected the Node.
     Refused {
         provider_id: String,
-        /// When it was asked for under this providerID for the first time. It is older than that.
+        /// When the Node was first asked for under this providerID. The Node existed by then.
         since: Instant,
         is_definite: bool,
     },
 }
 
 impl Standing {
-    /// It is believed under this providerID.
+    /// A confirmed identity under this providerID.
     pub(super) fn believed(provider_id: &str, identity: Arc<Identity>, now: Instant) -> Standing {
         Standing::Believed { provider_id: provider_id.to_owned(), identity, until: now + IDENTITY_TTL }
     }
 
-    /// Its identity under this providerID, while that stands.
+    /// The identity, if it belongs to this providerID and is still valid.
     pub(super) fn identity(&self, of: &str, now: Instant) -> Option<&Arc<Identity>> {
         match self {
             Standing::Believed { provider_id, identity, until } if provider_id == of && now < *until => {
@@ -45,7 +45,7 @@ impl Standing {
         }
     }
 
-    /// When it was asked for under this providerID for the first time, where it has been refused since; now otherwise.
+    /// When the Node was first asked for under this providerID, if it has been rejected since; otherwise `now`.
     pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
         match self {
             Standing::Refused { provider_id, since, .. } if provider_id == of => *since,

@@ -9,7 +9,7 @@ use super::*;
 
 const NAME: &str = "i-00000000000000001";
 
-/// These Nodes, which are due.
+/// A map of these Nodes, all due.
 fn seen(names: &[&str], now: Instant) -> KnownNodes {
     let mut known = KnownNodes::default();
     for name in names {
@@ -90,7 +90,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
         }
         now = known.next_due().expect("the cloud is asked again");
     }
-    // Each once, and then one of them after 1, 2, 4, … seconds, and after each minute.
+    // Each Node once. Then one probe after 1, 2, 4, … seconds, and after each minute.
     assert_eq!(looks - NODES, 64);
     let (mut dealt_with, mut rounds) = (0, 0);
     while let Some(due) = known.next_due() {
@@ -152,14 +152,14 @@ fn what_is_undone_is_written_again_later_and_later() {
         writes += 1;
         assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
         known.done("a");
-        // It is undone at once, and even what ends a failure's pause does not end this one.
+        // The write is undone at once. A change and a wake do not shorten the backoff after writes.
         known.changed("a", now);
         known.wake("a", now);
         now = known.next_due().expect("it is due");
     }
     assert!((10..=20).contains(&writes), "{writes} writes in an hour");
 
-    // What is not undone may be written again some other day.
+    // After a long time without writes, a write has no backoff again.
     now += WRITES_FORGOTTEN + Duration::from_secs(1);
     take(&mut known, now);
     assert_eq!(known.written("a", now), None);

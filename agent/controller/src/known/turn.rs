@@ -8,18 +8,18 @@ use crate::pauses::Pauses;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
-/// Writes to a Node without a pause, as when it is new and its group is being edited.
+/// The number of writes to a Node without a backoff. A new Node whose group is being edited needs several.
 pub(super) const WRITES_AT_ONCE: u32 = 4;
-/// After so long without a write, the earlier ones are forgotten. More than the longest pause between two.
+/// After this long without a write, earlier writes are forgotten. Longer than the longest backoff.
 pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
 /// One Node's place in the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// The time at which it is due; backoff may put that off.
+    /// When the Node is due. A backoff may delay it further.
     due: Option<Instant>,
     pub(super) is_looked_at: bool,
-    /// It was woken while it was reconciled.
+    /// Whether the Node was woken during its reconcile.
     is_woken: bool,
     failures: u32,
     /// The end of the backoff after the last failure.
@@ -32,17 +32,17 @@ pub(super) struct Turn {
 struct Writes {
     times: u32,
     last: Instant,
-    /// The end of the Node's rest, which nothing shortens.
+    /// The end of the backoff after writes, which nothing shortens.
     rest: Instant,
 }
 
 impl Turn {
-    /// That of a deleted Node which is being reconciled.
+    /// The turn of a deleted Node that is still being reconciled.
     pub(super) fn of_gone() -> Turn {
         Turn { is_looked_at: true, ..Turn::default() }
     }
 
-    /// The earliest time at which the Node may be reconciled; `None` where it is not queued.
+    /// The earliest time at which the Node may be reconciled; `None` if it is not queued.
     pub(super) fn not_before(&self) -> Option<Instant> {
         let rest = self.writes.as_ref().map(|writes| writes.rest);
         Some([self.pause, rest].into_iter().flatten().fold(self.due?, Instant::max))
@@ -79,7 +79,7 @@ impl Turn {
         pause
     }
 
-    /// The cloud does not answer for it: it is due when the cloud does.
+    /// Takes the Node off the queue, because the cloud does not answer for it.
     pub(super) fn suspend(&mut self) {
         self.is_looked_at = false;
         self.is_woken = false;
@@ -98,14 +98,14 @@ impl Turn {
         pause
     }
 
-    /// Whether it waits for nothing but the end of a failure's pause.
+    /// Whether the Node is not being reconciled, and queued at most for a retry.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_looked_at && (self.due.is_none() || self.failures > 0)
     }
 }
 
-/// Twice as long after each failure, and for each Node a little different.
+/// The backoff: doubled after each failure, and a little different for each Node.
 pub(super) fn pause(name: &str, failures: u32) -> Duration {
     let spread = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 256;
     let pause = Pauses { first: FIRST_PAUSE, longest: LONGEST_PAUSE }.after(failures);

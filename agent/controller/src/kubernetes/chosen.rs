@@ -1,4 +1,4 @@
-//! Which kubeconfig a user's command goes by, found and merged as kubectl does it.
+//! Finds and merges the kubeconfigs of a user's command, as kubectl does.
 //!
 //! Source: the rules of `k8s.io/client-go/tools/clientcmd`, and Kubernetes' page on organizing cluster access by kubeconfig files.
 
@@ -21,12 +21,12 @@ pub struct KubeconfigArgs {
     pub context: Option<String>,
 }
 
-/// The files of a kubeconfig, and the context that is asked for.
+/// The files of a kubeconfig, and the chosen context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The files. Where several set the same thing, the first of them wins.
+    /// The files. If several files define a name, the first file wins.
     pub files: Vec<PathBuf>,
-    /// Whether files that are not there are passed over.
+    /// Whether missing files are skipped.
     pub skips_missing: bool,
     /// The context; `None` for the current one.
     pub context: Option<String>,
@@ -49,10 +49,11 @@ impl fmt::Display for Chosen {
 }
 
 impl KubeconfigArgs {
-    /// The file that is asked for, those that `KUBECONFIG` names, the machine's own where it is there, or `~/.kube/config`.
+    /// Chooses the file of the arguments, else the files of `KUBECONFIG`, else the machine's own file if it exists, else
+    /// `~/.kube/config`.
     ///
     /// # Errors
-    /// There is no home.
+    /// `HOME` is not set.
     pub fn choose(
         &self,
         of_machine: Option<&Path>,

@@ -1,4 +1,4 @@
-//! Programs that log a user in (`exec` of a kubeconfig), called as client-go calls them: what they give is used until it expires.
+//! Login programs of users (`exec` of a kubeconfig), called as client-go calls them. Their credentials are used until they expire.
 //!
 //! Source: `client.authentication.k8s.io` of Kubernetes, and its page on client authentication, "client-go credential plugins".
 
@@ -18,9 +18,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::Mutex;
 
-/// The versions of the exchange that are known.
+/// The supported versions of the exchange.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
-/// What is shown of a kubeconfig's hint, in characters.
+/// The longest part of a kubeconfig's hint in a message, in characters.
 const SHOWN_OF_HINT: usize = 300;
 
 /// The entry `exec` of a user.
@@ -33,7 +33,7 @@ pub struct Exec {
     env: Option<Vec<Variable>>,
     install_hint: Option<String>,
     interactive_mode: InteractiveMode,
-    /// Whether the program is told of the cluster.
+    /// Whether the program gets the cluster's data.
     pub provide_cluster_info: bool,
 }
 
@@ -61,15 +61,15 @@ enum InteractiveMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plugin {
     pub exec: Exec,
-    /// What it is told of the cluster.
+    /// The cluster's data for the program, if it gets them.
     pub cluster: Option<Value>,
-    /// The user, and the kubeconfig that has it, for messages.
+    /// The user and its kubeconfig, for messages.
     pub of: String,
 }
 
-/// What a program has given.
+/// The credential that a program has returned.
 pub struct Credential {
-    /// For a request's `Authorization`.
+    /// The value of a request's `Authorization` header.
     pub token: Option<HeaderValue>,
     /// A client's certificate chain and its key (PEM).
     pub identity: Option<(String, String)>,
@@ -93,7 +93,7 @@ struct Status {
 }
 
 impl Exec {
-    /// Has a path of the command, which is relative to the kubeconfig's folder, begin at the root. A bare name is looked for in `PATH`.
+    /// Makes a relative path of the command absolute, from the kubeconfig's folder. A bare name is found in `PATH`.
     pub fn settle(&mut self, folder: &Path) {
         if self.command.contains('/')
             && let Some(path) = folder.join(&self.command).to_str()
@@ -107,7 +107,7 @@ impl Plugin {
     /// Runs the program, which may ask the user at the terminal, and waits for it.
     ///
     /// # Errors
-    /// It cannot be run, fails, or gives nothing that can be used. What it has given is never told.
+    /// The program cannot be run, fails, or returns no usable credential. No error contains its output.
     pub fn run(&self) -> Result<Credential> {
         let Exec { api_version, command, args, env, .. } = &self.exec;
         if !VERSIONS.contains(&api_version.as_str()) {
@@ -159,7 +159,7 @@ impl Plugin {
     }
 
     fn credential(&self, said: &[u8]) -> Result<Credential> {
-        // The error of the parser would show what it has read.
+        // The parser's error would show its input, which may be secret.
         let told: ExecCredential =
             yaml::from_str(&String::from_utf8_lossy(said)).map_err(|_| anyhow!("it is no ExecCredential"))?;
         if told.api_version != self.exec.api_version {
@@ -202,19 +202,19 @@ impl Credential {
     }
 }
 
-/// The token that a program gives, asked for again once it has expired or was refused.
+/// The token of a program, requested again once it has expired or was rejected.
 pub struct ExecToken {
     plugin: Plugin,
     last: Mutex<Option<Credential>>,
 }
 
 impl ExecToken {
-    /// Begins with what the program has given.
+    /// Starts with a credential that the program has returned.
     pub fn new(plugin: Plugin, first: Credential) -> ExecToken {
         ExecToken { plugin, last: Mutex::new(Some(first)) }
     }
 
-    /// The token of now; `None` where the program gives certificates.
+    /// Returns the current token; `None` if the program returns certificates.
     ///
     /// # Errors
     /// The program fails.
@@ -230,7 +230,7 @@ impl ExecToken {
         Ok(last.insert(credential).token.clone())
     }
 
-    /// The API server has refused this token.
+    /// Notes that the API server rejected this token, so that the next call requests a new one.
     pub async fn refused(&self, token: &HeaderValue) {
         let mut last = self.last.lock().await;
         if last.as_ref().is_some_and(|credential| credential.token.as_ref() == Some(token)) {

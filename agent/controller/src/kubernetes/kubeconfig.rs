@@ -1,8 +1,8 @@
-//! What a kubeconfig says of the API server: its address, its authority, and a certificate or token for it.
+//! Reads kubeconfigs: the API server's address and authority, and a certificate or token for it.
 //!
-//! kOps' kubeconfigs and this program's own have a client's certificate; service accounts have a token, and administrators may have a
-//! program that logs them in. Whatever else a kubeconfig may ask for is refused by its name if the context that is used asks for it, and
-//! ignored in the other contexts.
+//! kOps' kubeconfigs and this program's own have a client certificate. Service accounts have a token, and administrators may have a
+//! login program. If the used context needs anything else, it is rejected, and the error names the field. Other contexts may contain
+//! anything.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::chosen::Chosen;
 use super::exec::{Exec, Plugin};
 
-/// The extension of a cluster that is passed on to a program that logs a user in.
+/// The extension of a cluster that login programs get.
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// The parts of a kubeconfig that are read.
@@ -97,45 +97,41 @@ struct User {
     as_user_extra: Option<IgnoredAny>,
 }
 
-/// How the API server of the current context is reached.
+/// How to reach the API server of a context.
 pub struct Access {
     pub server: String,
-    /// The name that its certificate has to bear, where that is not the one in the URL.
+    /// The name that the server's certificate must have, if it differs from the name in the URL.
     pub tls_server_name: Option<String>,
-    /// The authorities (PEM) of its certificate; without them, those of the host.
+    /// The authorities (PEM) of the server's certificate; `None` for the host's own.
     pub authorities: Option<String>,
-    /// The proxy that it is reached through, whatever the environment says.
+    /// The kubeconfig's proxy, which overrides the environment.
     pub proxy: Option<ProxyServer>,
     pub credentials: Credentials,
-    /// The client's certificate chain and its key (PEM), where it has one.
+    /// The client's certificate chain and its key (PEM).
     pub identity: Option<(String, String)>,
 }
 
-/// What a request has for its `Authorization`.
+/// The source of a request's `Authorization` header.
 #[derive(PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing: the connection's certificate is enough.
+    /// No header: the connection's certificate is enough.
     None,
     Token(String),
-    /// The token in this file, which is replaced while it is in use.
+    /// The token in this file. The file is replaced while it is in use.
     TokenFile(PathBuf),
-    /// What this program gives, a token or a certificate.
+    /// A token or a certificate from this program.
     Exec(Box<Plugin>),
 }
 
 impl Kubeconfig {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is no kubeconfig.
     pub fn read(path: &Path) -> Result<Kubeconfig> {
         Kubeconfig::of(&Chosen::file(path))
     }
 
-    /// Reads the files, and merges them: of each name the first file that has it wins, and the first current context.
+    /// Reads and merges the files. For each name, and for the current context, the first file that has it wins.
     ///
     /// # Errors
-    /// If one cannot be read, or is no kubeconfig.
+    /// A file cannot be read or parsed, or all files are missing.
     pub fn of(chosen: &Chosen) -> Result<Kubeconfig> {
         let mut merged: Option<Kubeconfig> = None;
         for path in &chosen.files {
@@ -153,7 +149,7 @@ impl Kubeconfig {
         Ok(Kubeconfig { shown: format!("reading {chosen}"), ..merged })
     }
 
-    /// The text of a file; its relative paths begin at the file's folder.
+    /// Parses the text of a file. Relative paths in it start at the file's folder.
     fn parse(text: &str, path: &Path) -> Result<Kubeconfig> {
         let mut parsed: Kubeconfig = yaml::from_str(text).with_context(|| of_file(path))?;
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -186,10 +182,10 @@ impl Kubeconfig {
         }
     }
 
-    /// What a context says, with the files that it names read; without a name, the current context.
+    /// Returns the access of a context, after reading the files that it names. Without a name, uses the current context.
     ///
     /// # Errors
-    /// If the context is not there or not whole, a file or base64 in it cannot be read, or it asks for what this program does not do.
+    /// The context is missing or incomplete, a file or base64 in it cannot be read, or it needs something unsupported.
     pub fn access(self, context: Option<&str>) -> Result<Access> {
         let shown = self.shown;
         let missing = |kind: &str, name: &str| format!("{shown}: there is no {kind} {name:?} in it");
@@ -200,7 +196,7 @@ impl Kubeconfig {
         let cluster = named(self.clusters, |named| (named.name == context.cluster).then_some(named.cluster));
         let cluster = cluster.with_context(|| missing("cluster", &context.cluster))?;
         let user_name = context.user.unwrap_or_default();
-        // As kubectl takes it, a user that is not there is anonymous.
+        // As in kubectl, a missing user is anonymous.
         let user =
             named(self.users, |named| (named.name == user_name).then_some(named.user)).unwrap_or_default();
         cluster.refuse_unsupported(&format!("{shown}: the cluster {:?}", context.cluster))?;
@@ -227,7 +223,7 @@ impl Kubeconfig {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             _ => return Err(anyhow!("{of_user} has a client-certificate or a client-key, and needs both")),
         };
-        // A token that is given wins over a program, as in client-go.
+        // As in client-go, a given token wins over a program.
         let credentials = match (user.token, user.token_file, user.exec) {
             (Some(token), ..) if !token.is_empty() => Credentials::Token(token),
             (_, Some(file), _) => Credentials::TokenFile(file),
@@ -249,7 +245,7 @@ impl Kubeconfig {
     }
 }
 
-/// What a program that logs a user in is told of the cluster.
+/// The cluster's data for a login program.
 fn cluster_info(
     server: &str,
     tls_server_name: Option<&str>,
@@ -306,10 +302,10 @@ fn named<T, V>(list: Option<Vec<T>>, value: impl Fn(T) -> Option<Option<V>>) -> 
     list.into_iter().flatten().find_map(value).flatten()
 }
 
-/// The PEM that is in a kubeconfig as base64, or else in the file that it names.
+/// Returns the PEM from the base64 value, else from the named file.
 fn pem(field: &str, data: Option<String>, file: Option<PathBuf>) -> Result<Option<String>> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
-        // Line breaks are allowed inside, as in YAML's own folded text.
+        // Allow line breaks, as in YAML's folded text.
         let data: String = data.split_ascii_whitespace().collect();
         let bytes = STANDARD.decode(data).with_context(|| format!("{field}-data is not base64"))?;
         return Ok(Some(String::from_utf8(bytes).map_err(|_| anyhow!("{field}-data holds no PEM"))?));

@@ -1,4 +1,4 @@
-//! What a pod has of its service account: a token and the cluster's authorities, in files that are replaced while they are in use.
+//! A pod's service account: a token and the cluster's authorities, in files that are replaced while they are in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use kops_agent_process::output::error_text;
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Where the kubelet puts them.
+/// The folder in which the kubelet puts these files.
 pub const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// A file is read again after so long, as client-go does: the kubelet replaces a token when a fifth of its hour is left.
+/// How often a file is read again, as in client-go. The kubelet replaces a token when a fifth of its hour is left.
 const READ_EVERY: Duration = Duration::from_secs(60);
 
-/// The address of the API server, of the environment that a pod has.
+/// Reads the API server's address from a pod's environment.
 ///
 /// # Errors
-/// If this is no pod.
+/// This is no pod.
 pub fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String> {
     let get = |name: &str| {
         variable(name).filter(|value| !value.is_empty()).with_context(|| format!("{name} is not set"))
@@ -32,7 +32,7 @@ pub fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String> {
     })
 }
 
-/// What is made of a file that is replaced now and then. Where it cannot be read again, what was read last stands.
+/// A value from a file that is replaced now and then. If the file cannot be read again, the last value stays in use.
 #[derive(Debug)]
 struct Reread<T> {
     path: PathBuf,
@@ -59,15 +59,14 @@ impl<T: Clone> Reread<T> {
     }
 }
 
-/// The token in a file.
 #[derive(Debug)]
 pub struct TokenFile(Reread<HeaderValue>);
 
 impl TokenFile {
-    /// Reads it for the first time.
+    /// Reads the token for the first time.
     ///
     /// # Errors
-    /// If it cannot be read, or holds no token.
+    /// The file cannot be read, or holds no token.
     pub fn open(path: PathBuf) -> Result<TokenFile> {
         Reread::new(path, |path| {
             let what = || format!("reading the token {}", path.display());
@@ -77,16 +76,16 @@ impl TokenFile {
         .map(TokenFile)
     }
 
-    /// The token of now, for a request's `Authorization`.
+    /// The current token, for a request's `Authorization` header.
     pub fn bearer(&self) -> HeaderValue {
         self.0.get(Instant::now())
     }
 }
 
-/// How to be a TLS client that trusts the authorities in a file, as they are when a connection is made.
+/// A TLS configuration for clients. Each new connection trusts the authorities that the file has at that time.
 ///
 /// # Errors
-/// If there are none now.
+/// The file has no authorities now.
 pub fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
     let roots = Reread::new(path, roots)?;
     Ok(tls::client_config_trusting_current(move || Ok(roots.get(Instant::now())))?)

@@ -1,4 +1,4 @@
-//! The way to the API server: straight, or through a proxy (`CONNECT`, RFC 9110, section 9.3.6).
+//! Connections to the API server: direct, or through a proxy (`CONNECT`, RFC 9110, section 9.3.6).
 
 use std::pin::Pin;
 use std::task::{Context as Wakers, Poll};
@@ -22,10 +22,10 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The way through this proxy; without one, straight to the server.
+    /// Connects through this proxy, or directly without a proxy.
     ///
     /// # Errors
-    /// If the proxy is reached by TLS, and this host has no authorities that it trusts.
+    /// The proxy's URL is invalid, or TLS cannot be set up.
     pub(super) fn by(proxy: Option<&ProxyServer>) -> Result<Way> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);

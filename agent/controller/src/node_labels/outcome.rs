@@ -1,23 +1,22 @@
-//! What came of looking at a Node, and how that is told.
+//! The result of reconciling a Node, and its text for messages.
 
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::pod_ranges::NodePatch;
 
-/// What came of looking at a Node.
 pub(super) enum Outcome {
-    /// It is as it should be.
+    /// The Node is as it should be.
     Done,
-    /// It was patched, and is as it should be now.
+    /// The Node was patched, and is as it should be now.
     Patched,
     Shown(NodePatch),
-    /// It cannot be dealt with before something about it changes.
+    /// The Node cannot be reconciled before it changes.
     NotYet,
-    /// It changed while it was looked at.
+    /// The Node changed during its reconcile.
     Conflict,
     Refused(Refusal),
-    /// Its labels are as they should be, and its pods have no addresses.
+    /// The labels are as they should be, but the pods have no addresses.
     NoPodRange(String),
-    /// Its other labels are as they should be, and some are not, for the API server refuses them.
+    /// The API server rejects some labels. The other labels are as they should be.
     LabelsLeftOut(Vec<String>),
     /// The cloud does not answer.
     Unanswered(String),
@@ -25,22 +24,22 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Whether another look may find it otherwise.
+    /// Whether a retry may have another result.
     pub(super) fn may_pass(&self) -> bool {
         use Outcome::{Conflict, Failed, NoPodRange, Unanswered};
         matches!(self, Conflict | NoPodRange(_) | Unanswered(_) | Failed(_))
     }
 }
 
-/// What an Event is called that tells of labels that a Node does not get.
+/// The reason of the Event about labels that a Node does not get.
 pub(super) const LABELS_LEFT_OUT: &str = "LabelsLeftOut";
 
-/// Labels that a Node does not get, in a sentence.
+/// The sentence about labels that a Node does not get.
 pub(super) fn left_out(problems: &[String]) -> String {
     format!("{} of its labels are left out: {}", problems.len(), problems.join("; "))
 }
 
-/// A patch, for the log and for Events.
+/// The text of a patch, for the log and for Events.
 pub(super) fn in_words(patch: &NodePatch) -> String {
     let labels = patch.labels.clone().unwrap_or_default();
     let set = labels.set.iter().map(|(key, value)| format!("{key}={value}"));

@@ -1,4 +1,4 @@
-//! Writes what is to change about a Node, while this process leads.
+//! Writes changes to a Node while this process leads.
 
 use kops_agent_plan::labels::{LabelPatch, ObservedNode};
 use kops_agent_plan::pod_ranges::NodePatch;
@@ -10,14 +10,14 @@ use super::NodeLabels;
 use super::outcome::{Outcome, in_words};
 use crate::lease::Leadership;
 
-/// The API server refuses what a patch would make of a Node.
+/// The API server's status code for an invalid object.
 const INVALID: u16 = 422;
-/// How webhooks and policies of the API server refuse what a client has the right to do.
+/// How webhooks and policies of the API server reject a request that the client has the right to make.
 const DENIED: [&str; 2] = ["denied the request", "denied request"];
 
 impl NodeLabels {
-    /// Patches a Node. Where the API server refuses the ranges of its pods, it gets its labels all the same; where it refuses labels, all
-    /// others.
+    /// Patches a Node. If the API server rejects the pod ranges, the Node still gets its labels. If it rejects some labels, the Node
+    /// still gets the other labels.
     pub(super) async fn patch(
         &self,
         node: &ObservedNode,
@@ -43,7 +43,7 @@ impl NodeLabels {
         }
     }
 
-    /// Writes each label by itself, after all together were refused.
+    /// Writes each label by itself, after the API server has rejected them together.
     async fn write_each(
         &self,
         node: &ObservedNode,
@@ -84,7 +84,7 @@ impl NodeLabels {
         if leadership.remaining().is_none() {
             return failed("this process does not lead any more".into());
         }
-        // Thousands wait for their turn at the same time: what few do takes its memory when they do it.
+        // Thousands of reconciles wait for their turn. The box allocates this memory only for the few that write.
         match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
             Ok(Ok(after)) => {
                 self.metrics.patches.inc();
@@ -112,7 +112,7 @@ fn no_ranges(ranges: &[String], problem: &str) -> Outcome {
     Outcome::NoPodRange(format!("its pods get no addresses: the API server refuses {ranges}: {problem}"))
 }
 
-/// The version of a Node that the API server has answered with; empty, which is any version, if it does not say.
+/// The version of a Node in the API server's answer. Without a version, returns an empty text, which matches any version.
 fn resource_version(node: &str) -> String {
     let node: serde_json::Value = serde_json::from_str(node).unwrap_or_default();
     node.pointer("/metadata/resourceVersion")
@@ -123,7 +123,7 @@ fn resource_version(node: &str) -> String {
 
 /// Why a patch was not written.
 enum Unwritten {
-    /// The API server refuses what is in it.
+    /// The API server rejects the content of the patch.
     Invalid(String),
     Other(Outcome),
 }

@@ -1,4 +1,5 @@
-//! The controller against an API server and an EC2 on loopback. The API server keeps Nodes, and is in one of some moods.
+//! The node controller against an API server and EC2 on loopback. The API server stores Nodes; its `Mood` decides how it
+//! behaves.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,34 +32,34 @@ use kops_agent_store::Store;
 use kops_agent_tests::test_server::{Answer, TestServer, text};
 
 const NAME: &str = "i-00000000000000001";
-/// A range that the API server does not take.
+/// A pod range that the API server rejects.
 const REFUSED_RANGE: &str = "2001:db8:bad::/80";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
-/// A label that the API server refuses, though it is one.
+/// A valid label that a policy of the API server rejects.
 const REFUSED_LABEL: &str = "refused-by-policy";
 /// Longer than any wait of these tests.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the API server does.
+/// The behaviour of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     Good,
     /// Another controller undoes each patch.
     Undoing,
-    /// It has another version of each Node than it tells of.
+    /// It stores another version of each Node than it reports.
     Outdated,
-    /// It takes patches, and carries them out when the Lease can be another's.
+    /// It holds each patch, and applies it when another process may have the Lease.
     Holding,
     /// It does not answer the first list.
     Silent,
 }
 
-/// The API server, as far as Nodes go.
+/// A stand-in of the API server that serves Nodes.
 struct Api {
     mood: Mood,
     state: Mutex<State>,
     lists: AtomicUsize,
-    /// Tells that a held patch was carried out (true), or its connection is closed (false).
+    /// Reports that a held patch was applied (true), or that its connection was closed (false).
     held: UnboundedSender<bool>,
 }
 
@@ -66,7 +67,7 @@ struct Api {
 struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
-    /// All that happened, for watches, by version.
+    /// All watch events, each with its version.
     history: Vec<(u64, Value)>,
     watchers: Vec<UnboundedSender<Value>>,
     patches: Vec<Instant>,
@@ -78,7 +79,7 @@ impl State {
         self.put_saying(name, name, labels);
     }
 
-    /// The same for a Node that says that it is this instance.
+    /// Stores a Node that claims to be this instance.
     fn put_saying(&mut self, name: &str, instance: &str, labels: Value) {
         self.version += 1;
         let kind = if self.nodes.contains_key(name) { "MODIFIED" } else { "ADDED" };
@@ -95,7 +96,7 @@ impl State {
         self.history.push((self.version, event));
     }
 
-    /// Carries out a merge patch of a Node's labels.
+    /// Applies a merge patch to a Node.
     fn patch(&mut self, name: &str, patch: &Value) -> Answer {
         self.patches.push(Instant::now());
         let mut labels = self.nodes[name]["metadata"]["labels"].clone();
@@ -105,7 +106,7 @@ impl State {
         if let Some(ranges) = patch["spec"].get("podCIDRs") {
             let (node, first) = (self.nodes.get_mut(name).unwrap(), &patch["spec"]["podCIDR"]);
             let has_none = node["spec"]["podCIDRs"] == json!([]);
-            // It takes ranges once, and of the right form.
+            // It accepts ranges only once, and only consistent ones.
             if !has_none || *first != ranges[0] || first == REFUSED_RANGE {
                 return Ok(json_text(422, &status(422, "Invalid", "spec.podCIDRs: Forbidden")));
             }
@@ -170,7 +171,7 @@ impl Api {
         ))
     }
 
-    /// What happens after a version.
+    /// Streams the events after a version.
     fn watch(&self, after: u64) -> Response<Body> {
         let (sender, events) = unbounded_channel();
         let mut state = self.state();
@@ -211,7 +212,7 @@ impl Api {
     }
 }
 
-/// Tells what became of a patch that was held.
+/// Reports the end of a held patch.
 struct Told<'a>(Option<&'a UnboundedSender<bool>>);
 
 impl Told<'_> {
@@ -242,7 +243,7 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message})
 }
 
-/// EC2, for which every instance runs and is of the group `nodes`.
+/// EC2 in which every instance runs and belongs to the group `nodes`.
 async fn ec2() -> TestServer {
     TestServer::start(|request| async {
         let form = request.into_body().collect().await.unwrap().to_bytes();
@@ -266,7 +267,7 @@ async fn ec2() -> TestServer {
     .await
 }
 
-/// A cluster of one Node, without labels, and what labels it.
+/// A cluster of one unlabelled Node, and its node controller.
 struct Cluster {
     api: Arc<Api>,
     held: tokio::sync::mpsc::UnboundedReceiver<bool>,
@@ -320,12 +321,12 @@ impl Cluster {
         Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }
     }
 
-    /// Labels nodes until something is so, which it must be in time.
+    /// Runs the controller until `is_so` is true. Panics after the timeout.
     async fn run_until(&self, is_so: impl Fn(&State) -> bool) {
         self.run_during(self.until(is_so)).await;
     }
 
-    /// Labels nodes while something goes on, which must end in time.
+    /// Runs the controller until `goes_on` ends. Panics after the timeout.
     async fn run_during(&self, goes_on: impl Future<Output = ()>) {
         tokio::select! {
             result = self.node_labels.run() => panic!("it ended: {result:?}"),
@@ -362,7 +363,7 @@ fn has_group(state: &State, name: &str) -> bool {
     state.nodes[name]["metadata"]["labels"][GROUP_LABEL] == "nodes"
 }
 
-/// How long was between two patches and the next, in milliseconds.
+/// The times between successive patches, in milliseconds.
 fn gaps(state: &State) -> Vec<u128> {
     state.patches.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
 }
@@ -408,7 +409,7 @@ async fn once_counts_what_it_patched_and_what_it_could_not() {
 async fn what_another_controller_undoes_is_written_ever_more_seldom() {
     let cluster = Cluster::start(Mood::Undoing, Leadership::uncontested()).await;
     cluster.run_until(|state| state.patches.len() >= 7).await;
-    // Each pause is a quarter shorter at most than a second, then two.
+    // The pauses are one second and then two seconds. Jitter shortens each by a quarter at most.
     let gaps = gaps(&cluster.api.state());
     assert!(gaps[4] >= 750 && gaps[5] >= 1500, "{gaps:?}");
 }
@@ -441,7 +442,7 @@ async fn a_patch_that_the_api_server_holds_is_given_up_before_another_replica_ma
     let mut cluster = Cluster::start(Mood::Holding, Leadership::renewed_now()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed), (0, 1));
-    // The API server sees the connection closed, and does not carry it out when the Lease has ended.
+    // The API server sees the closed connection, and does not apply the patch after the Lease has ended.
     assert_eq!(timeout(TIMEOUT, cluster.held.recv()).await.unwrap(), Some(false));
     assert!(!is_labelled(&cluster.api.state()));
 }
@@ -460,6 +461,6 @@ async fn a_node_that_waits_for_its_turn_costs_little() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let (node, slots) = (ObservedNode::default(), Semaphore::new(PATCHES_AT_ONCE));
     let looking = cluster.node_labels.outcome(&node, &slots);
-    // Thousands do at the same time where a cluster is new to this.
+    // In a new cluster, thousands of Nodes wait at the same time.
     assert!(size_of_val(&looking) <= 1024, "{} bytes", size_of_val(&looking));
 }

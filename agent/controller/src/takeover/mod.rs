@@ -1,8 +1,8 @@
-//! `controller takeover --check`: whether all is ready for kops-agent to take over from kOps' kops-controller, and whether
-//! anything still keeps that from being ended. It changes nothing.
+//! `controller takeover --check`: checks whether kops-agent can take over from kOps' kops-controller, and whether that controller
+//! can be ended then. It changes nothing.
 //!
-//! What is asked, and of what, stands here, what that means for a take-over in `kops_agent_plan::takeover`. A right that is missing
-//! here, or an API server that does not answer, is never taken for something that is not ready.
+//! This module collects facts; `kops_agent_plan::takeover` decides what they mean. If this command lacks a right, or the API server
+//! does not answer, a finding is unknown, never "not ready".
 
 mod port;
 
@@ -38,18 +38,18 @@ use kops_agent_process::output::Output;
 use kops_agent_process::output::error_text;
 use kops_agent_process::{exit, output};
 
-/// How long one question may take.
+/// The timeout of one question.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How much of an answer is repeated, in characters.
+/// The longest part of an answer that is repeated, in characters.
 const LONGEST_ANSWER: usize = 200;
-/// What kOps' own pods of kops-controller are labelled (upstream:
+/// The value of the label `k8s-app` of kOps' own kops-controller pods (upstream:
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
 const UPSTREAM_APP: &str = "kops-controller";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// A group, a resource, a name, a namespace and verbs.
 type Right = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// What the controller does on the API server, and kOps' own did.
+/// The rights that the controller needs on the API server. kOps' own controller needs them too.
 const RIGHTS: [Right; 4] = [
     ("", "nodes", "", "", &["get", "list", "watch", "patch"]),
     ("", "events", "", lease::NAMESPACE, &["create"]),
@@ -57,14 +57,14 @@ const RIGHTS: [Right; 4] = [
     ("coordination.k8s.io", "leases", lease::NAME, lease::NAMESPACE, &["get", "update"]),
 ];
 
-/// Where configurations of nodes are, below the cluster's folder in the store, and what comes after every file there.
+/// The folder of node configurations in the cluster's folder of the store, and a name that sorts after every file in it.
 const CONFIGURATIONS: &str = "igconfig/node/";
 const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
-/// What configurations are derived from where kOps writes none.
+/// The file from which configurations are derived if kOps writes none.
 const COMPLETED: &str = "cluster-completed.spec";
-/// The same where machines prove themselves by a key that was enrolled (`server.pki`), which kOps gives no controller by itself.
+/// The right that machines with an enrolled key (`server.pki`) need in addition. By default, kOps does not give it to a controller.
 const RIGHT_OF_HOSTS: Right = (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
-/// What slots of nodes take (`docs/pacing.md`), which no cluster of kOps has by itself.
+/// The rights that slots of nodes need (`docs/pacing.md`). By default, no kOps cluster has them.
 const RIGHT_OF_SLOTS: Right =
     ("coordination.k8s.io", "leases", "", pacing::NAMESPACE, &["get", "list", "create", "update"]);
 
@@ -76,7 +76,7 @@ enum State {
     Unknown,
 }
 
-/// What one question came to.
+/// The result of one question.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
@@ -94,10 +94,10 @@ fn not_ready(why: impl Into<String>) -> Answer {
     (State::NotReady, why.into())
 }
 
-/// Looks at everything and prints it.
+/// Runs all checks and prints the findings.
 ///
 /// # Errors
-/// The configuration cannot be read, or nothing reads what is printed.
+/// The configuration cannot be read, or the reader of the output is gone.
 pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let options = options(&args.conf)?;
     let controller = kubernetes::client(Some(&args.kubeconfig));
@@ -214,7 +214,7 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     })
 }
 
-/// What of a right the API server does not give, in words.
+/// The verbs of a right that the API server does not grant, as text.
 async fn missing_of(client: &Client, right: Right) -> Result<Vec<String>> {
     let (group, resource, name, namespace, verbs) = right;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
@@ -261,7 +261,7 @@ async fn holder(client: Result<&Client, String>) -> Result<Answer> {
     })
 }
 
-/// Whether machines still find the bootstrap server once upstream's pods are gone.
+/// Whether machines can still find the bootstrap server once upstream's pods are gone.
 async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
     if options.server.is_none() {
         return Ok(ready("the configuration has no bootstrap server that machines would have to find"));
@@ -310,7 +310,7 @@ async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
-/// A pod with the little that is looked at here. All that a pod can have would be a fiftieth of this program.
+/// A pod with the few fields that are used here. All fields of a pod would be a fiftieth of this program.
 type PodObject = Object<PodSpec, IgnoredAny>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -375,7 +375,7 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
     };
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
-        // That it has no port yet is what a take-over is to end.
+        // The service may still lack the port. The takeover gives it the port, so this counts as ready.
         false => ready(format!(
             "kops-agent-controller.service runs, and is not ready: {said}; it is once kOps' kops-controller has ended"
         )),
@@ -397,7 +397,7 @@ mod tests {
 
     use super::*;
 
-    /// The address of a service that answers so, and then goes on as it is told to: saying more, or nothing.
+    /// Starts a service that answers 503. Then it sends text forever, or nothing more. Returns its address.
     async fn answering(goes_on: bool) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();

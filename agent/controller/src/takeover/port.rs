@@ -1,4 +1,5 @@
-//! Which program listens on a TCP port of this machine, for `controller takeover --check`, without touching the port.
+//! Finds the program that listens on a TCP port of this machine, for `controller takeover --check`. It does not touch
+//! the port.
 //!
 //! Source: proc_pid_net(5) (`/proc/net/tcp`: the local address in hex, state 0A for listening, the socket's inode) and
 //! proc_pid_fd(5).
@@ -17,24 +18,24 @@ const LISTENING: &str = "0A";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     Free,
-    /// Another process of this very program does.
+    /// Another process of this same program.
     ThisProgram,
-    /// A program of this name does, as the kernel calls it: 15 characters at most.
+    /// A program of this name, which the kernel cuts to 15 characters.
     Program(String),
-    /// A process does that this one may not look at.
+    /// A process that this one may not inspect.
     NotSeen,
 }
 
-/// What listens on a port.
+/// Finds the program that listens on a port.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// The tables of the kernel cannot be read.
 pub fn holder(port: u16) -> Result<Holder> {
     let mut sockets = BTreeSet::new();
     for table in TABLES {
         match fs::read_to_string(table) {
             Ok(text) => sockets.extend(listening(&text, port)),
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("reading {table}")),
         }
@@ -49,7 +50,7 @@ pub fn holder(port: u16) -> Result<Holder> {
         if !has_socket(&process, &sockets) {
             continue;
         }
-        // An upgrade has put another in its place: it is this program all the same.
+        // An upgrade may have replaced the file. The process still counts as this program.
         if this.is_some()
             && fs::read_link(process.join("exe")).ok().map(|exe| program::of_process(&exe)) == this
         {
@@ -61,7 +62,7 @@ pub fn holder(port: u16) -> Result<Holder> {
     Ok(found)
 }
 
-/// The inodes of the sockets of a table that listen on a port.
+/// The inodes of the listening sockets of a port in a table.
 fn listening(table: &str, port: u16) -> impl Iterator<Item = String> {
     let port = format!(":{port:04X}");
     table.lines().skip(1).filter_map(move |line| {
@@ -96,7 +97,7 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             assert_eq!(holder(port).unwrap(), Holder::ThisProgram);
             drop(listener);
-            // A child that another test starts has a copy of the listener until it runs its program.
+            // A child process that another test starts has a copy of the listener until its exec.
             let deadline = Instant::now() + Duration::from_secs(60);
             while holder(port).unwrap() != Holder::Free {
                 assert!(Instant::now() < deadline, "{:?}", holder(port));

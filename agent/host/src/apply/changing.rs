@@ -1,4 +1,4 @@
-//! Changing a node that works: what is replaced is kept, and a change that was rolled back is refused.
+//! Changes of a working node: what is replaced is backed up, and a change that was rolled back is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use crate::rollback::Journal;
 use crate::rolled_back::RolledBack;
 use crate::system::systemd::UnitState;
 
-/// How far the change of a node that works has come.
+/// The progress of a change of a working node.
 pub(super) struct Changing {
-    /// `None` where nothing is changed but what was changed by others before.
+    /// `None` if a rollback would have nothing to restore.
     journal: Mutex<Option<Journal>>,
     pub(super) waited: Mutex<BTreeSet<ResourceId>>,
-    /// The static pods that were not healthy before this run, by their manifests: the run does not wait for them.
+    /// The manifests of the static pods that were unhealthy before this run. The run does not wait for these pods.
     pub(super) unhealthy: BTreeSet<ResourceId>,
 }
 
@@ -33,7 +33,7 @@ impl Changing {
 }
 
 impl Host {
-    /// Refuses what was rolled back, unless nothing of it is left to do.
+    /// Rejects a state that was rolled back before, unless nothing is left to do.
     pub(super) fn refuse_what_failed(
         &self,
         plan: &Plan,
@@ -60,10 +60,7 @@ impl Host {
         record.rolled_back.as_ref().filter(|_| !is_tried).filter(is_it).cloned()
     }
 
-    /// The rollback because of which a plan is not carried out, if there was one and something of it is left to do.
-    ///
-    /// # Errors
-    /// What is recorded cannot be read.
+    /// The earlier rollback that prevents this plan. `None` without such a rollback, or if the plan is empty.
     pub fn refusal(
         &self,
         plan: &Plan,
@@ -73,7 +70,8 @@ impl Host {
         Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
-    /// Keeps what `plan` replaces, if the node works and is to be looked after.
+    /// Backs up what `plan` replaces. `None` if the machine is no working node, or if nothing is to be checked for
+    /// health.
     pub(super) fn begin_change(
         &self,
         plan: &Plan,
@@ -83,7 +81,7 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A machine that is no node yet has nothing to go back to.
+        // A new machine has no earlier state for a rollback.
         if !self.works(record)? || self.health_timings.timeout.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
@@ -95,7 +93,7 @@ impl Host {
         let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {
-                // What a run may have left that was killed before it had a journal, or after.
+                // A killed run may have left backups without a journal.
                 Journal::end(&self.root)?;
                 (!plan.is_empty()).then(|| Journal::new(attempt))
             }
@@ -114,9 +112,9 @@ impl Host {
         }))
     }
 
-    /// The static pods that `plan` starts anew and that are not healthy now, by their manifests, and why. A pod that this
-    /// change has started anew already, in a run that was interrupted, is not among them. Nor is any where kubelet does not
-    /// run.
+    /// The static pods that `plan` restarts and that are unhealthy now, by manifest, with the reason. Pods that an
+    /// interrupted run of this change has already restarted are left out. If kubelet does not run, the result is
+    /// empty.
     pub(super) async fn unhealthy_pods(
         &self,
         plan: &Plan,
@@ -142,8 +140,8 @@ impl Host {
 }
 
 impl Host {
-    /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
-    /// by a run that did not come to its end. Where the record of that was lost it is taken for one.
+    /// Whether the machine is a working node. It is one if a run has converged, if a change was interrupted, or if
+    /// kubelet runs at the first sight of the machine. If the record was lost, the machine counts as a working node.
     pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
@@ -151,10 +149,7 @@ impl Host {
         Ok(record.is_first_sight() && self.runs_kubelet()?)
     }
 
-    /// Whether kubelet runs now, be it since a run that did not come to its end.
-    ///
-    /// # Errors
-    /// systemd does not say.
+    /// Whether kubelet runs now, even if an unfinished run started it.
     pub fn runs_kubelet(&self) -> Result<bool> {
         let runs = |state: &UnitState| state.running && !state.restarting;
         Ok(self.systemd.states(&[KUBELET])?.first().is_some_and(runs))

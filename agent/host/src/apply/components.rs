@@ -1,4 +1,4 @@
-//! The components of a node that works: one is started anew at a time, and the next only once that is well again.
+//! Restarts the components of a working node one at a time. The next one follows only when the last one is healthy.
 
 use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
@@ -12,7 +12,7 @@ use crate::rollback::Journal;
 use crate::well::Expected;
 
 impl Run<'_> {
-    /// Notes that a component is about to be started anew.
+    /// Records that a component is about to restart.
     pub(super) fn note_begun(&self, component: &ResourceId) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };
         match changing.journal().as_mut() {
@@ -21,14 +21,14 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until what a step has started anew is well.
+    /// Waits until the component that a step restarted is healthy.
     pub(super) async fn wait_after(&self, step: &Step) -> Result<()> {
         if self.changing.is_none() {
             return Ok(());
         }
         let texts = |path: &str| health::desired_text(self.desired, path);
         let Some(component) = health::after(step, &texts) else { return Ok(()) };
-        // A kubelet that does not run yet brings no pod back: the run waits for pods in the end.
+        // kubelet does not run yet, so it cannot start this pod. `end_change` waits for the pod.
         if step.stage == Stage::Pods && starts(self.plan, KUBELET) {
             return Ok(());
         }
@@ -51,8 +51,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits for the changed components that are not known to be healthy yet, as after an interrupted run; after that there is no
-    /// rollback.
+    /// Waits for changed components that are not known to be healthy, for example after an interrupted run. Then ends
+    /// the change: a rollback is no longer possible.
     pub(super) async fn end_change(&self) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };
         let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
@@ -61,7 +61,7 @@ impl Run<'_> {
             let is_waited_for = changing.waited.lock().contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
-                // What became of it is told by the run itself.
+                // The run itself reports what happened to these units.
                 Some(Resource::Unit(unit))
                     if !self.starts.is_awaited(&unit.name)
                         || self.starts.has_failed(&unit.name)
@@ -83,10 +83,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The journal of what is to be put back because of this error, if anything is.
+    /// Takes the journal if this error requires a rollback.
     pub(super) fn taken_back_by(&self, error: &Error) -> Option<Journal> {
         let Error::Unwell { resource, .. } = error else { return None };
-        // What did not run before does not come back either, and no change is to blame.
+        // This unit did not run before, so a rollback does not help, and the change is not to blame.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
             return None;
         }

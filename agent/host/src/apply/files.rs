@@ -1,8 +1,8 @@
 //! The stage of files.
 //!
-//! Directories come first. Then every file is written in full beside its place, downloads among
-//! them; and only when all of them are on the disk do they take their names, a certificate's files
-//! one right after another. Commands run last.
+//! Directories come first. Then every file, downloads included, is completely written beside its final place. The
+//! files are renamed only when all of them are on the disk, the files of one certificate directly after each other.
+//! Commands run last.
 
 use kops_agent_plan::diff::{Change, Step};
 use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Kind, Resource, ResourceId, Symlink};
@@ -35,7 +35,7 @@ impl Run<'_> {
                 Resource::File(file) => kept.push((step, file)),
                 Resource::Symlink(link) => links.push((step, link)),
                 Resource::HostsEntry(_) => hosts.push(step),
-                // A certificate is made before anything is written, and is written with its files.
+                // Certificates are issued before this stage and are written with their files.
                 _ => {}
             }
         }
@@ -57,8 +57,8 @@ impl Run<'_> {
         self.commands(&written)
     }
 
-    /// Where another user's link is in the way the run fails in the end, with everything else done: no user is to keep a
-    /// node from being as it should by a link in a folder of its own.
+    /// If another user's link is in the way, the run continues and fails at its end. So no user can block the node's
+    /// other changes by a link in a folder of its own.
     fn unless_refused<T>(&self, step: &Step, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Err(error @ Error::ForeignLink { .. }) => {
@@ -84,7 +84,7 @@ impl Run<'_> {
         Staged::new(&self.host.root, &file.path, file.mode.0, owner)
     }
 
-    /// Files that are not downloaded: all of them are complete before the first is in place.
+    /// Writes the files that are not downloaded. All of them are complete before the first one is moved into place.
     fn written_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let (mut certificates, mut staged) = (Vec::new(), Vec::new());
         for (step, file) in files {
@@ -96,12 +96,13 @@ impl Run<'_> {
             certificates.push(follows_certificate(file));
         }
         let mut sealed: Vec<(&str, Sealed)> = certificates.into_iter().zip(seal_all(staged)?).collect();
-        // Files of one certificate side by side: the time in which they differ is as short as can be.
+        // Files of one certificate are renamed directly after each other, so that they differ for as short as
+        // possible.
         sealed.sort_by_key(|(certificate, _)| *certificate);
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
     }
 
-    /// Files that are downloaded: made and verified by now, all of them take their places together.
+    /// Moves the downloaded files into place, all together. They are ready and verified by now.
     fn downloaded_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut sealed = Vec::new();
         let mut origins = Vec::new();
@@ -127,7 +128,7 @@ impl Run<'_> {
         Stamp::Member.write_all(&self.host.root, origins)
     }
 
-    /// Sets what may differ of a file whose content is right: its mode and owner.
+    /// Sets the mode and owner of a file whose content is right.
     fn owner_and_mode(&self, file: &File) -> Result<()> {
         let (dir, name) = self.host.root.make_parent(&file.path)?;
         let open = dir.open(&name)?;
@@ -149,7 +150,7 @@ impl Run<'_> {
         dir.sync()
     }
 
-    /// All entries at once: they share a file.
+    /// Writes all entries at once, because they share a file.
     fn hosts(&self) -> Result<()> {
         let entries: Vec<&HostsEntry> = self
             .desired
@@ -162,7 +163,8 @@ impl Run<'_> {
         write_entries(&self.host.root, &entries)
     }
 
-    /// Whether a command restarts a unit that the plan starts or restarts anyway, once all that it reads is there.
+    /// Whether a command restarts a unit that the plan starts or restarts later anyway, after all its files are
+    /// written.
     fn is_restarted_later(&self, command: &[String]) -> bool {
         let [program, verb, unit] = command else { return false };
         let starts = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
@@ -172,9 +174,9 @@ impl Run<'_> {
             && step.is_some_and(|step| step.changes.iter().any(starts))
     }
 
-    /// Runs the commands of files that have changed, each once, and notes for which content they ran. One that fails stays
-    /// due, and keeps nothing else of the node down: upstream's second try, ten seconds later, finds its file as it should
-    /// be and goes on without it (upup/pkg/fi/nodeup/nodetasks/file.go).
+    /// Runs the commands of changed files, each once, and records for which content they ran. A failed command stays
+    /// due and does not block the rest of the node. Upstream does not block either: its second try, ten seconds later,
+    /// finds the file unchanged and skips the command (upup/pkg/fi/nodeup/nodetasks/file.go).
     fn commands(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut done: Vec<&[String]> = Vec::new();
         let mut failed: Vec<&[String]> = Vec::new();
@@ -208,7 +210,7 @@ impl Run<'_> {
     }
 }
 
-/// The certificate that a file's content hangs on; empty for all others.
+/// The name of the certificate that determines a file's content. Empty for other files.
 fn follows_certificate(file: &File) -> &str {
     match &file.content {
         Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,

@@ -1,10 +1,10 @@
-//! The stage of images: none that is missing keeps kubelet, or anything else of a machine that is to become a node, from
-//! being started. Each has its time; what fails is told in the end, and is tried again. A node that works is not changed
-//! before the images that the change brings along are loaded.
+//! The stage of images. On a new machine, a missing image does not prevent the start of kubelet or of anything else.
+//! Each image has a timeout. Failures are reported at the end and retried by the next run. A working node is changed
+//! only after the images of the change are loaded.
 //!
-//! Upstream's kubelet waits for the images that are loaded from archives, for as long as it takes, and not for those that
-//! are pulled (`GetDependencies` in upup/pkg/fi/nodeup/nodetasks/service.go). Here it waits for the former while they
-//! come, and for none that does not.
+//! Upstream's kubelet waits without limit for images from archives, and not at all for pulled images
+//! (`GetDependencies` in upup/pkg/fi/nodeup/nodetasks/service.go). Here, kubelet waits for images from archives until
+//! they are loaded or fail.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -27,14 +27,14 @@ use crate::system::apart::apart;
 use crate::system::images::Tether;
 use crate::system::systemd::UnitState;
 
-/// Whether a plan changes more of a node than to start what does not run.
+/// Whether a plan changes a component. Merely starting a stopped unit does not count.
 pub(super) fn changes_components(plan: &Plan) -> bool {
     let is_changed = |step: &Step| !is_merely_started(plan, &step.resource);
     plan.stage(Stage::Pods).next().is_some() || plan.stage(Stage::Services).any(is_changed)
 }
 
 impl Run<'_> {
-    /// Loads the images that come in archives, before kubelet starts.
+    /// Loads the images from archives, before kubelet starts.
     pub(super) async fn load_images(&self) -> Result<()> {
         let mut is_late = false;
         for (step, image) in self.images(|image| !image.sources.is_empty()).await? {
@@ -52,7 +52,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Pulls the others, once everything that is to run does.
+    /// Pulls the other images, after all units were started.
     pub(super) async fn pull_images(&self) -> Result<()> {
         for (step, image) in self.images(|image| image.sources.is_empty()).await? {
             self.progress.applying(step);
@@ -64,7 +64,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Those that the plan has, once the container runtime is there to take them; none where it does not come.
+    /// The planned images, once the container runtime is ready. Empty if the runtime does not become ready.
     async fn images(&self, which: impl Fn(&Image) -> bool) -> Result<Vec<(&Step, &Image)>> {
         let mut found = Vec::new();
         for step in self.plan.stage(Stage::Images).filter(|step| step.action != Action::Remove) {
@@ -74,7 +74,7 @@ impl Run<'_> {
                 found.push((step, image));
             }
         }
-        // They are asked for again by the next run.
+        // The next run plans these images again.
         if found.is_empty() || self.starts.has_failed(CONTAINER_RUNTIME) {
             return Ok(vec![]);
         }
@@ -90,12 +90,9 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Loads the images of archives before anything of a node that works is changed, whose pods may need them then: one
-    /// that cannot be loaded ends the run while all is as it was. Where the container runtime does not run they have to
-    /// wait until it does. Gives the names of those that are loaded.
-    ///
-    /// # Errors
-    /// One cannot be loaded.
+    /// Loads the images from archives before a working node is changed, because its pods may need them after the
+    /// change. If an image cannot be loaded, the run ends with the node unchanged. If the container runtime does not
+    /// run, the images are loaded later. Returns the names of the loaded images.
     pub(super) async fn load_ahead(
         &self,
         plan: &Plan,
@@ -124,7 +121,7 @@ impl Host {
         Ok(loaded)
     }
 
-    /// Pulls an image by the name that containerd has it by, for as long as the tether holds.
+    /// Pulls an image by its containerd name. The tether limits the pull.
     pub(super) async fn pull(&self, name: &str, tether: &Tether) -> Result<()> {
         let (images, name, tether) = (Arc::clone(&self.images), name.to_owned(), tether.clone());
         apart("pulling an image", move || images.pull(&name, &tether)).await

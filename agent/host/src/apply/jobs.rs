@@ -1,4 +1,4 @@
-//! Asks systemd for jobs, and waits for the end of those on which others depend.
+//! Requests jobs from systemd, and waits for the jobs that others depend on.
 
 use kops_agent_plan::resource::Unit;
 use kops_agent_plan::timeline::Work;
@@ -13,7 +13,7 @@ use crate::system::systemd::Act;
 use crate::waits::{Waits, late};
 
 impl Run<'_> {
-    /// Asks for a job and waits for its end. `digest` is of what the unit finds.
+    /// Requests a job and waits for its end. `digest` identifies what the unit reads.
     pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         let Waits { awaited, others, .. } = self.host.waits;
         let _step = self.host.measure(Work::Units, format!("{} {unit}", act.name()));
@@ -28,7 +28,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a job has to be left to systemd: its unit, or what that comes after, waits for the end of this run.
+    /// Whether a job must be left to systemd: the unit, or a unit before it in the ordering, waits for the end of this
+    /// run.
     pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
         if act == Act::Stop {
             return false;
@@ -44,17 +45,17 @@ impl Run<'_> {
         is_left
     }
 
-    /// Asks for a job, and leaves its end to [`Run::collect_jobs`].
+    /// Requests a job without waiting. [`Run::collect_jobs`] collects its result.
     pub(super) fn leave_job(&self, act: Act, unit: &Unit, digest: Option<String>) {
         let job = self.host.systemd.begin(act, &unit.name);
         self.starts.state().under_way.push(UnderWay { unit: unit.name.clone(), act, digest, job });
     }
 
-    /// Gives the jobs that were left some time to end, and says which of their units failed. Returns those that are
-    /// still at it.
+    /// Waits a short time for the jobs that were only requested, and records which units failed. Returns the units
+    /// whose jobs have not ended.
     ///
     /// # Errors
-    /// systemd cannot be asked, or the disk cannot be written to.
+    /// systemd does not answer, or the disk cannot be written to. A failed unit is no error.
     pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
         let until = Instant::now() + self.host.waits.others;
         let under_way = std::mem::take(&mut self.starts.state().under_way);
@@ -76,7 +77,7 @@ impl Run<'_> {
 }
 
 impl Host {
-    /// Notes with what a unit runs from now on, and that one ran which runs once.
+    /// Records what a unit has read at its start, and that a oneshot has run.
     pub(super) fn note_started(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());
@@ -88,8 +89,8 @@ impl Host {
         }
     }
 
-    /// Notes the same of a unit whose job has not come to its end, where nothing of it can be older than what it
-    /// reads: a restart that waits in the queue has the old process run on, and stays due.
+    /// Does what `note_started` does, for a job that has not ended, unless an old process may still run. While a
+    /// restart is only queued, the old process runs on, so the restart stays due.
     pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         if act == Act::Stop {
             return Ok(());

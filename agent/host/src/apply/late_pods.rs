@@ -1,7 +1,7 @@
-//! Static pods that are held back, on a machine that is no node yet, until its API server answers
-//! ([`kops_agent_plan::late_pods`] says which and why). Their images are pulled meanwhile.
+//! Static pods that are delayed on a new machine until its API server answers ([`kops_agent_plan::late_pods`] decides
+//! which). Meanwhile their images are pulled.
 //!
-//! All else is done by then. A run that ends while it waits leaves a machine that the next one takes up as it was left.
+//! Everything else is done by then. If a run ends during this wait, the next run continues from there.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -19,18 +19,18 @@ use crate::prepare::find;
 use crate::system::apart::apart;
 use crate::system::images::Tether;
 
-/// Between two questions to the API server.
+/// Pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Between two looks at which images there are, each of which starts a program.
+/// Pause between two listings of images, each of which starts a program.
 const PAUSE_FOR_IMAGES: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// Whether a step is held back until the API server answers.
+    /// Whether a step is delayed until the API server answers.
     pub(super) fn is_late(&self, step: &Step) -> bool {
         self.late.manifests.contains(&step.resource)
     }
 
-    /// Writes the files that were held back, once the API server answers or its time is over.
+    /// Writes the delayed manifests once the API server answers or the timeout is over.
     pub(super) async fn late_pods(&self) -> Result<()> {
         if self.late.manifests.is_empty() {
             return Ok(());
@@ -47,8 +47,8 @@ impl Run<'_> {
         self.pods(&steps).await
     }
 
-    /// Whether an API server may come: not where no pod runs, or none before this run has ended, or an image is missing that the
-    /// API server's may be.
+    /// Whether the API server can start during this run. It cannot if no pod can run, or if kubelet starts only after
+    /// this run. It also cannot if an image is missing, which may be the API server's.
     fn can_have_an_api_server(&self) -> bool {
         self.starts.fatal_failures().is_none()
             && self.starts.failed(Kind::Image).is_empty()
@@ -65,7 +65,7 @@ impl Run<'_> {
             self.pull_meanwhile().await;
             pending().await
         };
-        // A pull that is under way goes on as kubelet's, from what containerd has of it.
+        // An interrupted pull loses nothing: kubelet continues it with the layers that containerd has.
         let answers = async {
             tokio::select! {
                 () = self.api_server_answers() => {}
@@ -87,8 +87,8 @@ impl Run<'_> {
         }
     }
 
-    /// Pulls the images of the pods that are held back, once kubelet has those that are needed first. What cannot be pulled, kubelet
-    /// pulls, which may have credentials for it.
+    /// Pulls the images of the delayed pods after the images that kubelet needs first are there. If a pull fails,
+    /// kubelet pulls that image later. kubelet may have credentials for it.
     async fn pull_meanwhile(&self) {
         let (tether, _leash) = Tether::new(self.host.waits.api_server);
         for image in self.missing_images().await {

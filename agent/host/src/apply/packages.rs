@@ -1,7 +1,7 @@
-//! The stage of packages, and packages that are installed beside the downloads of a machine that is no node yet
-//! ([`kops_agent_plan::overlap`] says when).
+//! The stage of packages. On a new machine, packages may be installed during the downloads
+//! ([`kops_agent_plan::overlap`] decides when).
 //!
-//! A package manager is never ended half-way: whatever becomes of the run meanwhile, it waits for that end.
+//! A package manager is never interrupted: even if the run fails meanwhile, it waits for the package manager to end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,37 +21,37 @@ use crate::host::Host;
 use crate::prepare::find;
 use crate::system::packages::PackageManager;
 
-/// How long downloads wait for packages to be fetched, where that takes longer.
+/// Maximum time for which downloads wait for the packages to be fetched.
 pub(super) const HEAD_START: Duration = Duration::from_secs(1);
 
-/// Packages that a thread of its own installs. Dropping it waits for the end of that.
+/// Packages that another thread installs. Dropping this waits until the thread ends.
 pub(super) struct Installing<'a> {
-    /// The steps that it is for.
+    /// The steps of these packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
     fetching: watch::Receiver<Fetching>,
-    /// What they waited for last.
+    /// The last message about what the package manager waits for.
     waiting: Option<String>,
 }
 
-/// How far a package manager is with fetching the packages; from one to the next, and never back.
+/// The progress of fetching packages. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fetching {
     Begun,
-    /// It has waited for another process's lock, which may be held for minutes, in which nothing is fetched.
+    /// The package manager waits for another process's lock. That may take minutes, and nothing is fetched meanwhile.
     HeldUp,
-    /// All packages are here, and are being installed.
+    /// All packages are fetched and are being installed.
     Done,
 }
 
-/// What a package manager has to tell meanwhile.
+/// A message of the package manager.
 enum Said {
     WaitingFor(String),
     Warned(String),
 }
 
-/// Passes on what is told, for the run's own thread to tell.
+/// Forwards messages to the run's own thread, which reports them.
 struct Passing {
     said: UnboundedSender<Said>,
     fetching: watch::Sender<Fetching>,
@@ -59,11 +59,11 @@ struct Passing {
 
 impl Passing {
     fn pass(&self, said: Said) {
-        // A run that is asked to stop listens no longer.
+        // The receiver is gone if the run was asked to stop.
         let _ = self.said.send(said);
     }
 
-    /// Notes that fetching has come so far; whether that is news, since a package manager tells it with each step.
+    /// Records the progress. Returns whether it changed: a package manager reports it at each step.
     fn advance(&self, to: Fetching) -> bool {
         self.fetching.send_if_modified(|fetching| {
             let is_news = *fetching < to;
@@ -91,10 +91,7 @@ impl Progress for Passing {
 }
 
 impl<'a> Installing<'a> {
-    /// Begins to install all packages of a plan.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// Starts to install all packages of a plan.
     pub(super) fn begin(host: &Host, plan: &'a Plan, desired: &DesiredState) -> Result<Installing<'a>> {
         let (mut steps, mut names) = (Vec::new(), Vec::new());
         for step in plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove) {
@@ -109,7 +106,7 @@ impl<'a> Installing<'a> {
         let packages = Arc::clone(&host.packages);
         let step = host.measure(Work::Packages, Stage::Packages.name());
         let work = move || {
-            // Dropped at the end, by which the run hears of it.
+            // When the thread ends, it drops these senders, which tells the run.
             let passing = Passing { said: tell, fetching: tell_fetching };
             let _step = step;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -124,21 +121,19 @@ impl<'a> Installing<'a> {
         Ok(Installing { steps, thread: Some(thread), said, fetching, waiting: None })
     }
 
-    /// Comes to its end when downloads may begin: once the packages are fetched, or `head_start` is over. Packages are few
-    /// bytes and take longest from there on, and downloads that fill the link would keep them waiting.
+    /// Completes when downloads may begin: when the packages are fetched, when the package manager waits for a lock,
+    /// or after `head_start`. Packages are small but take the longest to install, and downloads would slow down their
+    /// transfer.
     pub(super) fn fetched(&self, head_start: Duration) -> impl Future<Output = ()> + use<> {
         let mut fetching = self.fetching.clone();
         async move {
-            // Where installing has ended without a word, there is nothing to wait for either.
+            // If the thread ends without a message, the channel closes, and the wait ends too.
             let fetched = fetching.wait_for(|fetching| *fetching != Fetching::Begun);
             let _ = tokio::time::timeout(head_start, fetched).await;
         }
     }
 
-    /// Waits until all of them are installed, and tells meanwhile what there is to tell.
-    ///
-    /// # Errors
-    /// One of them cannot be installed.
+    /// Waits until all packages are installed. Reports messages meanwhile.
     pub(super) async fn ended(&mut self, progress: &dyn Progress) -> Result<()> {
         while let Some(said) = self.said.recv().await {
             match said {
@@ -152,10 +147,11 @@ impl<'a> Installing<'a> {
         self.join()
     }
 
-    /// Does `beside` to its end, and waits until the packages are installed.
+    /// Runs `beside` to its end and waits until the packages are installed.
     ///
     /// # Errors
-    /// The first of `beside` and the packages that failed, in this order; where both did, the other is told.
+    /// The error of `beside`, or else that of the packages. If both fail, the error of the packages is reported as a
+    /// warning.
     pub(super) async fn beside<T>(
         mut self,
         beside: impl Future<Output = Result<T>>,
@@ -165,14 +161,14 @@ impl<'a> Installing<'a> {
         let (installed, done) = tokio::select! {
             installed = self.ended(progress) => (installed, beside.await),
             done = &mut beside => {
-                // The run waits for nothing but packages now, which may take longer than anything else.
+                // From here on, the run waits only for the packages, which may take a long time.
                 if let Err(error) = &done {
                     progress.warned(&format!("packages are still being installed, and besides: {error}"));
                 }
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
-                // What has been told of downloads since stands in its place.
+                // Messages about downloads have replaced this message since, so it is repeated.
                 if let Some(what) = &self.waiting {
                     progress.waiting_for(what);
                 }
@@ -192,7 +188,7 @@ impl<'a> Installing<'a> {
 
     fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // A panic there is one here.
+        // A panic of that thread continues here.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -201,7 +197,7 @@ impl Drop for Installing<'_> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             log::info!("waiting for the package manager to come to its end");
-            // What it came to is found by the next run.
+            // The next run checks the result.
             let _ = thread.join();
         }
     }
@@ -230,7 +226,7 @@ impl Run<'_> {
     }
 }
 
-/// Installs packages, and looks whether they are there then.
+/// Installs packages and checks that they are installed.
 fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progress) -> Result<()> {
     packages.install(names, progress)?;
     let installed: BTreeSet<String> = packages.installed(names)?;
@@ -255,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// A package manager that is at work until it is told to end, tells first what it is to, and may fail.
+    /// A package manager that sends a message, then works until it is told to end, and may fail.
     struct Slow {
         may_end: Mutex<Receiver<()>>,
         has_ended: AtomicBool,
@@ -314,7 +310,7 @@ mod tests {
         Error::Command { command: command.into(), outcome: "failed (exit status: 100)".into() }
     }
 
-    /// Notes what is told on the run's own thread, and lets the package manager end once that has been told.
+    /// Records the messages on the run's own thread. Each message about a wait lets the package manager end.
     struct Told {
         lines: Mutex<Vec<String>>,
         end: Sender<()>,
@@ -323,7 +319,7 @@ mod tests {
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
             self.lines.lock().push(what.to_owned());
-            // It is told again once all else is done, when the package manager may have ended.
+            // The message is repeated at the end, when the package manager may already have ended.
             let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {
@@ -366,7 +362,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_a_package_manager_is_waited_for_whatever_fails() {
-        // It ends only once its receiver is there, and so does not end by itself.
+        // The package manager ends only after its message was received.
         let (outcome, told, has_ended) = beside(false, Ok(1)).await;
         assert_eq!((outcome.unwrap(), has_ended), (1, true));
         assert!(told.contains(&"waiting for apt".to_owned()), "{told:?}");

@@ -1,7 +1,8 @@
 //! The stage of static pods, one after another.
 //!
-//! kubelet starts a pod anew whose file has changed. One that has merely read what has changed is started anew by ending
-//! its containers. Either is stamped with the digest of what it has mounted once it is well, as units are.
+//! kubelet restarts a pod if its manifest changes. If only files that a pod reads have changed, the run ends the pod's
+//! containers and kubelet restarts them. Once the pod is healthy, it is stamped with the digest of what it mounts, as
+//! units are.
 
 use kops_agent_plan::diff::{Step, mounted, pod_reading};
 use kops_agent_plan::health;
@@ -13,7 +14,7 @@ use crate::stamps::Stamp;
 use crate::system::pods::end_containers_of;
 
 impl Run<'_> {
-    /// Writes the files of static pods, or ends containers, and waits for each of them.
+    /// Writes the manifests of static pods or ends their containers, and waits for each pod.
     pub(super) async fn pods(&self, steps: &Steps<'_>) -> Result<()> {
         for one in steps {
             let (step, resource) = one;
@@ -41,7 +42,7 @@ impl Run<'_> {
         }
     }
 
-    /// What a static pod reads when it is started now, as it is noted.
+    /// The digest of what a static pod reads if it starts now, in the recorded form.
     fn reading_of(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
         let found = self.found(mounted)?;

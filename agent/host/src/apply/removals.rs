@@ -1,4 +1,4 @@
-//! The last stage: what the agent left at an earlier time and is not desired any more.
+//! The last stage: removes what the agent created earlier and what is no longer desired.
 
 use kops_agent_plan::diff::{Action, Change, Stage, Step};
 use kops_agent_plan::resource::Kind;
@@ -20,7 +20,7 @@ impl Run<'_> {
         let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
         if !hosts.is_empty() {
-            // All at once: they share a file.
+            // All entries are removed at once, because they share a file.
             remove_entries(&self.host.root, &hosts)?;
         }
         for step in &steps {
@@ -41,7 +41,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Removes the drop-ins that are no longer wanted, and has systemd read those that are, also of units that are not
+    /// Removes unwanted drop-ins. If a drop-in changed, systemd reads all unit files again, also of units that are not
     /// the agent's.
     pub(super) fn drop_ins(&self) -> Result<()> {
         let mut is_unread = self.is_unread;
@@ -67,7 +67,7 @@ impl Run<'_> {
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             Kind::Unit => {
-                // A unit of that name that comes back is another one.
+                // A later unit of the same name must not inherit these stamps.
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }

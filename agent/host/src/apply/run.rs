@@ -1,4 +1,4 @@
-//! One run, stage after stage.
+//! A run applies a plan, one stage after another.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,6 @@ use crate::staged::write_file;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
 
-/// One run, and all that it works with.
 pub(super) struct Run<'a> {
     pub(super) host: &'a Host,
     pub(super) plan: &'a Plan,
@@ -30,30 +29,30 @@ pub(super) struct Run<'a> {
     pub(super) secrets: &'a dyn Secrets,
     pub(super) prepared: &'a Prepared<'a>,
     pub(super) progress: &'a dyn Progress,
-    /// `None` where the run does not wait for components.
+    /// `None` if the run does not wait for components.
     pub(super) changing: Option<Changing>,
-    /// Whether a run was interrupted that had written what systemd reads.
+    /// Whether an interrupted run wrote unit files that systemd has not read yet.
     pub(super) is_unread: bool,
-    /// The images that were loaded before anything was changed.
+    /// The images that were loaded before the change began.
     pub(super) loaded: BTreeSet<String>,
-    /// Whether the packages were installed while downloads were fetched.
+    /// Whether the packages were installed during the downloads.
     pub(super) has_packages: bool,
-    /// What is held back until the API server answers.
+    /// The pods that are delayed until the API server answers.
     pub(super) late: LatePods,
     pub(super) starts: Starts,
 }
 
-/// Steps with what is desired of each.
+/// Steps with their desired resources.
 pub(super) type Steps<'a> = [(&'a Step, &'a Resource)];
 
 impl Run<'_> {
-    /// Everything but removals, which come when all is well.
+    /// Runs all stages except removals, which follow when the node is healthy.
     pub(super) async fn all(&self, report: &mut Report) -> Result<()> {
         for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
             let steps: Vec<(&Step, &Resource)> = self
                 .plan
                 .stage(stage)
-                // What is removed has nothing desired to it.
+                // A resource to remove has no desired state.
                 .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
                 .filter(|step| !self.is_late(step))
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
@@ -69,7 +68,7 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        // What is late of one keeps the others from nothing.
+        // These three run concurrently, so that none of them delays the others.
         let (pulled, starting, late) =
             tokio::join!(self.pull_images(), self.collect_jobs(), self.late_pods());
         pulled?;
@@ -81,7 +80,7 @@ impl Run<'_> {
             ));
         }
         match self.starts.fatal_failures() {
-            // What was kept stays so, for the next run to go on with the change or to take it back.
+            // The journal stays, so that the next run continues or rolls back the change.
             Some(error) => Err(error),
             None => self.end_change().await,
         }
@@ -107,12 +106,12 @@ impl Run<'_> {
             Stage::Images => self.load_images().await,
             Stage::Pods => self.pods(steps).await,
             Stage::Runtime | Stage::Services => self.units(steps).await,
-            // Dealt with apart.
+            // `removals` handles this stage.
             Stage::Removals => Ok(()),
         }
     }
 
-    /// What there is of some resources now, for whatever is about to be started with them.
+    /// Observes the current state of resources that a unit or pod is about to read.
     pub(super) fn found<'r>(
         &'r self,
         resources: impl Iterator<Item = &'r Resource>,
@@ -122,7 +121,7 @@ impl Run<'_> {
             .all()
     }
 
-    /// Asks for the addresses of this node's pods, before anything runs that gives them out.
+    /// Asks for the pods' IPv6 addresses before anything starts that assigns them.
     async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
         let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
             return Ok(());
@@ -155,7 +154,7 @@ impl Run<'_> {
         let KernelModule { name, package } = module;
         let kernel = &self.host.kernel;
         if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
-            // A mirror may no longer have the package of this very kernel.
+            // A mirror may no longer have the package for the running kernel.
             && let Err(error) = self.host.packages.install(&[package], self.progress)
         {
             self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
@@ -175,13 +174,13 @@ impl Run<'_> {
     }
 }
 
-/// Whether a stage counts as one step of the time that a run takes. Packages and units count by themselves.
+/// Whether the timing of a run shows a stage as one step. Packages and units have steps of their own.
 fn is_one_step(stage: Stage) -> bool {
     !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
-/// Deletes the start stamps of units and static pods that are to be restarted, before what they read is written: a restart that is
-/// interrupted from here on, or fails, is retried by the next run, even where all files are right by then.
+/// Deletes the start stamps of units and static pods that will restart, before the files that they read are written.
+/// If the restart is interrupted or fails, the next run retries it, even if all files are right by then.
 fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
     let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
     plan.steps.iter().try_for_each(|step| match step.resource.kind {

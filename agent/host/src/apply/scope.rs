@@ -1,4 +1,4 @@
-//! How much of the machine a run is for, and what it leads to.
+//! The scope of a run, and the state that the run leads to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use kops_agent_plan::resource::DesiredState;
 use crate::attempt::Attempt;
 use crate::record::Record;
 
-/// The state that a run leads to; `None` where it is no whole node's. A machine that is put right, or whose certificates are
-/// renewed, stays in the one that it is in.
+/// The state that a run leads to. `None` if the run does not cover a whole node. A run that repairs a machine or
+/// renews its certificates leads to the state that the machine already has.
 pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record) -> Option<Attempt> {
     let config_hash = scope.config_hash()?;
     match (scope, &record.settled_state) {
@@ -20,37 +20,37 @@ pub(super) fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record)
     }
 }
 
-/// How much of the machine a desired state describes.
+/// Which part of the machine a desired state describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything that is the agent's: what it left and is not desired any more was planned to be removed, and how
-    /// everything is left is recorded.
+    /// Everything that belongs to the agent. The plan removes what the agent created earlier and what is no longer
+    /// desired. The result is recorded.
     Node {
-        /// `NodeupConfigHash` of the configuration that the state follows from.
+        /// `NodeupConfigHash` of the configuration that leads to this state.
         config_hash: &'a str,
-        /// The hashes of downloads that were told, by URL.
+        /// The published hashes of downloads, by URL.
         known_hashes: &'a BTreeMap<String, String>,
-        /// URLs of files of the store that the state was decided without, because they may not be read.
+        /// URLs of store files that this node may not read. The state was decided without them.
         without: &'a BTreeSet<String>,
     },
-    /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
-    /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
+    /// The last applied state again, because the new state is unknown or must not be applied. It is like
+    /// [`Scope::Node`], except that recorded failures and rollbacks stay.
     LastApplied {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
-    /// The certificates of a node that has converged to the configuration of this hash, and what reads them
-    /// ([`kops_agent_plan::diff::renewal`]): how that is left is recorded, and nothing else is.
+    /// The certificates of a node that has converged to this configuration, and the programs that read them
+    /// ([`kops_agent_plan::diff::renewal`]). Only their result is recorded.
     Renewal {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
-    /// A part, beside whatever else there is: nothing is recorded.
+    /// A part of a machine, independent of the rest. Nothing is recorded.
     Part,
 }
 
 impl<'a> Scope<'a> {
-    /// What a state was decided without, where that is known of it.
+    /// The files that the state was decided without, if this scope knows them.
     pub(super) fn without(self) -> Option<&'a BTreeSet<String>> {
         match self {
             Scope::Node { without, .. } => Some(without),
@@ -58,7 +58,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
+    /// `NodeupConfigHash` of the configuration that leads to this state. `None` if the run does not cover a whole
+    /// node.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
             Scope::Node { config_hash, .. }

@@ -1,9 +1,9 @@
 //! Which starts a run waits for, and which units failed.
 //!
-//! A run waits for kubelet and the container runtime, and for what those are ordered after, one after another. Every other
-//! job is only asked for: it may wait for kubelet, or for a boot stage that waits for this very run (`cloud-final.service`).
-//! In the end all of those have a little time to tell an early failure. A unit that fails keeps no other from being
-//! started; all that failed are named once everything else is done.
+//! A run waits for kubelet, for the container runtime and for the units ordered before these, one after another. All
+//! other jobs are only requested: such a job may wait for kubelet, or for a boot stage that waits for this very run
+//! (`cloud-final.service`). At the end, the other jobs get a short time to report an early failure. A failed unit does
+//! not prevent the start of others. All failed units are reported at the end.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,6 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::error::{Error, FailedResource};
 use crate::system::systemd::{Act, Job};
 
-/// The starts of one run.
 pub(super) struct Starts {
     awaited: BTreeSet<String>,
     state: Mutex<State>,
@@ -23,14 +22,14 @@ pub(super) struct Starts {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) under_way: Vec<UnderWay>,
-    /// Units that pods wait for and that cannot start before this run has ended.
+    /// Units that pods wait for and that cannot start before this run ends.
     pub(super) left: BTreeSet<String>,
     failed: Vec<FailedResource>,
-    /// Whether a unit has used up the time for those that pods wait for: what comes after it waits in systemd's queue.
+    /// Whether a unit that pods wait for has used up its timeout. Units after it then wait in systemd's queue.
     pub(super) is_late: bool,
 }
 
-/// A job that systemd has not ended yet.
+/// A job that has not ended.
 pub(super) struct UnderWay {
     pub(super) unit: String,
     pub(super) act: Act,
@@ -57,12 +56,12 @@ impl Starts {
         self.state().left.contains(unit)
     }
 
-    /// Notes that a unit failed; the first reason is the one that is told.
+    /// Records that a unit failed. Only the first reason is kept.
     pub(super) fn note_failed(&self, unit: &str, error: &Error) {
         self.note(&ResourceId::new(Kind::Unit, unit), error);
     }
 
-    /// Notes that something failed which keeps the run from nothing else; the first reason is the one that is told.
+    /// Records a failure that does not stop the run. Only the first reason is kept.
     pub(super) fn note(&self, resource: &ResourceId, error: &Error) {
         let mut state = self.state();
         if !state.failed.iter().any(|failed| failed.resource == *resource) {
@@ -70,8 +69,7 @@ impl Starts {
         }
     }
 
-    /// Notes the units without which no pod runs and that an operator has masked, as failed: systemd would refuse to
-    /// start them.
+    /// Records as failed the masked units without which no pod can run. systemd would refuse to start them.
     pub(super) fn note_masked(&self, plan: &Plan) {
         let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
         for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {
@@ -80,30 +78,29 @@ impl Starts {
         }
     }
 
-    /// Whether a unit has failed in this run.
     pub(super) fn has_failed(&self, unit: &str) -> bool {
         self.failed(Kind::Unit).iter().any(|failed| failed == unit)
     }
 
-    /// The names of what has failed in this run, of one kind.
+    /// The names of the failed resources of one kind.
     pub(super) fn failed(&self, kind: Kind) -> Vec<String> {
         let failed = &self.state().failed;
         let is_it = |failed: &&FailedResource| failed.resource.kind == kind;
         failed.iter().filter(is_it).map(|failed| failed.resource.name.clone()).collect()
     }
 
-    /// The error for all that failed, if anything did.
+    /// The error for all failures, if there are any.
     pub(super) fn failures(&self) -> Option<Error> {
         Error::of_failed(self.state().failed.clone())
     }
 
-    /// The same, where no pod can run because of it.
+    /// The error for all failures, if no pod can run because of them.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
         self.failures().filter(|error| !error.leaves_a_working_node())
     }
 }
 
-/// Whether a plan does no more to a unit than to start it.
+/// Whether a plan only starts a unit and changes nothing else about it.
 pub(super) fn is_merely_started(plan: &Plan, unit: &ResourceId) -> bool {
     let starts = |change: &Change| matches!(change, Change::Start);
     plan.step(unit).is_some_and(|step| {

@@ -1,9 +1,10 @@
 //! The stages of units.
 //!
-//! All their files are written first, systemd reads them once, and those start at boot from then on that should: none
-//! of that waits for any unit. Then each is dealt with in its stage and turn (see [`super::starts`] for which of them
-//! the run waits for). A unit that was started, and is healthy where the run waits for that, is stamped with the digest of what it
-//! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
+//! First, all unit files are written, systemd reads them once, and units are enabled or disabled. These actions wait
+//! for no unit. Then each unit is started or restarted in its stage and order ([`super::starts`] says which ones the
+//! run waits for). A started unit is stamped with the digest of what it has read. If the run waits for a unit, the
+//! stamp follows only when the unit is healthy. If the run is interrupted before the stamp, the next run starts or
+//! restarts the unit again.
 
 use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, unit_reading};
 use kops_agent_plan::health;
@@ -22,7 +23,7 @@ use crate::system::systemd::Act;
 use crate::unit_files::keep_replaced;
 
 impl Run<'_> {
-    /// Has systemd know all units as they should be, and start those at boot that it should.
+    /// Writes the unit files, makes systemd read them, and enables or disables units.
     pub(super) fn install_units(&self) -> Result<()> {
         let stages = [Stage::Runtime, Stage::Services];
         let steps = stages.iter().flat_map(|stage| self.plan.stage(*stage));
@@ -40,8 +41,7 @@ impl Run<'_> {
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        // Always, and not only for what was written now: an earlier run may have been interrupted
-        // between the writing and this.
+        // systemd always reads all unit files: an earlier run may have been interrupted between writing and reading.
         self.host.systemd.reload()
     }
 
@@ -71,7 +71,7 @@ impl Run<'_> {
         let systemd = &self.host.systemd;
         for change in &step.changes {
             let outcome = match change {
-                // It would start at the next boot before what is missing is mounted.
+                // An enabled unit would start at the next boot before its missing volume is mounted.
                 Change::Enable if self.kept_down_by(&unit.name).is_some() => continue,
                 Change::Enable => systemd.enable(&unit.name),
                 Change::Disable => systemd.disable(&unit.name),
@@ -130,8 +130,8 @@ impl Run<'_> {
         }
     }
 
-    /// Notes with what a unit starts of which nothing runs: whatever ends this run while it does, however slowly, the next
-    /// one joins that start and does not begin it anew. What does not start is due all the same.
+    /// Records what a stopped unit reads, before its start. If the run ends during a slow start, the next run then
+    /// joins that start and does not restart the unit. A unit that does not start stays due anyway.
     fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
         match self.host.systemd.states(&[&unit.name])?.first() {
             Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
@@ -139,11 +139,12 @@ impl Run<'_> {
         }
     }
 
-    /// What a run makes of a unit that pods wait for and that fails: a change of a node that works is taken back,
-    /// anything else goes on. A unit besides the runtime and kubelet that did not run before, as a hook that always fails,
-    /// is no reason to refuse theirs: they tell by themselves whether they run without it.
+    /// Handles the failure of a unit that pods wait for. If it is part of a change of a working node, the change is
+    /// rolled back; otherwise the run continues. A unit that did not run before is not to blame, unless it is the
+    /// runtime or kubelet. For example, a hook may always fail: the runtime and kubelet show by themselves whether
+    /// they run without it.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
-        // A disk that is full, or a bus that has gone, says nothing of the unit.
+        // A full disk or a lost bus says nothing about the unit.
         if !error.is_refusal() && !matches!(error, Error::Unwell { .. }) {
             return Err(error);
         }
@@ -160,15 +161,15 @@ impl Run<'_> {
         })
     }
 
-    /// What a unit reads when it is started now, as it is noted.
+    /// The digest of what a unit reads if it starts now, in the recorded form.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let own = ResourceId::new(Kind::Unit, &unit.name);
         let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));
         Ok(unit_reading(unit, &self.found(read)?).map(|reading| reading.to_string()))
     }
 
-    /// Moves units that an earlier version of the agent has written where they win over upstream's. Last of all: until
-    /// then a run that does not come to its end leaves the unit as it was.
+    /// Moves unit files of an earlier agent version from a folder where they override upstream's units. This happens
+    /// last: if the run is interrupted before, the unit stays unchanged.
     pub(super) fn move_units(&self) -> Result<()> {
         for step in &self.plan.steps {
             let is_moved = step
@@ -193,7 +194,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether it is about the mode or owner of a unit's file.
+/// Whether a change is about the mode or owner of a unit file.
 fn is_access(change: &Change) -> bool {
     matches!(change, Change::Set { field, .. } if field != PATH)
 }

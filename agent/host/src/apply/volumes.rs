@@ -1,12 +1,12 @@
 //! The stage of volumes and bind mounts.
 //!
-//! A machine that is to become a node gets all else where a volume is missing: its files, its units, and those units
-//! started that need no pod. kubelet and the container runtime are neither started nor enabled, for they would write to
-//! the empty folder where the volume belongs, and nothing is written below that. A node that works is left as it is.
-//! A volume with the mount option `nofail` is missed by nothing, as in fstab(5).
+//! If a volume is missing, a new machine still gets everything else: its files, its units, and the start of units that
+//! need no pod. kubelet and the container runtime are neither started nor enabled, because they would write to the
+//! empty folder of the volume. The run writes nothing below that folder either. A working node is left unchanged. A
+//! missing volume with the mount option `nofail` has no such effect, as in fstab(5).
 //!
-//! Upstream starts no unit at all as long as a volume is not mounted (nodeup/pkg/model/volumes.go mounts it while the node
-//! is still being decided, and nodeup tries again for ever).
+//! Upstream starts no unit as long as a volume is not mounted. nodeup mounts volumes while it still builds the node's
+//! model, and it retries forever (nodeup/pkg/model/volumes.go).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::volumes::is_optional;
 use crate::volumes::is_volume_mounted;
 
 impl Run<'_> {
-    /// Mounts what is to be mounted.
+    /// Mounts the volumes and bind mounts.
     pub(super) async fn volumes(&self, steps: &Steps<'_>) -> Result<()> {
         for (step, resource) in steps {
             self.progress.applying(step);
@@ -43,7 +43,8 @@ impl Run<'_> {
             return Err(error);
         }
         self.starts.note(&step.resource, &error);
-        // What starts at the next boot must not start without it; where another is mounted, that stays as it is.
+        // At the next boot, units must not start without the volume. If another file system is mounted there, it stays
+        // unchanged.
         match self.host.mounts.mounted(mount)? {
             None => self.host.mount_at_boot(mount),
             Some(_) => Ok(()),
@@ -63,12 +64,13 @@ impl Run<'_> {
         }
         self.host.root.make_dirs(&mount.path)?;
         let (mounts, device) = (Arc::clone(&self.host.mounts), mount.device.clone());
-        // Only this: a file system that is half made would be taken for data.
+        // Only the wait can be interrupted. A half-made file system would look like data, so the mount itself is not
+        // interrupted.
         apart("waiting for a device", move || mounts.wait_for(&device)).await?;
         self.host.mounts.mount(mount)
     }
 
-    /// The mount point of a volume that is missing, at or above a path.
+    /// The mount point of a missing volume at or above a path.
     fn missing_below(&self, path: &str) -> Option<String> {
         let is_below = |missing: &String| {
             path.strip_prefix(missing.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -80,13 +82,13 @@ impl Run<'_> {
         [&bind.source, &bind.path].iter().any(|path| self.missing_below(path).is_some())
     }
 
-    /// Whether something would be written to the empty folder where a volume belongs, which hides it later.
+    /// Whether a resource would be written to the empty folder of a missing volume. The volume would hide it later.
     pub(super) fn is_below_missing(&self, resource: &ResourceId) -> bool {
         matches!(resource.kind, Kind::Directory | Kind::File | Kind::Symlink)
             && self.missing_below(&resource.name).is_some()
     }
 
-    /// Why a unit may not be started, or start at boot: a volume is missing.
+    /// The mount point of a missing volume that prevents a unit from starting, now and at boot.
     pub(super) fn kept_down_by(&self, unit: &str) -> Option<String> {
         if ![CONTAINER_RUNTIME, KUBELET].contains(&unit) {
             return None;

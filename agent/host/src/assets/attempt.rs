@@ -1,4 +1,4 @@
-//! One request: asking for a download, or for the rest of it, and reading what is answered.
+//! One request for a download, or for the rest of it, and the answer.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::error::{Error, explain};
 use kops_agent_net::http::innermost_cause;
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, Said};
 
-/// How an attempt ended that brought no download.
+/// Why an attempt to download failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server cannot be connected to, or does not answer.
+    /// The server does not accept connections or does not answer.
     Unreachable(String),
-    /// Another attempt may go better.
+    /// A retry may succeed.
     Passing(String),
-    /// It brings what it should, but another server may be faster.
+    /// The server sends the right content, but another server may be faster.
     Slow(String),
-    /// Another attempt at the same place cannot help.
+    /// A retry at the same server cannot succeed.
     Lasting(String),
-    /// This machine is at fault.
+    /// The fault is on this machine.
     Own(Error),
 }
 
@@ -54,13 +54,13 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
-/// An answer that has begun.
+/// An answer whose body is not read yet.
 pub(super) struct Opened {
-    /// Which byte of the file comes first.
+    /// The position in the file of the body's first byte.
     pub(super) begins_at: u64,
-    /// How large the file is, if the server says so.
+    /// The size of the file, if the server states it.
     pub(super) total: Option<u64>,
-    /// What the server calls this version of the file, where that tells one from every other.
+    /// The server's identifier of this version of the file, if it is a strong one.
     pub(super) validator: Option<String>,
     pub(super) body: Body,
 }
@@ -72,10 +72,10 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The next bytes, if there are more.
+    /// The next bytes, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         match self {
-            // A server that has begun to answer is reachable, whatever becomes of the answer.
+            // A server that began to answer is reachable, even if the body fails.
             Body::Http(response) => {
                 response.chunk().await.map_err(|error| Trouble::Passing(innermost_cause(error)))
             }
@@ -89,7 +89,8 @@ impl Body {
     }
 }
 
-/// Asks for all of a file but its first `from` bytes, or for all of it where it is not the version of `validator`.
+/// Requests a file from byte `from` on. If the server's version differs from `validator`, the answer is the whole
+/// file.
 pub(super) async fn open(
     client: &LocationClient,
     at: &Location,
@@ -117,7 +118,7 @@ pub(super) async fn open(
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
         StatusCode::PARTIAL_CONTENT => content_range(headers)
             .ok_or_else(|| Trouble::Passing("the server does not say which part it sends".into()))?,
-        // There is nothing after what is there: it is whole, or wrong.
+        // The part on the disk is at least as large as the file, so there is nothing to read. Its hash decides.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
         }
@@ -127,7 +128,7 @@ pub(super) async fn open(
     Ok(Opened { begins_at, total, validator, body: Body::Http(response) })
 }
 
-/// How large a file is, where that can be learnt without asking for it.
+/// The size of a file, if it can be learnt without downloading the file.
 pub(super) async fn size(
     client: &LocationClient,
     at: &Location,
@@ -145,7 +146,7 @@ pub(super) async fn size(
         .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
     match response.status() {
         StatusCode::OK => Ok(number(response.headers(), CONTENT_LENGTH.as_str())),
-        // Not every server knows HEAD; what is wrong shows when the file is asked for.
+        // Not every server supports HEAD. A real error shows in the download itself.
         _ => Ok(None),
     }
 }
@@ -158,20 +159,21 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Which part the server sends, and of how much: `bytes 5-9/10` (RFC 9110, section 14.4).
+/// The start of the part that the server sends, and the file's size: `bytes 5-9/10` (RFC 9110, section 14.4).
 fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
     let (part, total) = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?.split_once('/')?;
     Some((part.split_once('-')?.0.trim().parse().ok()?, total.trim().parse().ok()))
 }
 
-/// An entity tag that may stand in `If-Range`: a strong one (RFC 9110, section 13.1.5), of a server that knows ranges.
+/// An entity tag for `If-Range`. The tag must be strong (RFC 9110, section 13.1.5), and the server must support
+/// ranges.
 fn strong_validator(headers: &HeaderMap) -> Option<String> {
     let knows_ranges = headers.get(ACCEPT_RANGES).is_none_or(|units| units != "none");
     let tag = headers.get(ETAG)?.to_str().ok()?;
     (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
 }
 
-/// Judges an answer with an error status. The message has the server's own words, except for 404, which needs none.
+/// Turns an error status into an error. The message quotes the server, except for 404, which needs no explanation.
 async fn refusal(answer: Response) -> Trouble {
     let status = answer.status();
     let said = format!("the server answered {status}");

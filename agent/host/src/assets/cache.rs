@@ -1,7 +1,7 @@
-//! The directory that downloads go to: whole and verified under their hash, or as parts to go on with.
+//! The cache directory of downloads. It has complete files, verified and named by hash, and parts to resume.
 //!
-//! Nothing in it is believed: a whole is hashed while it is used, a part while it is gone on with. That is why
-//! none of it is synced; what a power cut spoils is thrown away and downloaded again.
+//! The content is never trusted: a complete file is hashed on use, a part when its download resumes. So nothing is
+//! synced. A file that a power failure damages is removed and downloaded again.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Root};
 
-/// Where downloads are kept, unless told otherwise. Upstream's nodeup keeps them there too.
+/// The default cache directory, the same as upstream's nodeup uses.
 const DEFAULT: &str = "/var/cache/nodeup";
 const LOCK: &str = ".kops-agent.lock";
 const PART: &str = ".part";
@@ -31,11 +31,11 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache in `path`, a directory of the machine; or below the root, where it is by default. What a
-    /// killed run had unpacked there is removed.
+    /// Opens the cache in `path`, a directory of the machine, or in the default directory below the root. Files that a
+    /// killed run unpacked are removed.
     ///
     /// # Errors
-    /// It cannot be made, or another run uses it.
+    /// The cache cannot be created, or another run uses it.
     pub(crate) fn open(root: &Root, path: Option<&Path>) -> Result<Cache> {
         let dir = match path {
             Some(path) => Root::open(path)?.make_dirs("/.")?,
@@ -44,7 +44,7 @@ impl Cache {
         Cache::of(dir)
     }
 
-    /// Opens the cache if there is one.
+    /// Opens the cache if it exists.
     pub(crate) fn open_existing(root: &Root, path: Option<&Path>) -> Result<Option<Cache>> {
         let dir = match path {
             Some(path) if path.is_dir() => Root::open(path)?.dir("/")?,
@@ -55,7 +55,7 @@ impl Cache {
     }
 
     fn of(dir: Dir) -> Result<Cache> {
-        // A file that only root can open: any user may open the folder, and so could lock that.
+        // The lock is on a file that only root can open. Any user can open the directory, and so could lock it.
         let lock = dir.open_or_create(LOCK)?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",
@@ -66,17 +66,17 @@ impl Cache {
         Ok(Cache { dir: Arc::new(dir), staging, _lock: Arc::new(lock) })
     }
 
-    /// Where files are made ready.
+    /// The directory for files in preparation.
     pub(super) fn staging(&self) -> &Staging {
         &self.staging
     }
 
-    /// The files of the archives that were unpacked here since this was last asked.
+    /// The file lists of the archives that were unpacked since the last call.
     pub(crate) fn take_seen(&self) -> ArchiveFiles {
         self.staging.take_seen()
     }
 
-    /// Opens a download that is there as a whole, and says how large it is.
+    /// Opens a complete download and returns its size.
     pub(crate) fn get(&self, sha256: &str, url: &str) -> Result<Option<(File, u64)>> {
         let name = name(sha256, url);
         match self.dir.entry(&name)? {
@@ -85,12 +85,12 @@ impl Cache {
         }
     }
 
-    /// Removes a download that is not what it should be.
+    /// Removes a damaged download.
     pub(super) fn remove(&self, sha256: &str, url: &str) -> Result<()> {
         self.dir.remove(&name(sha256, url))
     }
 
-    /// How much there is of a download that is not complete.
+    /// The size of an incomplete download.
     pub(super) fn part_size(&self, sha256: &str, url: &str) -> Result<u64> {
         match self.dir.entry(&format!("{}{PART}", name(sha256, url)))? {
             Some(Entry::File(metadata)) => Ok(metadata.size),
@@ -98,7 +98,7 @@ impl Cache {
         }
     }
 
-    /// Opens the part of a download that is there, or begins one.
+    /// Opens the part of an incomplete download, or creates one.
     pub(super) fn part(&self, sha256: &str, url: &str) -> Result<Part> {
         let name = name(sha256, url);
         let file = self.dir.open_or_create(&format!("{name}{PART}"))?;
@@ -106,7 +106,7 @@ impl Cache {
     }
 }
 
-/// The name of a download: its hash, and what people call it.
+/// The file name of a download: its hash and the last part of its URL.
 fn name(sha256: &str, url: &str) -> String {
     let path = url.split(['?', '#']).next().unwrap_or(url);
     let base = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -115,13 +115,13 @@ fn name(sha256: &str, url: &str) -> String {
     format!("{sha256}_{base}")
 }
 
-/// The hash in the name of a download, whole or in part; none in the name of what is not ours.
+/// The hash in the file name of a complete or incomplete download. `None` for files of other programs.
 pub(super) fn hash_in(name: &str) -> Option<&str> {
     let (hash, _) = name.split_once('_')?;
     is_sha256_hex(hash).then_some(hash)
 }
 
-/// A download that is not complete.
+/// An incomplete download.
 pub(super) struct Part {
     dir: Arc<Dir>,
     name: String,
@@ -137,7 +137,7 @@ impl Part {
         Error::path(doing, self.dir.shown(&self.beside(PART)), error)
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
@@ -151,8 +151,8 @@ impl Part {
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Notes from where the part is, and what that server calls this version of the file (RFC 9110, section
-    /// 8.8.3), so that the next run can ask for the rest of the same.
+    /// Notes the URL of the part and the server's identifier of this version of the file (RFC 9110, section 8.8.3).
+    /// With it, the next run can request the rest of the same version.
     pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
         let name = self.beside(VALIDATOR);
         self.dir.remove(&name)?;
@@ -163,7 +163,7 @@ impl Part {
             .map_err(|error| Error::path("write", self.dir.shown(&name), error))
     }
 
-    /// What was noted: the URL, and what its server calls the version of which this is a part.
+    /// The noted URL, and the server's identifier of the version.
     pub(super) fn validator(&self) -> Result<Option<(String, String)>> {
         let name = self.beside(VALIDATOR);
         if !matches!(self.dir.entry(&name)?, Some(Entry::File(_))) {
@@ -173,7 +173,7 @@ impl Part {
         Ok(text.trim_end().split_once('\n').map(|(from, validator)| (from.to_owned(), validator.to_owned())))
     }
 
-    /// Makes it a whole, once its hash is known to be right.
+    /// Makes the part a complete download. The caller has verified the hash.
     pub(super) fn keep(self) -> Result<()> {
         self.dir.remove(&self.beside(VALIDATOR))?;
         self.dir.rename(&self.beside(PART), &self.name)

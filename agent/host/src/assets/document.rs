@@ -1,5 +1,5 @@
-//! A small document whose hash is not known beforehand, such as the key of a repository: what makes it right is
-//! that its publisher's server is asked, by TLS.
+//! Downloads a small document without a known hash, such as the key of a repository. Only TLS to its publisher's
+//! server proves that it is the right one.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use super::progress::Progress;
 use crate::error::Result;
 use kops_agent_net::Location;
 
-/// The longest that is taken, in bytes.
+/// Maximum size of a document, in bytes.
 const LARGEST: usize = 1 << 20;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Downloads {
-    /// What a URL serves.
+    /// Downloads a document.
     ///
     /// # Errors
-    /// It cannot be had, or is no small document.
+    /// The document cannot be downloaded, or is too large.
     pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
         let begun = Instant::now();
         let mut attempts = 0;

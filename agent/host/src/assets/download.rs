@@ -1,4 +1,4 @@
-//! All downloads of a run: how large they are, whether there is room, and then several at once.
+//! All downloads of a run: learns their sizes, checks the free space, and then downloads several at once.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,15 +18,16 @@ use super::staging::Ready;
 use crate::error::{Error, Result};
 use crate::root::Root;
 
-/// How many servers are asked at a time how large their files are.
+/// How many downloads are asked for their size at the same time.
 const ASKED_AT_ONCE: usize = 16;
 
 impl Downloads {
-    /// Fetches everything into the cache, and makes of it what is wanted of it. Returns once all of it is verified
-    /// and whatever was made is on the disk.
+    /// Fetches all requests into the cache and makes the wanted files from them. On return, every download is
+    /// verified, and the files are on the disk.
     ///
     /// # Errors
-    /// The first that cannot be had; what has come of the others is kept. All writing has ended by then.
+    /// The first download that failed. The downloaded parts of the others stay in the cache. No writer is active any
+    /// more.
     pub(crate) async fn fetch(
         &self,
         root: &Root,
@@ -39,13 +40,13 @@ impl Downloads {
         let run = Run { downloads: self, root, cache, servers: &servers, progress, busy };
         let fetched = run.all(requests).await;
         drop(run);
-        // Nothing is ever sent: the channel closes when the last writer has ended.
+        // Waits for the last writer: nothing is ever sent, and the channel closes when the last writer drops its end.
         let _ = idle.recv().await;
         fetched
     }
 
-    /// Fetches each of these into the cache, whatever becomes of the others. Returns the errors of the failed ones, by
-    /// their hashes.
+    /// Fetches each of these requests into the cache, even if others fail. Returns the errors of the failed ones by
+    /// hash.
     pub(crate) async fn fetch_each(
         &self,
         root: &Root,
@@ -66,7 +67,7 @@ impl Downloads {
             .collect()
             .await;
         drop(run);
-        // As above.
+        // Waits for the last writer.
         let _ = idle.recv().await;
         failed
     }
@@ -86,13 +87,13 @@ impl Run<'_> {
             known.iter().filter_map(|(request, known)| Some((request.clone(), known.size?))).collect()
         };
         if self.check_space(&sizes(&known)).is_err() {
-            // One mirror's word does not keep the others from being asked.
+            // A mirror may state a wrong size, so the other mirrors are asked, too.
             for (request, known) in &mut known {
                 self.ask_others(request, known).await;
             }
             self.check_space(&sizes(&known))?;
         }
-        // What takes longest comes first, for the end not to wait for it.
+        // The longest downloads start first, so that the run does not wait for them at the end.
         known.sort_by_key(|(request, known)| {
             let size = known.size.unwrap_or(u64::MAX);
             Reverse(if request.is_unpacked() { size.saturating_mul(2) } else { size })

@@ -1,5 +1,5 @@
-//! Files of a tar archive that nothing vouches for yet: it is unpacked while it arrives, and only its end shows whether it
-//! is the one that was wanted. Whatever it says, reading it takes little memory and comes to an end.
+//! Reads files from an unverified tar archive. The archive is unpacked while it arrives, and its hash is known only at
+//! the end. So reading uses little memory and always ends, whatever the archive contains.
 
 use std::io::{self, Read};
 use std::mem;
@@ -10,15 +10,16 @@ use tar::{Entry, EntryType, PaxExtensions};
 use super::error::in_units;
 use super::unpack_error::UnpackError;
 
-/// The largest entry that describes the next one, in bytes: a path has 4 KiB at most, and what else is told takes less.
+/// Maximum size of an entry that describes the next entry, in bytes. A path has at most 4 KiB; other descriptions are
+/// smaller.
 const LARGEST_EXTENSION: u64 = 64 * 1024;
-/// How much of an archive is read at most, unpacked: as much as the largest download has.
+/// Maximum unpacked size of an archive. It equals the largest download.
 const LARGEST_ARCHIVE: u64 = 8 << 30;
 
-/// Hands each file to `take`, with its path and size, until that has enough.
+/// Passes each file to `take`, with its path and size, until `take` breaks off.
 ///
-/// Entries are read as they are, and what describes the next one is put together here: the `tar` crate would read any amount
-/// of that into memory.
+/// The entries are read raw and their descriptions are assembled here. The `tar` crate would read a description of any
+/// size into memory.
 pub(super) fn for_each_file(
     archive: impl Read,
     mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<ControlFlow<()>, UnpackError>,
@@ -43,7 +44,8 @@ pub(super) fn for_each_file(
     Ok(())
 }
 
-/// GNU's long names and targets of links, and POSIX' extended headers (pax(1), "pax Interchange Format").
+/// Whether an entry describes the next one: GNU's long names and link targets, and POSIX' extended headers (pax(1),
+/// "pax Interchange Format").
 fn describes_the_next(entry: EntryType) -> bool {
     entry.is_gnu_longname()
         || entry.is_gnu_longlink()
@@ -51,7 +53,7 @@ fn describes_the_next(entry: EntryType) -> bool {
         || entry.is_pax_global_extensions()
 }
 
-/// What entries before a file say of it.
+/// The description of a file, from the entries before it.
 #[derive(Default)]
 struct Description {
     path: Option<Vec<u8>>,
@@ -70,13 +72,13 @@ impl Description {
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
         if kind.is_gnu_longname() {
-            // It ends with a zero byte, usually.
+            // The name usually ends with a zero byte.
             content.pop_if(|last| *last == 0);
             self.path = Some(content);
         } else if kind.is_pax_local_extensions() {
             for record in PaxExtensions::new(&content).flatten() {
                 match record.key_bytes() {
-                    // A GNU name goes before it, as in the crate's own reading.
+                    // A GNU long name takes precedence, as in the `tar` crate.
                     b"path" if self.path.is_none() => self.path = Some(record.value_bytes().to_vec()),
                     b"size" => self.size = Some(record.value_bytes().to_vec()),
                     _ => {}
@@ -86,7 +88,8 @@ impl Description {
         Ok(())
     }
 
-    /// Refuses entries that do not end where their own header says, for what follows would be taken for something else.
+    /// Rejects an entry that does not end where its header says. Otherwise the data after it could be read as another
+    /// entry.
     fn agrees_with(&self, entry: &Entry<'_, impl Read>) -> Result<(), UnpackError> {
         let size = entry.size().to_string();
         if self.size.as_ref().is_some_and(|other| other != size.as_bytes()) {
@@ -106,7 +109,7 @@ fn unreadable(reason: String) -> UnpackError {
     UnpackError::Unreadable(reason)
 }
 
-/// Fails after so many bytes: a few kilobytes may unpack to any number.
+/// A reader that fails after a number of bytes. A few kilobytes may unpack to any size.
 struct Bounded<R> {
     archive: R,
     left: u64,
@@ -153,7 +156,7 @@ mod tests {
         format!("{size}{rest}")
     }
 
-    /// Paths and contents of all files, or why they cannot be read.
+    /// The paths and contents of all files, or the reason why the archive cannot be read.
     fn files(archive: impl Read) -> Result<Vec<(String, Vec<u8>)>, String> {
         let mut files = Vec::new();
         let read = for_each_file(archive, |path, size, content| {
@@ -214,7 +217,7 @@ mod tests {
             assert!(reason.contains("would take 1.5 GiB") && reason.contains("64.0 KiB"), "{reason}");
             assert_eq!(read.get(), 0, "of {}", char::from(kind));
 
-            // The largest that is read, and one byte more.
+            // The maximum size, and one byte more.
             let largest = usize::try_from(LARGEST_EXTENSION).unwrap();
             let archive = |size| [entry(kind, "x", &vec![b'a'; size]), entry(b'0', "f", b"")].concat();
             assert_eq!(files(archive(largest).as_slice()).unwrap().len(), 1);

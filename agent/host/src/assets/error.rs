@@ -1,54 +1,52 @@
-//! Why something could not be downloaded, in words for the operator.
+//! Errors of downloads, for the operator.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use kops_agent_spec::urls::shown_url;
 
-/// Why something could not be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     /// No mirror serves the right content.
     #[error("{}", unavailable(.name, .failures, *.attempts, *.waited, *.kept))]
     Unavailable {
-        /// What was to be downloaded: its first URL.
+        /// The first URL of the download.
         name: String,
-        /// Each place that was tried, and what went wrong there the last time.
+        /// Each mirror that was tried, with its last error.
         failures: Vec<MirrorFailure>,
-        /// How often it was tried, all places together.
+        /// The number of attempts at all mirrors together.
         attempts: usize,
-        /// For how long it was tried.
+        /// The time from the first attempt to the last.
         waited: Duration,
-        /// How many bytes of it are in the cache, unverified, for the next run to go on from.
+        /// How many bytes are in the cache. They are unverified, and the next run resumes after them.
         kept: u64,
     },
-    /// There is no place for it.
+    /// There is too little free disk space.
     #[error(
         "not enough disk space in {folder}: {} needed for what is to be downloaded and unpacked, {} free; free some \
          space on that file system and run again",
         in_units(*.needed), in_units(*.free)
     )]
     NoSpace {
-        /// A directory of the file system.
+        /// A directory on the file system.
         folder: String,
-        /// How much is needed there, in bytes.
+        /// The needed space, in bytes.
         needed: u64,
-        /// How much is free there, in bytes.
+        /// The free space, in bytes.
         free: u64,
     },
     #[error("the archive {} has no file {member}; it has {present}", shown_url(.url))]
     NoMember {
         url: String,
         member: String,
-        /// Some of what it has.
+        /// The names of some files in the archive.
         present: String,
     },
-    /// An archive cannot be read.
     #[error("cannot unpack {}: {reason}", shown_url(.url))]
     BadArchive { url: String, reason: String },
 }
 
-/// What went wrong at one of the places that have a download.
+/// A mirror of a download, and its error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorFailure {
     pub url: String,
@@ -86,7 +84,7 @@ fn unavailable(
     text
 }
 
-/// A number of bytes as people read it.
+/// Formats a number of bytes for people.
 pub(super) fn in_units(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -1,4 +1,4 @@
-//! One download from the mirrors that have it: resumed where it broke off, from the next mirror that delivers.
+//! Fetches one download from its mirrors. If a mirror fails, the next one resumes.
 
 use std::time::{Duration, Instant};
 
@@ -16,48 +16,48 @@ use super::staging::Ready;
 use crate::error::Result;
 use kops_agent_net::Location;
 
-/// No pause is longer, but for its jitter.
+/// Maximum pause between retries, without jitter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// For how long what lets one in is used: a signature or a token ends some minutes after it was made.
+/// How long a located URL is used. Its signature or token may expire a few minutes after it was made.
 const LOCATED_FOR: Duration = Duration::from_secs(60);
 
-/// A download that is being fetched.
+/// The state of a download in progress.
 pub(super) struct Fetching<'a> {
     run: &'a Run<'a>,
     request: Request,
-    /// The size that was learnt beforehand, and from which URL.
+    /// The size that a mirror stated beforehand.
     size: Option<u64>,
     sized_by: Option<String>,
-    /// How to ask at a URL, where that is known already.
+    /// The location of a URL that was already looked up, and when.
     location: Option<(String, Location, Instant)>,
-    /// Takes in what comes, over several answers if need be.
+    /// Receives the bytes, from several answers if needed.
     intake: Option<Intake>,
-    /// How much has come, or is there of an earlier run.
+    /// The number of bytes on the disk, including those of an earlier run.
     at: u64,
-    /// The most that it ever was.
+    /// The maximum that `at` ever had.
     furthest: u64,
-    /// Whether the server has said how much it sends.
+    /// Whether the server stated the size.
     is_sized: bool,
-    /// The URL that all of it is from; none where it is of several, or of an earlier run.
+    /// The URL of all bytes so far. `None` if they come from several URLs or from an earlier run.
     source: Option<String>,
-    /// Whether what had come from several turned out to be wrong: from now on all of it has to be from one.
+    /// Whether bytes from several URLs were wrong. From then on, all bytes must come from the same URL.
     is_suspicious: bool,
-    /// The URL and the version that all of it is of, where a server has told.
+    /// The URL and version of all bytes so far, if the server named a version.
     validator: Option<(String, String)>,
-    /// Whether an earlier run has left some of it, which is not verified yet.
+    /// Whether unverified bytes of an earlier run are there.
     has_old_part: bool,
     failures: Vec<MirrorFailure>,
     hopeless: Vec<String>,
     attempts: usize,
 }
 
-/// What follows from a failed attempt.
+/// The result of a failed attempt.
 struct Judged {
     reason: String,
-    /// Whether it brought the download further.
+    /// Whether the attempt brought at least `least` new bytes (`DownloadTimeouts`).
     has_gained: bool,
-    /// Whether the same server is to be asked to go on at once.
+    /// Whether the same server is asked again after a short pause.
     is_asked_again: bool,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Fetches it, unless the cache has it.
+    /// Fetches the download, unless it is in the cache.
     pub(super) async fn run(mut self) -> Result<Vec<Ready>> {
         let ready = match self.try_cache().await? {
             Some(ready) => return Ok(ready),
@@ -100,7 +100,7 @@ impl<'a> Fetching<'a> {
             drop(busy);
             taken
         });
-        // A panic there is one here.
+        // A panic of that task continues here.
         taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
@@ -142,7 +142,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// What an earlier run has left.
+    /// Reads the part that an earlier run left.
     fn look_at_part(&mut self) -> Result<()> {
         let Request { sha256, .. } = &self.request;
         self.at = self.run.cache.part_size(sha256, self.request.name())?;
@@ -160,7 +160,7 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Whether a server that may still be asked has not failed at this download.
+    /// Whether another server may still be asked that has not failed at this download.
     fn has_untried_besides(&self, url: &str) -> bool {
         let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
         self.to_try().iter().any(|other| other != url && !has_failed(other))
@@ -171,7 +171,7 @@ impl<'a> Fetching<'a> {
         self.to_try().iter().any(|other| other != url)
     }
 
-    /// Notes what went wrong, and says what follows from it.
+    /// Notes the failure and decides how to continue.
     fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Judged> {
         let has_gained = self.at >= self.furthest + self.run.downloads.timeouts.least;
         self.furthest = self.furthest.max(self.at);
@@ -193,7 +193,7 @@ impl<'a> Fetching<'a> {
                 self.hopeless.push(url.to_owned());
                 (reason, false)
             }
-            // A disk that is full, say, of what never ends.
+            // An endless answer may have filled the disk, for example. Another server may send less.
             Trouble::Own(error) if !self.is_sized && self.has_others(url) => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
                 (self.at, self.validator) = (0, None);
@@ -228,7 +228,7 @@ impl<'a> Fetching<'a> {
             .build()
     }
 
-    /// Asks one server for what is missing.
+    /// Requests the missing bytes from one server.
     async fn try_once(&mut self, url: &str) -> Result<Vec<Ready>, Trouble> {
         self.attempts += 1;
         let location = match self.location.take() {
@@ -276,7 +276,7 @@ impl<'a> Fetching<'a> {
                     self.request.sha256
                 )))
             }
-            // It may have been wrong from the start, or be of two versions.
+            // The earlier bytes may have been wrong, or of another version.
             Verdict::Wrong { .. } | Verdict::Unfinished => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
                 (self.at, self.validator, self.is_suspicious) = (0, None, true);
@@ -288,7 +288,7 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Throws away what has come.
+    /// Discards all bytes so far.
     async fn start_over(&mut self) -> Result<()> {
         if let Some(intake) = self.intake.take() {
             intake.stop().await?;
@@ -298,7 +298,7 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// Makes ready for an answer that begins where we are.
+    /// Prepares for an answer that begins at `at`.
     fn begin(&mut self, url: &str, opened: &Opened) -> Result<(), Trouble> {
         let most = self.run.downloads.largest;
         if let Some(total) = opened.total.filter(|total| *total > most) {
@@ -311,7 +311,7 @@ impl<'a> Fetching<'a> {
         self.is_sized = self.stated(url, opened).is_some() || matches!(opened.body, Body::Nothing);
         if let Some(total) = opened.total.filter(|total| self.size.is_none_or(|size| *total > size)) {
             match self.run.check_space(&[(self.request.clone(), total)]) {
-                // That server's word does not keep the others from being asked.
+                // The server may state a wrong size, so the other servers are asked, too.
                 Err(error) if self.has_others(url) => return Err(Trouble::Lasting(error.to_string())),
                 checked => checked?,
             }
@@ -336,19 +336,19 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
-    /// How much a server has said that it sends, now or beforehand.
+    /// The size that the server stated, in this answer or beforehand.
     fn stated(&self, url: &str, opened: &Opened) -> Option<u64> {
         opened.total.or(self.size.filter(|_| self.sized_by.as_deref() == Some(url)))
     }
 
-    /// The most that is taken of a server that has not: what never ends leaves half of the disk.
+    /// Maximum size of a download without a stated size. An endless answer leaves half of the free space.
     fn most_unsized(&self) -> Result<u64> {
         let (_, free) = self.run.cache.dir.free_space()?;
         let downloads = self.run.downloads;
         Ok(downloads.largest.min(downloads.largest_unsized).min(self.at.saturating_add(free / 2)))
     }
 
-    /// Takes in what an answer brings, to its end.
+    /// Receives the body of an answer to its end.
     async fn receive(&mut self, url: &str, mut opened: Opened) -> Result<(), Trouble> {
         let total = self.stated(url, &opened);
         let downloads = self.run.downloads;
@@ -358,7 +358,7 @@ impl<'a> Fetching<'a> {
             self.has_untried_besides(url).then(|| Rate::new(timeouts.slow_after, timeouts.least_unless_slow));
         let most = total.map_or_else(|| self.most_unsized(), Ok)?;
         while let Some(intake) = &self.intake {
-            // Where there is none, ending it says why.
+            // The intake has failed. `Intake::end` returns its error.
             let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
             let paced = pace.as_ref().map_or(Duration::MAX, Rate::remaining);

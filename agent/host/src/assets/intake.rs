@@ -1,5 +1,5 @@
-//! Where the bytes of one download go, in one pass and on a thread that may wait for the disk: into its hash,
-//! into the cache, and, unpacked where they have to be, into the files that are made of it.
+//! Receives the bytes of one download in one pass, on a thread that may block. The bytes go into the hash, into the
+//! cache and, unpacked if necessary, into the wanted files.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,37 +22,37 @@ use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
-/// How many pieces may wait for the disk while another is on its way there. Each is as large as what was read from
-/// the network at once, up to some hundred kilobytes; more of them would only fill memory.
+/// How many pieces may wait while another one is written. A piece is one read from the network, up to some hundred
+/// kilobytes. A longer queue would only use memory.
 const WAITING: usize = 1;
-/// What is unpacked of one archive at a time is no larger. The largest programs of a node have some hundred MiB.
+/// Maximum unpacked size of one member. The largest programs of a node have some hundred MiB.
 const LARGEST: u64 = 1 << 30;
-/// How much of the beginning is looked at to say what it is.
+/// How many first bytes are kept to recognize wrong content.
 const BEGINNING: usize = 512;
 
-/// What came of a download.
+/// The result of a download.
 pub(super) enum Verdict {
-    /// It is what it should be, and these files are made of it.
+    /// The hash is right. These files are made from the download.
     Right(Vec<Ready>),
-    /// It is not what it should be, and nothing of it was kept.
+    /// The hash is wrong. Nothing was kept.
     Wrong {
-        /// Its SHA-256.
+        /// The SHA-256 of the received bytes.
         sha256: String,
         size: u64,
-        /// What it looks like, for people; may be empty.
+        /// A description of the content for people. May be empty.
         looks: &'static str,
     },
-    /// It has not come to its end. What has come is kept.
+    /// The download is incomplete. Its bytes are kept.
     Unfinished,
 }
 
-/// Takes in a download that arrives in pieces. Dropped, it keeps what has come.
+/// Receives a download in pieces. If it is dropped, the received bytes are kept.
 pub(super) struct Intake {
     pieces: mpsc::Sender<Piece>,
     working: JoinHandle<Result<Verdict>>,
 }
 
-/// Room for one piece, so that it is not read before it can be put somewhere.
+/// A reserved place in the queue. A piece is read only after it has a place.
 pub(super) struct Room<'a>(mpsc::Permit<'a, Piece>);
 
 impl Room<'_> {
@@ -67,7 +67,7 @@ enum Piece {
 }
 
 impl Intake {
-    /// Begins to take in what follows after `part`. `busy` is held for as long as anything is written.
+    /// Starts to receive the bytes after `part`. `busy` is held until the last byte is written.
     pub(super) fn begin(
         cache: &Cache,
         request: &Request,
@@ -89,28 +89,28 @@ impl Intake {
         Ok(Intake { pieces, working })
     }
 
-    /// Waits until there is room for more; `None` if more is of no use, because something went wrong that
-    /// [`Intake::end`] tells.
+    /// Waits for a place in the queue. `None` if writing has failed; [`Intake::end`] returns that error.
     pub(super) async fn room(&self) -> Option<Room<'_>> {
         self.pieces.reserve().await.ok().map(Room)
     }
 
-    /// That was all: what came of it.
+    /// Marks the end of the download and returns the result.
     pub(super) async fn end(self) -> Result<Verdict> {
-        // Where it has ended already, it says why below.
+        // If the thread has already ended, `stop` returns its error.
         let _ = self.pieces.send(Piece::End).await;
         self.stop().await
     }
 
-    /// Waits until what has come is written.
+    /// Waits until all received bytes are written.
     pub(super) async fn stop(self) -> Result<Verdict> {
         drop(self.pieces);
-        // A panic there is one here.
+        // A panic of that task continues here.
         self.working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 }
 
-/// Takes in a download that the cache has as a whole; `None` where it has none, or a damaged one, which is removed.
+/// Makes the wanted files from a complete download in the cache. `None` if the cache has no such download. A damaged
+/// download is removed and also returns `None`.
 pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec<Ready>>> {
     let (sha256, name) = (&request.sha256, request.name());
     let Some((file, _)) = cache.get(sha256, name)? else { return Ok(None) };
@@ -123,12 +123,12 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in their order: what is on the disk, then what arrives. Reading makes them pass.
+/// The bytes of a download in order: first those on the disk, then those that arrive. Reading hashes and stores them.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,
     part: Option<Part>,
-    /// Files that are the download itself.
+    /// Files with the content of the whole download.
     wholes: Vec<Making>,
     syncer: Syncer,
     syncing: Syncing,
@@ -160,7 +160,7 @@ impl Stream {
         })
     }
 
-    /// Lets everything pass, and judges it.
+    /// Reads all bytes and checks the hash.
     fn take_in(mut self, request: &Request, staging: &Staging) -> Result<Verdict> {
         let mut ready = Vec::new();
         let mut files = BTreeSet::new();
@@ -174,7 +174,7 @@ impl Stream {
                 Some(DownloadError::NoMember { url: url(), member, present })
             }
         };
-        // The rest counts for the hash, and so does all of an archive that could not be unpacked.
+        // The hash covers all bytes, also after the last member and in a broken archive.
         let drained = self.drain();
         if let Some(error) = self.failed {
             return Err(error);
@@ -210,7 +210,7 @@ impl Stream {
         }
     }
 
-    /// The next bytes, if there are more.
+    /// The next bytes, or `None` at the end.
     fn next(&mut self) -> io::Result<Option<Bytes>> {
         if let Some(disk) = &mut self.disk {
             let mut buffer = vec![0; BUFFER];
@@ -242,7 +242,7 @@ impl Stream {
         }
     }
 
-    /// Notes why there is no going on.
+    /// Stores the error that ends the download.
     fn fail(&mut self, error: Error) -> io::Error {
         self.failed = Some(error);
         io::Error::from(io::ErrorKind::Other)
@@ -310,8 +310,8 @@ fn unpack_members(
     })
 }
 
-/// Refuses what would fill the disk. A few kilobytes may say that they unpack to any size, and what they are is known only
-/// when all of them have come.
+/// Rejects a member that would fill the disk. A few kilobytes may claim any unpacked size, and the hash is known only
+/// after the last byte.
 fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), UnpackError> {
     let free = staging.free_space().map_err(UnpackError::Own)?;
     let most = free.min(LARGEST);
@@ -324,7 +324,7 @@ fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), Un
     )))
 }
 
-/// What bytes look like that are not what they should be.
+/// Describes wrong content by its first bytes.
 fn looks(beginning: &[u8]) -> &'static str {
     if http::is_page(beginning) {
         " (a proxy or mirror answered with an HTML page)"

@@ -1,9 +1,9 @@
-//! What is downloaded: several at once, each in one pass from the network into its hash, the cache and the files
-//! that are made of it; verified before anything is placed, and never held in memory.
+//! Downloads, several at once. Each goes in one pass from the network into its hash, the cache and the wanted files.
+//! Files are placed only after verification, and are never held in memory.
 //!
-//! [`Downloads`] says how; [`prepare`](crate::prepare) says what. Of one download, in the order of its bytes:
-//! `fetching` chooses the mirror and goes on where another broke off, `attempt` asks and reads one answer, `intake`
-//! hashes and unpacks it on a thread of its own (`unpack`, `entries`), `staging` holds what is made until it is verified.
+//! [`Downloads`] has the options; [`prepare`](crate::prepare) decides what to download. The modules, in the order of
+//! the bytes: `fetching` chooses the mirror and resumes. `attempt` sends one request and reads its answer. `intake`
+//! hashes and unpacks on its own thread (`unpack`, `entries`). `staging` holds the files until they are verified.
 
 mod attempt;
 mod cache;
@@ -34,5 +34,5 @@ pub(crate) use request::Request;
 pub(crate) use staging::{Ready, Want};
 pub(crate) use unpack::member_digests;
 
-/// How much is read at a time.
+/// Size of one read, in bytes.
 const BUFFER: usize = 64 * 1024;

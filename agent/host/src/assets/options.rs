@@ -1,4 +1,4 @@
-//! How things are downloaded.
+//! Options of downloads.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub struct Downloads {
     pub(super) buckets: Option<Arc<dyn Buckets>>,
     pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
-    /// The most that is taken, in bytes, of a server that does not say how much it sends.
+    /// Maximum size in bytes of a download whose server does not state the size.
     pub(super) largest_unsized: u64,
     cache: Option<PathBuf>,
     cache_limit: u64,
@@ -26,18 +26,20 @@ pub struct Downloads {
 /// Deadlines, pauses and stall detection of downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadTimeouts {
-    /// A download fails once none of its mirrors has brought it further for so long.
+    /// A download fails if no mirror brings at least `least` new bytes for this long.
     pub give_up_after: Duration,
-    /// The pause after all mirrors have failed; each later one is about twice as long, up to half a minute.
+    /// The first pause after all mirrors failed. Each later pause is about twice as long, up to 30 seconds.
     pub pause: Duration,
-    /// An answer stands still if less than `least` bytes come while so much time is spent waiting for them.
+    /// Window of the stall detection: an answer has stalled if fewer than `least` bytes come while the agent waits
+    /// this long.
     pub stalled_after: Duration,
-    /// The bytes that have to come in that time.
+    /// The minimum number of bytes in `stalled_after`.
     pub least: u64,
-    /// An answer is slow if less than `least_unless_slow` bytes come while so much time is spent waiting for them. A slow
-    /// mirror is left for the next one as long as one of the others has not failed, so that it cannot hold a download for days.
+    /// An answer is slow if fewer than `least_unless_slow` bytes come while the agent waits this long. The next mirror
+    /// then replaces the slow one, if a mirror is left that has not failed. So a slow mirror cannot delay a download
+    /// for days.
     pub slow_after: Duration,
-    /// The bytes that have to come in that time.
+    /// The minimum number of bytes in `slow_after`.
     pub least_unless_slow: u64,
 }
 
@@ -55,7 +57,7 @@ impl Default for DownloadTimeouts {
 }
 
 impl Downloads {
-    /// Downloads with this client, four at once, into `/var/cache/nodeup` below the root.
+    /// Downloads with this client, four files at once, into `/var/cache/nodeup` below the root.
     pub fn new(client: LocationClient) -> Downloads {
         Downloads {
             client,
@@ -69,22 +71,22 @@ impl Downloads {
         }
     }
 
-    /// Downloads objects of buckets too.
+    /// Also downloads objects of buckets.
     pub fn buckets(self, buckets: Arc<dyn Buckets>) -> Downloads {
         Downloads { buckets: Some(buckets), ..self }
     }
 
-    /// Keeps downloads in this directory rather than in `/var/cache/nodeup` below the root.
+    /// Uses this cache directory instead of `/var/cache/nodeup` below the root.
     pub fn cache(self, path: impl Into<PathBuf>) -> Downloads {
         Downloads { cache: Some(path.into()), ..self }
     }
 
-    /// Keeps no more than so many bytes of downloads between runs; 4 GiB unless told otherwise.
+    /// Limits the size of the cache between runs, in bytes. The default is 4 GiB.
     pub fn cache_limit(self, bytes: u64) -> Downloads {
         Downloads { cache_limit: bytes, ..self }
     }
 
-    /// Takes no download that is larger than so many bytes; 8 GiB unless told otherwise.
+    /// Limits the size of one download, in bytes. The default is 8 GiB.
     pub fn largest(self, bytes: u64) -> Downloads {
         Downloads { largest: bytes, ..self }
     }
@@ -97,7 +99,7 @@ impl Downloads {
         Cache::open(root, self.cache.as_deref())
     }
 
-    /// Removes from the cache, where there is one, what neither these downloads nor the ones wanted before need.
+    /// Removes downloads from an existing cache, except the current (`wanted`) and the previous ones.
     pub(crate) fn trim_cache(&self, root: &Root, wanted: &BTreeSet<&str>) -> Result<()> {
         match Cache::open_existing(root, self.cache.as_deref())? {
             Some(cache) => cache.trim(wanted, self.cache_limit),

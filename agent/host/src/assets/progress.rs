@@ -1,11 +1,11 @@
-//! How far a run has come, for a terminal, a log or the service manager.
+//! The progress of a run, for a terminal, a log or the service manager.
 
 use kops_agent_plan::diff::Step;
 use kops_agent_plan::resource::ResourceId;
 
-/// Told of what happens, while it happens.
+/// Receives the events of a run as they happen.
 pub trait Progress: Send + Sync {
-    /// A download begins: its size in bytes where it is known, and how much of it is there already.
+    /// A download begins. `total` is its size in bytes, if known; `present` is how much of it is already there.
     fn download_started(&self, name: &str, total: Option<u64>, present: u64) {
         let _ = (name, total, present);
     }
@@ -20,7 +20,7 @@ pub trait Progress: Send + Sync {
         let _ = name;
     }
 
-    /// A download has failed, and is tried again after a pause.
+    /// A download has failed and is retried after a pause.
     fn download_retried(&self, name: &str, why: &str) {
         let _ = (name, why);
     }
@@ -35,10 +35,11 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
-    /// The package manager has fetched what it installs, and begins to install it. One that does not tell says nothing.
+    /// The package manager has downloaded all packages and begins to install them. Not every package manager reports
+    /// this.
     fn packages_fetched(&self) {}
 
-    /// The node runs, and what may wait for that may go on; the run goes on with this.
+    /// The node runs, and work that waits for the node may start. The run continues with `what`.
     fn serving(&self, what: &str) {
         let _ = what;
     }
@@ -48,13 +49,13 @@ pub trait Progress: Send + Sync {
         let _ = what;
     }
 
-    /// Something could not be done that the node can do without.
+    /// An action failed that the node does not need.
     fn warned(&self, what: &str) {
         let _ = what;
     }
 }
 
-/// Progress that is not shown.
+/// Ignores all progress.
 pub struct Silent;
 
 impl Progress for Silent {}

@@ -1,8 +1,8 @@
-//! Stall detection: a download has stalled when too few bytes have come in a window of waiting.
+//! Stall detection: a download has stalled if too few bytes came in a window of waiting.
 
 use std::time::Duration;
 
-/// Watches how fast bytes come. Time that is not spent waiting for them does not count.
+/// Measures the rate of incoming bytes. Only the time spent waiting for bytes counts.
 #[derive(Debug)]
 pub(super) struct Rate {
     window: Duration,
@@ -12,7 +12,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// At least `least` bytes have to come for every `window` of waiting.
+    /// Requires at least `least` bytes for every `window` of waiting.
     pub(super) fn new(window: Duration, least: u64) -> Rate {
         Rate { window, least, waited: Duration::ZERO, came: 0 }
     }
@@ -22,7 +22,7 @@ impl Rate {
         self.window.saturating_sub(self.waited)
     }
 
-    /// So many bytes have come, after a wait of so long.
+    /// Records that `bytes` bytes came after waiting for `waited`.
     pub(super) fn note(&mut self, bytes: u64, waited: Duration) {
         self.waited += waited;
         self.came += bytes;
@@ -31,7 +31,7 @@ impl Rate {
         }
     }
 
-    /// What to say when the timeout is over.
+    /// The error message after the timeout.
     pub(super) fn complaint(&self) -> String {
         match self.came {
             0 => format!("the server was silent for {:.0?}", self.window),
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_slow_disk_is_not_the_servers_fault() {
         let mut rate = Rate::new(30 * SECOND, 1000);
-        // Whole minutes may pass between these; what counts is the waiting.
+        // The time between two calls does not count, even if it is minutes. Only the waiting counts.
         (0..10_000).for_each(|_| rate.note(1, Duration::ZERO));
         assert_eq!(rate.remaining(), 30 * SECOND);
     }

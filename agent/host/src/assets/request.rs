@@ -1,4 +1,4 @@
-//! Something to download, and what is made of it.
+//! A download and the files that are made from it.
 
 use super::space::unpacked;
 use super::staging::Want;
@@ -7,14 +7,14 @@ use super::staging::Want;
 pub(crate) struct Request {
     /// Lower-case hexadecimal SHA-256.
     pub(crate) sha256: String,
-    /// From where: the first, and if that does not have it, the next.
+    /// The mirrors, in the order of attempts.
     pub(crate) urls: Vec<String>,
-    /// What is made of it at once. It stays in the cache besides.
+    /// The files to make from the download. The download also stays in the cache.
     pub(crate) wants: Vec<Want>,
 }
 
 impl Request {
-    /// Its name in the cache and in messages.
+    /// The name of the download in the cache and in messages.
     pub(crate) fn name(&self) -> &str {
         self.urls.first().map_or("", String::as_str)
     }

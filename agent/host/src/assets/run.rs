@@ -1,4 +1,4 @@
-//! What all downloads of a run have in common: where they are asked for, how large they are, and whether there is room.
+//! The shared part of all downloads of a run: looks up URLs, learns sizes, and checks the free space.
 
 use std::time::Instant;
 
@@ -23,27 +23,27 @@ pub(super) struct Run<'a> {
     pub(super) cache: &'a Cache,
     pub(super) servers: &'a Servers,
     pub(super) progress: &'a dyn Progress,
-    /// Held by every writer.
+    /// Every writer holds a clone. The channel closes when the last writer ends.
     pub(super) busy: mpsc::Sender<()>,
 }
 
-/// What is known of a download before it is asked for.
+/// What is known about a download before it starts.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) size: Option<u64>,
-    /// By which URL that was learnt, how to ask there, and since when that is known.
+    /// The URL that stated the size, its location, and when it was looked up.
     pub(super) location: Option<(String, Location, Instant)>,
 }
 
 impl Run<'_> {
-    /// Asks how large a download is, of the first of its servers that answers.
+    /// Asks the download's servers for its size. The first answer counts.
     pub(super) async fn ask(&self, request: &Request) -> Result<Known> {
         if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
             return Ok(Known { size: Some(size), location: None });
         }
         let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
         for url in self.servers.to_try(&urls) {
-            // What is wrong with it shows when it is downloaded.
+            // An error here shows again in the download.
             let Ok(location) = self.locate(url).await else { continue };
             match attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after)
                 .await
@@ -60,8 +60,7 @@ impl Run<'_> {
         Ok(Known::default())
     }
 
-    /// Asks the other mirrors of a download for its size, too, and believes the one that says the least: what is wrong
-    /// with that shows when it is downloaded.
+    /// Asks the other mirrors for the size, too, and uses the smallest size. A wrong size shows in the download.
     pub(super) async fn ask_others(&self, request: &Request, known: &mut Known) {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
@@ -76,7 +75,7 @@ impl Run<'_> {
         }
     }
 
-    /// How to ask for what is at a URL.
+    /// Looks up how to request a URL.
     pub(super) async fn locate(&self, url: &str) -> Result<Location, Trouble> {
         let parsed =
             Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
@@ -92,8 +91,10 @@ impl Run<'_> {
         }
     }
 
+    /// Checks that there is space for the missing bytes of these downloads and for the files made from them.
+    ///
     /// # Errors
-    /// There is no room for what is missing of these, and for what is made of them.
+    /// There is too little free space.
     pub(super) fn check_space(&self, sizes: &[(Request, u64)]) -> Result<()> {
         let mut space = Space::default();
         let cache = &self.cache.dir;
@@ -104,7 +105,7 @@ impl Run<'_> {
                 if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };
             let unpacked = request.unpacked(size);
             space.add(cache, size.saturating_sub(present).saturating_add(unpacked))?;
-            // What is made moves to its place, but onto another file system it has to be copied.
+            // A file is moved into place. On another file system it must be copied, which needs space there.
             let mut devices = vec![cache.free_space()?.0];
             for want in &request.wants {
                 let Some(dir) = nearest(self.root, &want.path)? else { continue };

@@ -1,24 +1,24 @@
-//! Which servers have failed in this run: a dead one costs its timeout once.
+//! The servers that failed in this run. So a dead server costs its timeout only once.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use reqwest::Url;
 
-/// How often in a row a server may fail to deliver anything before it is left out.
+/// A server with so many failures in a row is skipped.
 const STRIKES: u32 = 3;
 
-/// What is known of the servers of one run.
+/// The failures in a row of each server of a run.
 #[derive(Debug, Default)]
 pub(super) struct Servers(Mutex<BTreeMap<String, u32>>);
 
 impl Servers {
-    /// It could not be reached at all.
+    /// Records that the server could not be reached.
     pub(super) fn dead(&self, url: &str) {
         self.0.lock().insert(server(url), STRIKES);
     }
 
-    /// It failed, and nothing came of the attempt.
+    /// Records a failed attempt at the server.
     pub(super) fn failed(&self, url: &str) {
         *self.0.lock().entry(server(url)).or_default() += 1;
     }
@@ -27,7 +27,7 @@ impl Servers {
         self.0.lock().remove(&server(url));
     }
 
-    /// The ones of `urls` to try, in their order: without those of dead servers, unless all of them are.
+    /// The URLs to try, in order. URLs of dead servers are left out, unless all servers are dead.
     pub(super) fn to_try<'a>(&self, urls: &[&'a str]) -> Vec<&'a str> {
         let strikes = self.0.lock();
         let is_alive = |url: &&&str| strikes.get(&server(url)).is_none_or(|count| *count < STRIKES);
@@ -36,7 +36,7 @@ impl Servers {
     }
 }
 
-/// Scheme, host and port; a bucket is a server of its own.
+/// The scheme, host and port of a URL. Each bucket counts as its own server.
 fn server(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) => {

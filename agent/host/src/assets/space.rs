@@ -1,4 +1,4 @@
-//! Whether there is room for what is to be downloaded, before its first byte is asked for.
+//! Checks the free disk space before the first byte is downloaded.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::error::DownloadError;
 use crate::error::Result;
 use crate::root::{Dir, Root};
 
-/// By how much a compressed archive grows: programs in Go, which nodes are made of, pack to between a half and a
-/// quarter of their size.
+/// By how much an archive grows when unpacked. Go programs, the largest part of a node, compress to between a half and
+/// a quarter of their size.
 const UNPACKED: u64 = 3;
 
-/// What is needed of each file system.
+/// The needed space on each file system.
 #[derive(Debug, Default)]
 pub(super) struct Space(BTreeMap<u64, Need>);
 
@@ -22,7 +22,7 @@ struct Need {
 }
 
 impl Space {
-    /// Adds what is needed in a directory.
+    /// Adds needed space in a directory.
     pub(super) fn add(&mut self, dir: &Dir, bytes: u64) -> Result<()> {
         let (device, free) = dir.free_space()?;
         let need = self.0.entry(device).or_insert_with(|| Need { folder: dir.shown(""), needed: 0, free });
@@ -31,7 +31,7 @@ impl Space {
     }
 
     /// # Errors
-    /// One of the file systems has less than is needed.
+    /// A file system has less free space than needed.
     pub(super) fn check(&self) -> Result<(), DownloadError> {
         match self.0.values().find(|need| need.needed > need.free) {
             None => Ok(()),
@@ -42,7 +42,7 @@ impl Space {
     }
 }
 
-/// The directory that is there of those above a path.
+/// The closest existing directory above a path.
 pub(super) fn nearest(root: &Root, path: &str) -> Result<Option<Dir>> {
     let mut above = path.trim_end_matches('/');
     while let Some((shorter, _)) = above.rsplit_once('/') {
@@ -54,7 +54,7 @@ pub(super) fn nearest(root: &Root, path: &str) -> Result<Option<Dir>> {
     Ok(None)
 }
 
-/// How large the files are that come of a download of this size, at a guess.
+/// An estimate of the size of the files made from a download of this size.
 pub(super) fn unpacked(size: u64, wholes: usize, has_members: bool) -> u64 {
     let wholes = size.saturating_mul(wholes as u64);
     let members = if has_members { size.saturating_mul(UNPACKED) } else { 0 };

@@ -1,5 +1,5 @@
-//! Files in the making: written while their download arrives, in a directory of the cache that only its owner
-//! may enter, on the disk early, and moved to where they belong once the download is verified.
+//! Files in preparation. They are written while their download arrives, in a cache directory that only its owner can
+//! enter. Syncing starts early. After the download is verified, the files are moved into place.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,18 +16,18 @@ use crate::error::{Error, Result};
 use crate::root::{Dir, set_mode, set_owner};
 
 const NAME: &str = "staging";
-/// So much of a file is sent on its way to the disk at a time.
+/// How many bytes of a file are written before a sync starts.
 const SYNCED_AT_ONCE: usize = 16 << 20;
 
-/// A file that is to be made of a download.
+/// A file to make from a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
-    /// Where it will be.
+    /// The final path of the file.
     pub(crate) path: String,
-    /// What of the archive it is; `None` where it is the download itself.
+    /// The archive member with the content. `None` if the content is the whole download.
     pub(crate) member: Option<String>,
     pub(crate) mode: u32,
-    /// User and group, as far as they are to be set and exist by now.
+    /// User and group, if they are to be set and already exist.
     pub(crate) owner: Option<(u32, u32)>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Opens it in the cache, empty.
+    /// Opens an empty staging directory in the cache.
     pub(super) fn open(cache: &Dir) -> Result<Staging> {
         let dir = cache.make_dir(NAME)?;
         dir.set_mode(0o700)?;
@@ -47,18 +47,18 @@ impl Staging {
         Ok(Staging { dir: Arc::new(dir), made: Arc::default(), seen: Arc::default() })
     }
 
-    /// Notes the files of an archive that is verified, by its SHA-256.
+    /// Notes the file list of a verified archive, by the archive's SHA-256.
     pub(super) fn saw(&self, archive: &str, files: BTreeSet<String>) {
         let mut seen = self.seen.lock();
         seen.insert(archive.to_owned(), files);
     }
 
-    /// What was noted of archives since it was last taken.
+    /// The file lists that were noted since the last call.
     pub(super) fn take_seen(&self) -> ArchiveFiles {
         mem::take(&mut *self.seen.lock())
     }
 
-    /// How many bytes are free where files are made.
+    /// The number of free bytes on the file system of this directory.
     pub(super) fn free_space(&self) -> Result<u64> {
         Ok(self.dir.free_space()?.1)
     }
@@ -72,13 +72,13 @@ impl Staging {
         if let Some((uid, gid)) = want.owner {
             set_owner(&making.file, uid, gid).map_err(|error| making.failed("set the owner of", error))?;
         }
-        // After the owner, because a change of owner takes bits away.
+        // The mode comes after the owner, because a change of owner clears mode bits.
         set_mode(&making.file, want.mode).map_err(|error| making.failed("set the mode of", error))?;
         Ok(making)
     }
 }
 
-/// A file that is being written. Dropped, it was never there.
+/// A file that is being written. If it is dropped, it is removed.
 pub(super) struct Making {
     file: File,
     unsynced: usize,
@@ -94,7 +94,7 @@ impl Making {
         format!("{} for {}", self.ready.dir.shown(&self.ready.name), self.ready.path)
     }
 
-    /// Adds bytes; from time to time they are sent on their way to the disk.
+    /// Appends bytes and starts a sync after every `SYNCED_AT_ONCE` bytes.
     pub(super) fn write(&mut self, bytes: &[u8], syncer: &Syncer) -> Result<()> {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))?;
         self.unsynced += bytes.len();
@@ -105,7 +105,7 @@ impl Making {
         Ok(())
     }
 
-    /// That was all of it; it is on the disk once `syncer` has finished. `sha256` is that of its bytes.
+    /// Marks the file as complete. It is on the disk once `syncer` has finished. `sha256` is the hash of its content.
     pub(super) fn seal(mut self, sha256: &str, syncer: &Syncer) -> Ready {
         let shown = self.shown();
         sha256.clone_into(&mut self.ready.content);
@@ -114,20 +114,20 @@ impl Making {
     }
 }
 
-/// A file that is complete. Dropped before it was moved away, it was never there.
+/// A complete file. If it is dropped before it was moved into place, it is removed.
 pub(crate) struct Ready {
-    /// The directory that it is in.
+    /// The staging directory.
     pub(crate) dir: Arc<Dir>,
     pub(crate) name: String,
-    /// Where it belongs.
+    /// The final path of the file.
     pub(crate) path: String,
-    /// SHA-256 of its bytes.
+    /// The SHA-256 of the content.
     pub(crate) content: String,
 }
 
 impl Drop for Ready {
     fn drop(&mut self) {
-        // Gone already where it was moved to its place; else the next run removes what this one cannot.
+        // The file is already gone if it was moved into place. If the removal fails, the next run removes the file.
         let _ = self.dir.remove(&self.name);
     }
 }

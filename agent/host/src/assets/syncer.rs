@@ -1,4 +1,4 @@
-//! Has files written to the disk while more of them is still to come, so that the end of a run does not wait for all of it.
+//! Syncs files to the disk while more bytes arrive, so that the end of a run waits less.
 
 use std::fs::File;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -6,19 +6,17 @@ use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
 
-/// How many files may wait; handing over more blocks.
+/// How many files may wait. If the queue is full, `sync` blocks.
 const WAITING: usize = 16;
 
-/// Hands files to a thread that waits for the disk.
+/// Passes files to a thread that syncs them.
 #[derive(Clone)]
 pub(super) struct Syncer(SyncSender<(File, String)>);
 
-/// The thread. It ends when its last handle is dropped.
+/// The syncing thread. It ends when the last `Syncer` is dropped.
 pub(super) struct Syncing(JoinHandle<Result<()>>);
 
 impl Syncer {
-    /// # Errors
-    /// There can be no more threads.
     pub(super) fn start() -> Result<(Syncer, Syncing)> {
         let (queue, files) = sync_channel::<(File, String)>(WAITING);
         let work = move || {
@@ -34,30 +32,29 @@ impl Syncer {
         Ok((Syncer(queue), Syncing(working)))
     }
 
-    /// Has what is written of a file so far brought to the disk, unless it is busy with others. `shown` is the
-    /// file's name for messages.
+    /// Starts to sync the bytes written so far, if the queue has room. `shown` is the file's name for messages.
     pub(super) fn begin(&self, file: &File, shown: impl FnOnce() -> String) {
-        // Only to save time later: what fails now fails again in the end.
+        // This sync only saves time later. An error shows again in the final sync.
         if let Ok(file) = file.try_clone() {
             let _ = self.0.try_send((file, shown()));
         }
     }
 
-    /// Has a complete file brought to the disk.
+    /// Syncs a complete file.
     pub(super) fn sync(&self, file: File, shown: String) {
-        // If it has ended, `finish` says why.
+        // If the thread has ended, `finish` returns its error.
         let _ = self.0.send((file, shown));
     }
 }
 
 impl Syncing {
-    /// Waits until all files that were handed over are on the disk; `last` is the last handle.
+    /// Waits until all files are on the disk. `last` must be the last `Syncer`.
     ///
     /// # Errors
-    /// The first that could not be written.
+    /// The first file that could not be synced.
     pub(super) fn finish(self, last: Syncer) -> Result<()> {
         drop(last);
-        // A panic there is one here.
+        // A panic of that thread continues here.
         self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -78,7 +75,7 @@ mod tests {
             syncer.sync(file, "a file".into());
         }
         syncing.finish(syncer).unwrap();
-        // What has no disk behind it cannot be synced.
+        // A pipe cannot be synced.
         let (syncer, syncing) = Syncer::start().unwrap();
         let (pipe, _other) = nix::unistd::pipe().unwrap();
         syncer.sync(pipe.into(), "a pipe".into());

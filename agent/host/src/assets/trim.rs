@@ -1,5 +1,5 @@
-//! What of the cache is kept when a run has succeeded: what the node wants now, and what it wanted before, for
-//! going back without a network.
+//! Trims the cache after a successful run. The downloads of the current and the previous state stay, so that a
+//! rollback needs no network.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -13,14 +13,14 @@ use crate::root::Entry;
 const GENERATIONS: &str = "generations.json";
 const PART: &str = ".part";
 
-/// The hashes of what was wanted.
+/// The hashes of the wanted downloads.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Generations {
     current: BTreeSet<String>,
     previous: BTreeSet<String>,
 }
 
-/// A file of the cache that may stay.
+/// A cache file that may stay.
 struct Kept {
     is_current: bool,
     size: u64,
@@ -28,8 +28,9 @@ struct Kept {
 }
 
 impl Cache {
-    /// Removes what neither `wanted`, by hash, nor the generation before it needs; and where that still is more than
-    /// `limit` bytes, the largest of the rest, the generation before first. Files that are not the cache's stay.
+    /// Removes downloads that neither `wanted` (hashes) nor the previous generation needs. If more than `limit` bytes
+    /// are left, it also removes the largest files, those of the previous generation first. Files of other programs
+    /// stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;
         let mut kept = Vec::new();
@@ -55,13 +56,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Notes what is wanted now, if that has changed.
+    /// Notes the wanted hashes if they changed.
     fn advance(&self, wanted: &BTreeSet<&str>) -> Result<Generations> {
         let noted = match self.dir.entry(GENERATIONS)? {
             Some(Entry::File(_)) => self.dir.read(GENERATIONS)?,
             _ => Vec::new(),
         };
-        // What cannot be read is as good as none: the generation before is lost, and nothing else.
+        // Unreadable notes count as empty. That loses only the previous generation.
         let mut generations: Generations = serde_json::from_slice(&noted).unwrap_or_default();
         if !generations.current.iter().map(String::as_str).eq(wanted.iter().copied()) {
             let current = wanted.iter().map(|hash| (*hash).to_owned()).collect();
@@ -114,7 +115,7 @@ mod tests {
             self.cache.trim(&wanted.iter().map(String::as_str).collect(), limit).unwrap();
         }
 
-        /// What is left, by the first digit and the end of its name.
+        /// The remaining files, by the first digit and the end of their name.
         fn left(&self) -> Vec<String> {
             let names = self.cache.dir.names().unwrap().into_iter();
             names.filter_map(|name| Some(format!("{}{}", &hash_in(&name)?[..1], &name[64..]))).collect()

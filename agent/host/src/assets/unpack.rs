@@ -1,4 +1,4 @@
-//! Members of tar archives, taken out of a stream.
+//! Takes members out of a tar archive that arrives as a stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,16 +12,17 @@ use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::Result;
 
-/// The most files that are listed of an archive. None of a node's has more than some tens.
+/// Maximum number of listed files of an archive. A node's archives have at most some tens.
 const MOST_FILES: usize = 1000;
 /// How many names an error lists.
 const NAMES_SHOWN: usize = 12;
-/// How a gzip stream begins (RFC 1952).
+/// The first bytes of a gzip stream (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Hands each of `members` to `take`, with its size, in the order in which they are in the archive. It reads no further than the last
-/// of them, unless the files of the archive are to be listed in `files`, which stays empty where they cannot be told. Nothing of it is
-/// verified.
+/// Passes each of `members` to `take`, with its size, in the order of the archive. Nothing is verified here.
+///
+/// Reading stops after the last member, unless `files` asks for the names of all files. `files` stays empty if the
+/// archive is broken or has too many files.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,
@@ -63,7 +64,7 @@ pub(super) fn unpack(
     }
 }
 
-/// The SHA-256 of members of an archive that has this SHA-256 itself, by their names; none of another archive.
+/// The SHA-256 of each member of an archive, by name. Empty if the archive's own SHA-256 is not `sha256`.
 pub(crate) fn member_digests(
     mut archive: File,
     sha256: &str,
@@ -73,7 +74,7 @@ pub(crate) fn member_digests(
     let is_right =
         for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
     if is_right && archive.rewind().is_ok() {
-        // An archive that lacks a member, or breaks off, still has the members found before.
+        // If the archive lacks a member or breaks off, the members before that still count.
         let _ = unpack(&mut BufReader::new(archive), members, None, |member, _, content| {
             let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
             digests.insert(member.to_owned(), digest);
@@ -83,7 +84,7 @@ pub(crate) fn member_digests(
     digests
 }
 
-/// A member's name; archives write it with and without `./` before it.
+/// A member's name without `./`: some archives write names with it, some without.
 fn plain(member: &str) -> &str {
     member.trim_start_matches("./")
 }

@@ -1,16 +1,15 @@
-//! Why members could not be taken out of an archive.
+//! Errors of unpacking an archive.
 
 use std::io;
 
 use crate::error::Error;
 
-/// Why members could not be taken out.
 pub(super) enum UnpackError {
-    /// It is no archive, or a broken one.
+    /// The file is no archive, or is broken.
     Unreadable(String),
-    /// It lacks a member; and some of what it has.
+    /// The missing member, and the names of some files in the archive.
     Missing(String, String),
-    /// This machine is at fault.
+    /// The fault is on this machine.
     Own(Error),
 }
 

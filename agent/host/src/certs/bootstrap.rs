@@ -1,4 +1,4 @@
-//! A look at a certificate that kops-controller has signed.
+//! Checks a certificate that kops-controller has issued.
 
 use kops_agent_pki::{CertificateError, PemPair};
 use kops_agent_plan::resource::Certificate;
@@ -9,10 +9,10 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate that a bootstrap server has issued is not the one that is wanted; `None` where it is.
+    /// Why a certificate from a bootstrap server is not the wanted one. `None` if it is.
     ///
     /// # Errors
-    /// If it is not known which authority may sign it.
+    /// The CA that may sign the certificate is unknown.
     pub fn why_unfit(
         &self,
         issued: &PemPair,
@@ -21,7 +21,7 @@ impl Host {
     ) -> Result<Option<String>, CertificateError> {
         match why_replace(issued, wanted, &trusted(secrets, wanted)?, self.now()) {
             Some(why @ (Reason::Unfit(_) | Reason::Expired)) => Ok(Some(why.text())),
-            // However long it lives, there is no better one to be had.
+            // kops-controller issues nothing with a longer lifetime, so an early renewal is no reason.
             Some(Reason::Renewal(_)) | None => Ok(None),
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a certificate that is there is still good.
+//! Decides whether an existing certificate is still good.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,22 +11,21 @@ use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// A certificate is renewed when no more than this part of its life is left.
+/// Divisor of the lifetime: a certificate is renewed when at most a third of its lifetime is left.
 const RENEWED_BEFORE: i32 = 3;
 
 /// Why a certificate is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// It does not serve its purpose.
+    /// The certificate does not fit its purpose.
     Unfit(String),
-    /// It does not serve it any more, because its time is over.
+    /// The certificate has expired.
     Expired,
-    /// It still serves it, but not for much longer.
+    /// The certificate is still good, but must be renewed soon.
     Renewal(String),
 }
 
 impl Reason {
-    /// The reason in words.
     pub(super) fn text(self) -> String {
         match self {
             Reason::Unfit(text) | Reason::Renewal(text) => text,
@@ -34,13 +33,13 @@ impl Reason {
         }
     }
 
-    /// Whether it is to be replaced in time, or has ended, and all else about it is right.
+    /// Whether the certificate only needs a renewal or has expired, and is right otherwise.
     pub(super) fn is_due(&self) -> bool {
         matches!(self, Reason::Expired | Reason::Renewal(_))
     }
 }
 
-/// Why `present` must be replaced; `None` while it is good. `signers` are in PEM.
+/// Why `present` must be replaced. `None` if it is good. `signers` are CA certificates in PEM.
 pub(super) fn why_replace(
     present: &PemPair,
     wanted: &Certificate,
@@ -58,11 +57,12 @@ pub(super) fn why_replace(
     }
 }
 
-/// Another of the trusted authorities signs now, as `kops promote keypair` has it; before this one is trusted no more, as
-/// `kops distrust keypair` has it, what it has signed is to be replaced.
+/// A reason to renew a certificate if another trusted CA signs now. `kops promote keypair` changes the signing CA.
+/// Certificates of the old CA must be replaced before `kops distrust keypair` removes it.
 ///
-/// A worker knows of the one that signs only its id, which is the serial number of its certificate where kOps could choose
-/// (upstream: `AddItem` in `upup/pkg/fi/ca.go`). Where none has that number, each that is trusted is as good.
+/// A worker knows only the ID of the signing CA. The ID is the serial number of the CA's certificate if kOps chose
+/// that number (upstream: `AddItem` in `upup/pkg/fi/ca.go`). If no trusted CA has that number, every trusted CA is
+/// accepted.
 fn why_signed_anew(
     signer: &X509Certificate<'_>,
     wanted: &Certificate,
@@ -79,7 +79,7 @@ fn why_signed_anew(
     })
 }
 
-/// Why a certificate does not serve its purpose, or else which authority has signed it.
+/// Why a certificate does not fit its purpose, or otherwise the CA that signed it.
 fn why_unfit<'a>(
     certificate: &X509Certificate<'_>,
     present: &PemPair,
@@ -91,7 +91,7 @@ fn why_unfit<'a>(
     if !key_belongs_to(certificate, &present.private_key) {
         return unfit("its key does not belong to it");
     }
-    // The bootstrap server gives the names that the cloud tells it.
+    // The bootstrap server takes the names from the cloud, so they are not compared.
     if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
         return unfit("its names are not those that are wanted");
     }
@@ -120,14 +120,14 @@ fn why_renew(
     now: OffsetDateTime,
 ) -> Option<Reason> {
     let (begins, ends) = life_of(certificate);
-    // One that lives as long as its signer could not be renewed for longer.
+    // If a certificate ends together with its CA, a new one would not last longer.
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
         .then(|| Reason::Renewal("less than a third of its life is left".into()))
 }
 
-/// What a certificate has in common with all that serve as well: its authority, its names and its uses; and when it is due to
-/// be renewed, in seconds since 1970. `signers` are in PEM.
+/// The identity of a certificate: its CA, subject, names and uses. Certificates with the same identity serve equally
+/// well. Also returns when the certificate is due for renewal, in seconds since 1970. `signers` are in PEM.
 pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)> {
     let der = first_der(certificate)?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -144,9 +144,9 @@ pub(super) fn identity(certificate: &str, signers: &str) -> Option<(String, u64)
     Some((identity, u64::try_from(due.unix_timestamp()).ok()?))
 }
 
-/// The authorities, in PEM, that are not younger than the authority `signer`.
+/// The CAs in PEM that are not younger than the CA `signer`.
 pub(super) fn not_younger(authorities: &str, signer: &str) -> String {
-    // kOps makes serial numbers of the time (upup/pkg/fi/ca.go, `AddItem`).
+    // kOps derives serial numbers from the time (upup/pkg/fi/ca.go, `AddItem`).
     let age = |pem: &str| {
         let der = first_der(pem)?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;

@@ -1,8 +1,8 @@
-//! The node's certificates: kept while they are good, issued anew when they are not.
+//! The node's certificates: kept while they are good, and otherwise replaced.
 //!
-//! A certificate is no file. It is found in the files that hold it (a `.crt` and a `.key`, or a
-//! kubeconfig with both inside), and whatever is found is held against what is desired, so that a
-//! run that was interrupted between two of the files finds their certificate unfit and issues another.
+//! A certificate is not a file. It is read from the files that hold it: a `.crt` and a `.key`, or a kubeconfig with
+//! both. It is then compared with the desired state. If a run was interrupted between two of these files, the next run
+//! finds the certificate unfit and issues another one.
 
 mod bootstrap;
 mod keep;
@@ -24,11 +24,11 @@ use crate::root::Root;
 use crate::secrets::Secrets;
 use keep::Reason;
 
-/// The certificates of one node, and what signs them.
+/// The certificates of one node, and the CAs that sign them.
 pub(crate) struct Certificates<'a> {
     secrets: &'a dyn Secrets,
     now: OffsetDateTime,
-    /// By how many hours certificates of this node live longer than those of others.
+    /// How many hours longer this node's certificates live than those of other nodes.
     extra_hours: u32,
     authorities: BTreeMap<(String, String), Authority>,
     entries: BTreeMap<&'a str, Entry<'a>>,
@@ -36,25 +36,25 @@ pub(crate) struct Certificates<'a> {
 
 struct Entry<'a> {
     wanted: &'a Certificate,
-    /// The good or issued one.
+    /// The good existing certificate, or the issued one.
     pair: Option<PemPair>,
-    /// Whether any file should hold it.
+    /// Whether a desired file holds the certificate.
     is_used: bool,
-    /// Why what was found is not good; `None` also where nothing was found.
+    /// Why the existing certificate must be replaced. `None` also if there is no certificate.
     replace: Option<String>,
-    /// Whether that is its age alone.
+    /// Whether the certificate only needs a renewal or has expired, and is right otherwise.
     is_due: bool,
-    /// Why no other can be issued now, where that is not known to stay so.
+    /// Why no certificate can be issued now, if that may change later.
     unissuable: Option<String>,
-    /// What is wrong with the one that is kept because no other can be issued.
+    /// What is wrong with a certificate that is kept because no other one can be issued.
     stuck: Option<String>,
 }
 
 impl<'a> Certificates<'a> {
-    /// Looks at the certificates in the files of a root.
+    /// Reads and checks the certificates in the files of a root.
     ///
     /// # Errors
-    /// A file cannot be read, or an authority is missing or unfit.
+    /// A file cannot be read, or a CA is missing or unfit.
     pub(crate) fn observe(
         root: &Root,
         desired: &'a DesiredState,
@@ -79,8 +79,8 @@ impl<'a> Certificates<'a> {
         Ok(all)
     }
 
-    /// An authority that is at hand is checked even if nothing must be signed: better now than on
-    /// the day when a certificate runs out.
+    /// Loads and checks an available CA, even if nothing must be signed now. So a problem shows before a certificate
+    /// expires.
     fn load_authority(&mut self, wanted: &Certificate) -> Result<()> {
         let id = (wanted.signer.clone(), wanted.keypair_id.clone());
         if self.authorities.contains_key(&id) {
@@ -156,7 +156,7 @@ impl<'a> Certificates<'a> {
         Ok(Entry { wanted, pair: None, is_used, replace, is_due, unissuable: None, stuck: None })
     }
 
-    /// What was found of a certificate; `None` where nothing was.
+    /// The observed state of a certificate. `None` without a certificate.
     pub(crate) fn observed(&self, name: &str) -> Option<Observed> {
         let entry = self.entries.get(name)?;
         let fingerprint = match &entry.pair {
@@ -169,7 +169,7 @@ impl<'a> Certificates<'a> {
         is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace, is_due, stuck }))
     }
 
-    /// Issues a certificate, or takes the one that the bootstrap server has issued.
+    /// Issues a certificate, or takes the one from the bootstrap server.
     pub(crate) fn issue(&mut self, name: &str) -> Result<()> {
         let Some(entry) = self.entries.get(name) else {
             return Err(CertificateError::Changed { name: name.into() }.into());
@@ -202,24 +202,24 @@ impl<'a> Certificates<'a> {
         Some((entry.pair.as_ref()?, entry.wanted))
     }
 
-    /// The bytes of a file that holds a certificate; `None` until it is issued.
+    /// The content of a file with a certificate. `None` until the certificate is issued.
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
         let leaf = first_pem(&pair.certificate);
         Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
-    /// The bytes of a file that holds a private key; `None` until it is issued.
+    /// The content of a file with a private key. `None` until the certificate is issued.
     pub(crate) fn private_key(&self, name: &str) -> Option<String> {
         Some(self.pair(name)?.0.private_key.clone())
     }
 
-    /// The authority that has signed a certificate.
+    /// The certificate of the CA that signs a certificate, in PEM.
     pub(crate) fn signer(&self, name: &str) -> Option<String> {
         self.signer_pem(self.entries.get(name)?.wanted)
     }
 
-    /// The certificate of the authority that signs, also where it cannot sign now for want of its key.
+    /// The certificate of the signing CA, even if the CA's key is not available.
     fn signer_pem(&self, wanted: &Certificate) -> Option<String> {
         match self.authority(wanted) {
             Some(authority) => Some(authority.pem().to_owned()),
@@ -231,17 +231,17 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// Why another certificate of this name cannot be issued now, where that is not known to stay so.
+    /// Why no new certificate of this name can be issued now, if that may change later.
     pub(crate) fn why_unissuable(&self, name: &str) -> Option<&str> {
         self.entries.get(name)?.unissuable.as_deref()
     }
 
-    /// The bytes of a file that holds the authorities of a certificate: all that are trusted, the one that signs
-    /// here first.
+    /// The content of a file with the CAs of a certificate: all trusted CAs. For a certificate that this node signs
+    /// itself, the signing CA comes first.
     ///
-    /// Upstream trusts, on a control plane, the one that signs and no other (nodeup/pkg/model/context.go,
-    /// `BuildIssuedKubeconfig`), so that when another begins to sign, each component is cut off from those that have
-    /// not been restarted yet.
+    /// Upstream's control planes trust only the signing CA (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`).
+    /// When another CA begins to sign there, restarted components cannot connect to components that have not restarted
+    /// yet.
     pub(crate) fn ca(&self, name: &str) -> Option<String> {
         let wanted = self.entries.get(name)?.wanted;
         let trusted = self.secrets.trusted_certificates(&wanted.signer);
@@ -251,7 +251,7 @@ impl<'a> Certificates<'a> {
         }
     }
 
-    /// The bytes of a kubeconfig; `None` until its certificate is issued.
+    /// The content of a kubeconfig. `None` until its certificate is issued.
     pub(crate) fn kubeconfig(&self, kubeconfig: &Kubeconfig) -> Option<String> {
         let (pair, _) = self.pair(&kubeconfig.certificate)?;
         let certificate = first_pem(&pair.certificate);
@@ -265,13 +265,13 @@ impl<'a> Certificates<'a> {
 }
 
 impl Host {
-    /// Why an item of a keyset cannot sign certificates now, if it cannot.
+    /// Why a keyset's item cannot sign certificates now. `None` if it can.
     pub fn why_cannot_sign(&self, keyset: &str, id: &str, item: PemPair) -> Option<String> {
         Authority::load(keyset, id, item, self.now()).err().map(|error| error.to_string())
     }
 }
 
-/// The authorities whose signature makes a certificate good.
+/// The CAs, in PEM, that may have signed a certificate.
 pub(crate) fn trusted(secrets: &dyn Secrets, wanted: &Certificate) -> Result<String, CertificateError> {
     secrets.trusted_certificates(&wanted.signer).ok_or_else(|| no_authority(wanted))
 }
@@ -284,12 +284,12 @@ fn no_authority(wanted: &Certificate) -> CertificateError {
     }
 }
 
-/// What the files of a root hold of a certificate.
+/// What the files of a root contain of a certificate.
 struct Found {
     pairs: Vec<PemPair>,
-    /// Whether there is a certificate without a key or a key without a certificate.
+    /// Whether the certificate or the key is missing, but not both.
     is_partial: bool,
-    /// Whether any file should hold it.
+    /// Whether a desired file holds the certificate.
     is_used: bool,
 }
 

@@ -1,6 +1,6 @@
-//! An authority is replaced in kOps' order: another one is trusted too, then signs, then the old one is trusted no
-//! more (docs/operations/rotate-secrets.md). Whatever is restarted first or last in between, each side verifies
-//! each other, by rustls.
+//! Replaces a CA in kOps' order: the new CA is trusted, then it signs, then the old CA is no longer trusted
+//! (docs/operations/rotate-secrets.md). At any point between, and in any order of restarts, all sides verify each
+//! other by rustls.
 
 #[path = "../../tests/it/support/keyset.rs"]
 mod keyset;
@@ -33,14 +33,14 @@ fn authority(id: &str) -> PemPair {
     PemPair { certificate, private_key }
 }
 
-/// What a phase of the rotation leaves on a machine.
+/// The files on a machine in one phase of the rotation.
 struct Phase {
     certificate: String,
     ca: String,
     kubeconfig_ca: String,
 }
 
-/// The phases: which authorities are trusted, and which signs.
+/// The phases, each with its trusted CAs and its signing CA.
 fn phases() -> Vec<Phase> {
     let (old, new) = (("1", authority("old")), ("2", authority("new")));
     [
@@ -89,7 +89,7 @@ fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap()
 }
 
-/// Whether a peer that trusts `ca` takes this certificate, as a server's and as a client's.
+/// Whether a peer that trusts `ca` accepts this certificate from a server and from a client.
 fn verifies(certificate: &str, ca: &str) -> bool {
     let mut roots = RootCertStore::empty();
     chain(ca).into_iter().for_each(|root| roots.add(root).unwrap());
@@ -109,7 +109,7 @@ fn verifies(certificate: &str, ca: &str) -> bool {
 fn in_any_order_of_restarts_all_verify_each_other() {
     let phases = phases();
     for (at, pair) in phases.windows(2).enumerate() {
-        // Those that have read the files of before, and those that have read the new ones.
+        // Each side may still have the old files or already the new ones.
         for server in pair {
             for client in pair {
                 assert!(verifies(&server.certificate, &client.ca), "between phases {at} and {}", at + 1);
@@ -120,7 +120,7 @@ fn in_any_order_of_restarts_all_verify_each_other() {
             }
         }
     }
-    // That the old one is trusted no more is the end of it.
+    // At the end, the old CA is no longer trusted.
     assert!(!verifies(&phases[0].certificate, &phases[3].ca));
 }
 

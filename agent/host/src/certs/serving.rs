@@ -1,9 +1,10 @@
-//! Which certificates, keys and bundles do for a program as well as those that it has read, so that it need not be restarted.
+//! Decides whether a new certificate, key or CA bundle serves a program as well as the version that the program has
+//! read. If it does, the program needs no restart.
 //!
-//! A certificate serves as well as another that the same authority has signed for the same names and uses. A bundle of
-//! authorities serves as well without those that do not sign yet: upstream's control planes trust only the one that signs
-//! (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`), and once another signs, its certificates have everything
-//! restarted that must trust it.
+//! A certificate serves as well as another one of the same CA with the same names and uses. A bundle serves as well
+//! without the CAs that do not sign yet. Upstream's control planes trust only the signing CA
+//! (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig`). Once another CA signs, the new certificates restart every
+//! program that must trust it.
 
 use kops_agent_pki::{PemPair, ders};
 use kops_agent_plan::diff::{Serves, meaning};
@@ -13,8 +14,8 @@ use kops_agent_plan::resource::{Content, File};
 use super::{Certificates, keep};
 
 impl Certificates<'_> {
-    /// How the content of a file that holds a certificate, or what belongs to one, serves what reads it, compared with what
-    /// is wanted there; `None` where it has to be read anew.
+    /// How well the found content of a certificate, key, bundle or kubeconfig serves its readers, compared with the
+    /// wanted content. `None` if the readers must read it again.
     pub(crate) fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         let (found, wanted) = (std::str::from_utf8(found).ok()?, std::str::from_utf8(wanted).ok()?);
         let with = |what: &str, (identity, due): (String, u64)| Serves {
@@ -44,7 +45,8 @@ impl Certificates<'_> {
         }
     }
 
-    /// What a good certificate has in common with all that serve as well, and when it is due to be renewed.
+    /// The identity of a good certificate, and when it is due for renewal. Certificates with the same identity serve
+    /// equally well.
     fn identity(&self, name: &str) -> Option<(String, u64)> {
         let entry = self.entries.get(name)?;
         let pair: &PemPair = entry.pair.as_ref().filter(|_| entry.stuck.is_none())?;
@@ -54,7 +56,7 @@ impl Certificates<'_> {
         keep::identity(&pair.certificate, &signers)
     }
 
-    /// The authorities of a certificate without those that are younger than the one that signs: they have not begun to.
+    /// The CAs of a certificate, without younger CAs than the signing one: younger CAs do not sign yet.
     fn least_trusted(&self, name: &str) -> Option<String> {
         let all = self.ca(name)?;
         match self.signer_pem(self.entries.get(name)?.wanted) {
@@ -64,7 +66,7 @@ impl Certificates<'_> {
     }
 }
 
-/// Authorities in PEM as one text, whatever their order.
+/// A text that identifies a set of CAs in PEM, independent of their order.
 fn authorities(pem: &str) -> String {
     let mut digests: Vec<String> = ders(pem).iter().map(|der| sha256_hex(der)).collect();
     digests.sort();

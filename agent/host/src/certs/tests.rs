@@ -14,7 +14,7 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 
-/// A store with one keyset, `kubernetes-ca`, whose items are by number.
+/// A store with one keyset, `kubernetes-ca`. The ID of an item is its index.
 struct Store(Vec<PemPair>);
 
 impl Secrets for Store {
@@ -73,7 +73,7 @@ fn write(root: &Path, pair: &PemPair) {
     std::fs::write(root.join("pki/a.key"), &pair.private_key).unwrap();
 }
 
-/// Issues `wanted`, and returns why a certificate of that kind would be replaced by `then`.
+/// Issues `wanted` and returns why it would be replaced if `then` is wanted, `later` than now.
 fn why(wanted: Certificate, then: Certificate, store: &Store, later: Duration) -> Option<String> {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
@@ -180,7 +180,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// What OpenSSL calls an `EC PRIVATE KEY` (RFC 5915), of the P-256 key in this PKCS#8.
+/// The `EC PRIVATE KEY` form (RFC 5915) of a P-256 key in PKCS#8.
 fn sec1(pkcs8: &[u8]) -> Vec<u8> {
     let at = pkcs8.windows(5).position(|bytes| bytes == [2, 1, 1, 4, 32]).unwrap() + 5;
     let public = &pkcs8[pkcs8.len() - 65..];
@@ -192,7 +192,7 @@ fn sec1(pkcs8: &[u8]) -> Vec<u8> {
 fn authorities_with_keys_of_every_kind_and_form_sign() {
     let life = || (NOW - Duration::days(1), NOW + Duration::days(3650));
     let rsa = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
-    // In PKCS#8 26 bytes say that an RSA key of 2048 bits follows in PKCS#1.
+    // In PKCS#8, a 2048-bit RSA key in PKCS#1 starts after 26 bytes.
     let pkcs1 = pem("RSA PRIVATE KEY", &rsa.serialized_der()[26..]);
     let ec = KeyPair::generate().unwrap();
     let sec1 = pem("EC PRIVATE KEY", &sec1(ec.serialized_der()));
@@ -210,7 +210,7 @@ fn a_good_certificate_is_kept_and_any_other_replaced() {
     let store = Store(vec![good_ca(), good_ca()]);
     let check = |then: Certificate, later| why(wanted("0"), then, &store, later);
     assert_eq!(check(wanted("0"), Duration::ZERO), None);
-    // Two thirds of 455 days, 2 days and 7 hours, less the 2 days that lie before.
+    // Two thirds of the lifetime (457 days and 7 hours), less the 2 days before `NOW`.
     assert_eq!(check(wanted("0"), Duration::days(302)), None);
     let left = "less than a third of its life is left";
     assert_eq!(check(wanted("0"), Duration::days(303)).as_deref(), Some(left));
@@ -246,7 +246,7 @@ fn files_that_do_not_belong_together_are_replaced() {
             Some(Observed::Certificate(observed)) => observed.replace.unwrap(),
             other => panic!("{other:?}"),
         };
-    // As a run would leave it that was killed between the two files.
+    // A run that was killed between the two files leaves them like this.
     write(temp.path(), &PemPair { certificate: other.certificate, private_key: one.private_key.clone() });
     assert_eq!(replace(), "its key does not belong to it");
     std::fs::remove_file(temp.path().join("pki/a.key")).unwrap();
@@ -290,7 +290,7 @@ fn bootstrapped() -> Certificate {
     Certificate { issuer: Issuer::Bootstrap, keypair_id: String::new(), sans: Vec::new(), ..wanted("") }
 }
 
-/// A store whose authorities' keys a node may not read, what kops-controller has issued to it, and what it keeps.
+/// A store without CA keys: it has what kops-controller issued, and knows whether a certificate is kept.
 struct NoKeys {
     store: Store,
     issued: Option<PemPair>,
@@ -360,13 +360,13 @@ fn what_kops_controller_issues_has_the_names_that_it_gives() {
     };
     assert_eq!(why(false, Duration::ZERO), None);
     assert_eq!(why(false, Duration::days(303)).as_deref(), Some("less than a third of its life is left"));
-    // One that cannot be renewed is kept as long as it is valid, and no longer.
+    // A certificate that cannot be renewed is kept until it expires.
     assert_eq!(why(true, Duration::days(303)), None);
     assert_eq!(why(true, Duration::days(500)).as_deref(), Some("it has expired"));
 }
 
-/// Two authorities are trusted, and kOps has another one sign than the one that has: the node asks for another certificate while
-/// it can, and keeps the one that it has where it is given none.
+/// Two CAs are trusted, and the signing CA changes. The node asks for a new certificate if it can get one, and
+/// otherwise keeps its certificate.
 #[test]
 fn what_another_authority_has_signed_is_replaced_while_that_is_trusted() {
     let temp = tempfile::tempdir().unwrap();

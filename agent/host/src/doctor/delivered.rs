@@ -1,4 +1,4 @@
-//! Which downloads a machine has already, by the same comparison by which a converge tells what to fetch.
+//! Finds the missing downloads of a machine, by the comparison that a run uses to decide what to fetch.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,20 @@ use crate::host::Host;
 use crate::secrets::NoSecrets;
 
 impl Host {
-    /// The files of downloads, and the images, that are not on this machine as they are desired. Changes nothing.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
+    /// The downloaded files and images that are missing on this machine or differ from the desired ones. Changes
+    /// nothing.
     pub fn undelivered(&self, desired: &DesiredState) -> Result<BTreeSet<ResourceId>> {
         let mut downloaded = DesiredState::default();
         let resources = desired.iter().map(|(_, resource)| resource);
         resources.filter(|resource| is_downloaded(resource)).for_each(|one| downloaded.add(one.clone()));
-        // Nothing that is downloaded is secret.
+        // Downloads need no secrets.
         let plan = diff(&downloaded, &self.observe(&downloaded, &NoSecrets)?);
         let steps = plan.steps.into_iter().filter(|step| step.changes_content());
         Ok(steps.map(|step| step.resource).collect())
     }
 }
 
-/// What comes of a download.
+/// Whether a resource comes from a download.
 fn is_downloaded(resource: &Resource) -> bool {
     matches!(resource, Resource::Image(_) | Resource::File(File { content: Content::Asset(_), .. }))
 }

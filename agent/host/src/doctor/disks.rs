@@ -1,4 +1,4 @@
-//! The file systems on which a node's folders are.
+//! The file systems of a node's folders.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 use kops_agent_plan::doctor::{Disk, Seen};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// The file systems of these folders, each once by the first of them; with how many bytes are yet to come to each folder. Of
-/// a folder that is not there yet it is that of the nearest above.
-///
-/// # Errors
-/// One of them cannot be asked.
+/// The file systems of these folders, each listed once, under its first folder. The number of a folder is how many
+/// bytes are still to be written there. A missing folder is on the file system of its closest existing parent.
 pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
     let mut disks: Vec<Disk> = Vec::new();
     let mut known: BTreeMap<u64, usize> = BTreeMap::new();
@@ -38,7 +35,7 @@ pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
     Ok(disks)
 }
 
-/// The folder that is there of a path and those above it.
+/// The closest existing folder at or above a path.
 fn nearest(root: &Path, folder: &str) -> PathBuf {
     let mut place = root.join(folder.trim_start_matches('/'));
     while !place.is_dir() && place != root && place.pop() {}

@@ -10,10 +10,10 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::unseen;
 use crate::system::sysctls;
 
-/// Which cgroups are mounted, with which controllers (cgroups(7)).
+/// The version of the mounted cgroups and their controllers (cgroups(7)).
 ///
 /// # Errors
-/// There is no `/sys` to tell it by.
+/// `/sys` is missing or cannot be read.
 pub fn cgroups(root: &Path) -> Seen<Cgroups> {
     let folder = root.join("sys/fs/cgroup");
     if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
@@ -26,27 +26,27 @@ pub fn cgroups(root: &Path) -> Seen<Cgroups> {
         }
         Err(error) => return Err(unseen(&folder, &error)),
     };
-    // A hierarchy of two controllers has the names of both.
+    // A hierarchy with two controllers is named after both.
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let controllers: BTreeSet<String> =
         names.flat_map(|name| name.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
     Ok(if controllers.is_empty() { Cgroups::Missing } else { Cgroups::V1(controllers) })
 }
 
-/// The parameters that files of these texts set, and that the kernel does not have.
+/// The parameters in these texts of sysctl.d(5) files that the kernel does not have.
 ///
 /// # Errors
-/// There is no `/proc/sys` to tell it by.
+/// `/proc/sys` is missing or cannot be read.
 pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
     let proc_sys = root.join("proc/sys");
     std::fs::read_dir(&proc_sys).map_err(|error| unseen(&proc_sys, &error))?;
     Ok(texts.iter().flat_map(|text| sysctls::missing(text, &proc_sys)).collect())
 }
 
-/// Whether parameters cannot be set.
+/// Whether `/proc/sys` is mounted read-only, so that no parameter can be set.
 ///
 /// # Errors
-/// There is no `/proc/sys` to tell it by.
+/// `/proc/sys` is missing or cannot be read.
 pub fn parameters_are_read_only(root: &Path) -> Seen<bool> {
     let proc_sys = root.join("proc/sys");
     let found = statvfs(&proc_sys).map_err(|error| unseen(&proc_sys, &error.into()))?;

@@ -1,4 +1,4 @@
-//! The TCP sockets that processes listen on, with their processes (proc_pid_net(5), proc_pid_fd(5)).
+//! The listening TCP sockets and their processes (proc_pid_net(5), proc_pid_fd(5)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,10 +12,11 @@ use super::unseen;
 /// `TCP_LISTEN` of the kernel's `include/net/tcp_states.h`.
 const LISTENING: &str = "0A";
 
-/// All of them, those of IPv4 before those of IPv6.
+/// All listening TCP ports with their processes, sorted, without duplicates.
 ///
 /// # Errors
-/// There is no `/proc/net/tcp`. Where there is no IPv6 nothing listens there.
+/// `/proc/net/tcp` is missing or cannot be read. A missing `/proc/net/tcp6` is no error: without IPv6, nothing listens
+/// there.
 pub fn listeners(root: &Path) -> Seen<Vec<Listener>> {
     let sockets = sockets(root)?;
     if sockets.is_empty() {
@@ -31,7 +32,8 @@ pub fn listeners(root: &Path) -> Seen<Vec<Listener>> {
     Ok(listeners)
 }
 
-/// The inodes of the sockets that take what is sent to an address: of those that listen there, or else at all addresses.
+/// The inodes of the sockets that receive connections to an address. If no socket listens at that very address, these
+/// are the sockets that listen at all addresses.
 pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Seen<BTreeSet<String>> {
     let of_port: Vec<(SocketAddr, String)> =
         sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();
@@ -46,19 +48,19 @@ pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Seen<BTreeSet<Stri
     })
 }
 
-/// Whether a process, of which this is the folder in `/proc`, has one of these sockets open.
+/// Whether a process has one of these sockets open. `folder` is its folder in `/proc`.
 pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
     let Ok(open) = std::fs::read_dir(folder.join("fd")) else { return false };
     let mut links = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     links.any(|link| inode_of(&link).is_some_and(|inode| sockets.contains(inode)))
 }
 
-/// The inode of a socket, by where the link of a descriptor leads.
+/// The inode of a socket, from the target of a file descriptor's link.
 fn inode_of(link: &Path) -> Option<&str> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
 }
 
-/// Addresses and inodes of the sockets that listen.
+/// The addresses and inodes of the listening sockets.
 fn sockets(root: &Path) -> Seen<Vec<(SocketAddr, String)>> {
     let file = root.join("proc/net/tcp");
     let ipv4 = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
@@ -66,7 +68,7 @@ fn sockets(root: &Path) -> Seen<Vec<(SocketAddr, String)>> {
     Ok([ipv4, ipv6].iter().flat_map(|text| parse(text)).collect())
 }
 
-/// An address as the kernel writes it: each 32 bits of it as a number of this machine's byte order.
+/// Parses an address in the kernel's format: each 32 bits are a number in this machine's byte order.
 fn address(digits: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match digits.len() {
@@ -91,7 +93,7 @@ fn parse(text: &str) -> Vec<(SocketAddr, String)> {
     text.lines().skip(1).filter_map(socket).collect()
 }
 
-/// The processes that have sockets open, by the inodes of these. What may not be looked at is left out.
+/// The processes with open sockets, by the socket's inode. Processes that must not be inspected are left out.
 fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
     let mut owners = BTreeMap::new();
     for number in numbers(root).unwrap_or_default() {

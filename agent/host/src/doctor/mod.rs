@@ -1,6 +1,6 @@
-//! Looks at a machine for `kops-agent doctor`, and changes nothing. What cannot be seen is told with the reason.
+//! Inspects a machine for `kops-agent doctor` and changes nothing. What cannot be read is reported with the reason.
 //!
-//! Everything is read below the machine's root, `/proc` and `/sys` too, so that another root is another machine.
+//! All paths, also `/proc` and `/sys`, are below the machine's root, so that another root stands for another machine.
 
 mod delivered;
 mod disks;
@@ -25,13 +25,13 @@ pub use listeners::listeners;
 pub use processes::{processes, swap};
 pub use volumes::volumes;
 
-/// How long `timedatectl` may take.
+/// Timeout of `timedatectl`.
 const TIMEDATED: Duration = Duration::from_secs(10);
 
-/// Whether systemd has started the machine (sd_booted(3)).
+/// Whether the machine was booted with systemd (sd_booted(3)).
 ///
 /// # Errors
-/// There is no `/run` to tell it by.
+/// `/run` is missing or cannot be read.
 pub fn runs_systemd(root: &Path) -> Seen<bool> {
     match std::fs::symlink_metadata(root.join("run/systemd/system")) {
         Ok(found) => Ok(found.is_dir()),
@@ -40,10 +40,10 @@ pub fn runs_systemd(root: &Path) -> Seen<bool> {
     }
 }
 
-/// Whether the clock is set over the network, as the kernel has it (adjtimex(2), `STA_UNSYNC`).
+/// Whether the kernel's clock is synchronized over the network (adjtimex(2), `STA_UNSYNC`).
 ///
 /// # Errors
-/// It cannot be asked.
+/// `timedatectl` cannot be run, or its answer is not understood.
 pub fn is_clock_synchronized() -> Seen<bool> {
     let command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"];
     let answer = programs::ask(&command, TIMEDATED)?;
@@ -55,7 +55,6 @@ pub fn is_clock_synchronized() -> Seen<bool> {
 }
 
 impl Host {
-    /// How a module of the running kernel is.
     pub fn module(&self, name: &str) -> Module {
         Module { name: name.to_owned(), state: self.module_state(name) }
     }
@@ -67,7 +66,7 @@ impl Host {
         if let Some(line) = self.kernel.forbidden(name).map_err(|error| error.to_string())? {
             return Ok(ModuleState::Forbidden(line));
         }
-        // A file system that is there without a module is built in.
+        // A file system that is known without a loaded module is built in.
         let filesystems = self.root.read("/proc/filesystems").ok().flatten().unwrap_or_default();
         let filesystems = String::from_utf8_lossy(&filesystems);
         if filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
@@ -77,7 +76,7 @@ impl Host {
     }
 }
 
-/// Why a file cannot be seen.
+/// The message for a file that cannot be read.
 fn unseen(path: &Path, error: &std::io::Error) -> String {
     format!("cannot look at {}: {}", path.display(), crate::error::explain(error))
 }

@@ -1,4 +1,4 @@
-//! What the package manager can be asked: which process holds it, what is yet to be installed, and whether that can be had.
+//! Checks of the package manager: its lock, the missing packages, and the repositories.
 
 use kops_agent_plan::doctor::{PackageLock, Repositories, Seen};
 use kops_agent_plan::resource::{DesiredState, Resource};
@@ -6,19 +6,13 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use crate::host::Host;
 
 impl Host {
-    /// The lock of the package manager that a process holds, if one does.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
+    /// The lock of the package manager that a process holds. `None` if no process holds a lock.
     pub fn package_lock(&self) -> Seen<Option<PackageLock>> {
         let held = self.packages.lock_holder().map_err(|error| error.to_string())?;
         Ok(held.map(|(path, holder)| PackageLock { path, holder }))
     }
 
-    /// The packages that are desired and not installed.
-    ///
-    /// # Errors
-    /// The package manager cannot be asked.
+    /// The desired packages that are not installed.
     pub fn missing_packages(&self, desired: &DesiredState) -> Seen<Vec<String>> {
         let names: Vec<&str> = desired
             .iter()
@@ -31,11 +25,11 @@ impl Host {
         Ok(names.into_iter().filter(|name| !installed.contains(*name)).map(str::to_owned).collect())
     }
 
-    /// How the repositories answer from which packages would be installed. Each is asked for its signed head only, and
-    /// nothing of it is kept.
+    /// Checks whether the package repositories answer. Only their signed release files are requested, and nothing is
+    /// kept.
     ///
     /// # Errors
-    /// They cannot be asked.
+    /// The package manager cannot be run, or cannot check repositories.
     pub fn repositories(&self) -> Seen<Repositories> {
         self.packages.repositories()
     }

@@ -1,4 +1,4 @@
-//! Processes that may be in the way of a node (proc_pid_comm(5), proc_pid_cgroup(5)), and swap (proc_swaps(5)).
+//! Processes that may conflict with a node (proc_pid_comm(5), proc_pid_cgroup(5)), and swap (proc_swaps(5)).
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use kops_agent_plan::doctor::{Process, Seen};
 
 use super::unseen;
 
-/// Those of which the name is of interest, in the order of their numbers.
+/// The processes with a relevant name, sorted by PID.
 ///
 /// # Errors
-/// There is no `/proc`.
+/// `/proc` is missing or cannot be read.
 pub fn processes(root: &Path) -> Seen<Vec<Process>> {
     let process = |number: u32| {
         let folder = root.join(format!("proc/{number}"));
@@ -23,17 +23,17 @@ pub fn processes(root: &Path) -> Seen<Vec<Process>> {
     Ok(numbers(root)?.into_iter().filter_map(process).collect())
 }
 
-/// What is used as swap.
+/// The devices and files in use as swap.
 ///
 /// # Errors
-/// There is no `/proc/swaps`.
+/// `/proc/swaps` is missing or cannot be read.
 pub fn swap(root: &Path) -> Seen<Vec<String>> {
     let file = root.join("proc/swaps");
     let text = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
     Ok(text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
 }
 
-/// The numbers of all processes.
+/// The PIDs of all processes.
 pub(crate) fn numbers(root: &Path) -> Seen<Vec<u32>> {
     let folder = root.join("proc");
     let entries = std::fs::read_dir(&folder).map_err(|error| unseen(&folder, &error))?;
@@ -43,20 +43,20 @@ pub(crate) fn numbers(root: &Path) -> Seen<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The name of a process, of which this is the folder in `/proc`; `None` once it has ended. A process may call itself
-/// anything, and a terminal must not be steered by it.
+/// The name of a process. `folder` is its folder in `/proc`. `None` if the process has ended. A process chooses its
+/// own name, so control characters are replaced: they must not reach a terminal.
 pub(crate) fn name_of(folder: &Path) -> Option<String> {
     let name = std::fs::read(folder.join("comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }
 
-/// Whether a process is of a pod, which has ports, programs and a kubelet of its own if it likes.
+/// Whether a process belongs to a pod. A pod may have its own ports, programs and even a kubelet.
 fn is_of_pod(cgroups: &str) -> bool {
     cgroups.contains("kubepods")
 }
 
-/// The service that a process is of, by its cgroups: by the last part of a path that names one.
+/// The service of a process, by its cgroups: the last part of a path that names a service.
 pub(crate) fn unit(cgroups: &str) -> Option<String> {
     cgroups
         .lines()

@@ -67,7 +67,7 @@ fn a_process_is_told_with_its_unit() {
     write(root, "proc/12/comm", "dockerd\n");
     write(root, "proc/12/cgroup", "2:cpu:/x\n1:name=systemd:/system.slice/docker.service/inner\n");
     write(root, "proc/9/comm", "bash\n");
-    // A cluster in a pod is none of the machine's.
+    // A kubelet in a pod does not belong to the machine.
     write(root, "proc/13/comm", "kubelet\n");
     write(root, "proc/13/cgroup", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope\n");
     let process =

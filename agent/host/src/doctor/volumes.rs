@@ -1,4 +1,4 @@
-//! The block devices of this machine.
+//! The desired volumes and the block devices of this machine.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -9,10 +9,10 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 
 use crate::system::devices::names;
 
-/// The volumes of a state, and the devices that there are.
+/// The volumes of a desired state, and this machine's devices.
 ///
 /// # Errors
-/// `root` is not this machine's own: another has no devices.
+/// The state has volumes and `root` is not `/`: another root has no devices.
 pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     let mounts = desired.iter().filter_map(|(_, resource)| match resource {
         Resource::Mount(mount) => Some(mount),
@@ -38,7 +38,7 @@ pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
     })
 }
 
-/// The disks and partitions, with the links that lead to them.
+/// The disks and partitions, with the links to them.
 fn devices(block: &Path, links: &Path) -> Vec<Device> {
     let entries: Vec<_> = fs::read_dir(links).into_iter().flatten().flatten().collect();
     let leads_to = |link: &Path, device: &str| {

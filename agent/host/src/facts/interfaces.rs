@@ -1,4 +1,5 @@
-//! Network interfaces, as the kernel lists them: in the order in which they were made, and once for each address.
+//! Network interfaces in the kernel's order, which is the order of their creation. The kernel lists an interface once
+//! per address.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +7,7 @@ use kops_agent_spec::facts::Interface;
 use nix::ifaddrs::InterfaceAddress;
 use nix::sys::socket::SockaddrStorage;
 
-/// One answer of `getifaddrs`: an interface, with or without one of its addresses.
+/// One entry of `getifaddrs`: an interface, with or without one of its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AddressOfInterface {
     interface: String,
@@ -39,8 +40,8 @@ fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStora
     Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
 }
 
-/// The interfaces in the kernel's order: where one of several is chosen, those that pods and network plugins get later do
-/// not come before the machine's own. `is_virtual` says of one whether the kernel made it up.
+/// The interfaces in the kernel's order. So interfaces that pods and network plugins create later do not come before
+/// the machine's own, if one of several is chosen. `is_virtual` says whether an interface has no device.
 pub(super) fn collect_interfaces(
     answers: impl Iterator<Item = AddressOfInterface>,
     is_virtual: impl Fn(&str) -> bool,

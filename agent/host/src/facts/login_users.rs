@@ -1,8 +1,8 @@
-//! The users that may log in to this machine.
+//! The users who can log in to this machine.
 
 use kops_agent_spec::facts::LoginUser;
 
-/// Users with an id that people have and a shell to log in to (`passwd(5)`, `group(5)`, `login.defs(5)`).
+/// Users with the UID of a person and a login shell (`passwd(5)`, `group(5)`, `login.defs(5)`).
 pub(super) fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
     let group_name = |gid: &str| {
         groups.lines().find_map(|line| {

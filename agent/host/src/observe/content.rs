@@ -1,4 +1,4 @@
-//! What a file holds, compared with what is wanted of it, and which part of its text is free text.
+//! Compares the content of a file with the desired content, and finds which part of the text is free text.
 
 use kops_agent_plan::diff::{ObservedContent, Serves};
 use kops_agent_plan::digest::sha256_hex;
@@ -12,7 +12,7 @@ use crate::recognition;
 use crate::root::{Dir, Metadata};
 use crate::stamps::Stamp;
 
-/// Larger texts are compared by their hash, and no diff of them is shown.
+/// In bytes. Larger texts are compared by their hash, and no diff of them is shown.
 const LARGEST_TEXT: u64 = 1024 * 1024;
 
 impl Observer<'_> {
@@ -24,7 +24,7 @@ impl Observer<'_> {
         metadata: Metadata,
     ) -> Result<(String, ObservedContent, Option<Serves>)> {
         if file.create_only {
-            // What is in it makes no difference; it may be a log of any size.
+            // The content does not matter. It may be a log of any size.
             return Ok((String::new(), ObservedContent::Bytes, None));
         }
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
@@ -77,7 +77,7 @@ impl Observer<'_> {
         Ok((sha256, content, serves))
     }
 
-    /// How the content of a file that is not downloaded serves what reads it.
+    /// Whether the found content of a file that is not downloaded serves its readers as well as the wanted content.
     fn serves(&self, file: &File, found: &[u8], wanted: &[u8]) -> Option<Serves> {
         match &file.content {
             Content::SecretText(_) => recognition::is_as_good(file, found, wanted)
@@ -86,13 +86,13 @@ impl Observer<'_> {
         }
     }
 
-    /// Whether a file can stay because it means what is wanted.
+    /// Whether a file can stay because its content is equivalent to the wanted content.
     fn is_as_good(&self, file: &File, sha256: &str, found: &[u8], wanted: &[u8]) -> bool {
         !self.is_edited(file, sha256) && recognition::is_as_good(file, found, wanted)
     }
 
-    /// Whether a file was changed since the agent knew it, and is put right whatever the change is. A certificate that
-    /// another program has issued anew is good or it is not.
+    /// Whether someone changed the file since the agent recorded it. Such a file is rewritten, whatever the change is.
+    /// Files of certificates do not count, because another program may have reissued the certificate.
     fn is_edited(&self, file: &File, sha256: &str) -> bool {
         let is_of_certificate = matches!(
             file.content,
@@ -122,9 +122,9 @@ impl Observer<'_> {
         })
     }
 
-    /// What is free text of a text that was found, by what was last applied there.
+    /// The free text within a found text, according to the last applied state.
     pub(super) fn free_text_of(&self, id: &ResourceId, found: &str) -> Option<FreeText> {
-        // It only decides what is shown: where it cannot be read, the desired text does.
+        // This only decides what is shown. If the state is unreadable, the desired text decides.
         let read = || self.host.applied().ok().flatten().map(|applied| applied.desired());
         let (text, free_text) = match self.applied.get_or_init(read).as_ref()?.get(id)? {
             Resource::File(File { content: Content::Text(text), free_text, .. }) => (text, free_text),
@@ -132,7 +132,7 @@ impl Observer<'_> {
             _ => return None,
         };
         match free_text {
-            // Lines of another text are not these.
+            // Line numbers are valid only for the identical text.
             Some(FreeText::Lines(_)) if text != found => None,
             free_text => free_text.clone(),
         }

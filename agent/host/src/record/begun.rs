@@ -1,4 +1,5 @@
-//! What a run was about to leave: where it was interrupted, what it wrote is known again by that, and is the agent's own.
+//! The content that a run is about to write. After an interruption, it identifies files that the run wrote as the
+//! agent's own.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,18 +7,18 @@ use crate::digests::digest;
 use crate::error::Result;
 use crate::root::{Dir, Entry};
 
-/// What a run is about to leave.
+/// The content that a run is about to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Begun {
-    /// A regular file with content of this SHA-256.
+    /// SHA-256 of a regular file's content.
     File(String),
-    /// A symbolic link to this target.
+    /// Target of a symbolic link.
     Symlink(String),
 }
 
 impl Begun {
-    /// The SHA-256 of the content, if it is a file.
+    /// SHA-256 of the content, if the resource is a file.
     pub(super) fn sha256(&self) -> Option<&str> {
         match self {
             Begun::File(sha256) => Some(sha256),
@@ -25,7 +26,7 @@ impl Begun {
         }
     }
 
-    /// Whether that is what is there.
+    /// Whether `entry` has this content.
     pub(super) fn is_at(&self, dir: &Dir, name: &str, entry: &Entry) -> Result<bool> {
         Ok(match (self, entry) {
             (Begun::File(sha256), Entry::File(_)) => digest(dir, name)? == *sha256,

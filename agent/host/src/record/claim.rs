@@ -1,4 +1,4 @@
-//! One resource of the agent's, and how a run has left it.
+//! The claim on one resource: how a run left it.
 
 use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use serde_with::apply;
 use super::begun::Begun;
 use crate::root::Metadata;
 
-/// One resource of the agent's.
+/// A resource that the agent wrote.
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Claim {
-    /// Whether something was there before the agent first wrote it.
+    /// Whether it existed before the agent first wrote it.
     pub(super) was_there: bool,
-    /// As it was left; `None` where a run was interrupted before that was known.
+    /// State after the last settled run; `None` if a run was interrupted before it settled the resource.
     pub(super) left: Option<Left>,
-    /// As a run that is under way, or was interrupted, writes it.
+    /// What a running or interrupted run writes.
     pub(super) begun: Option<Begun>,
 }
 
@@ -27,22 +27,22 @@ impl Claim {
     }
 }
 
-/// How a resource was left.
+/// State of a resource after a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Left {
-    /// A regular file; that of a unit or of a kernel module, too.
+    /// A regular file, also that of a unit or kernel module.
     File {
-        /// SHA-256 of its content; `None` where the content is others' business.
+        /// SHA-256 of its content; `None` if the agent does not manage the content.
         sha256: Option<String>,
-        /// Permission bits, owner and group, and by what the kernel tells that it was touched.
+        /// Permission bits, owner, group, and the kernel's data that show whether the file was touched.
         metadata: Metadata,
-        /// Whether a certificate of the node's own is in it.
+        /// Whether the file holds a certificate of the node itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         certificate: bool,
     },
     Directory(Metadata),
-    /// A symbolic link to this target.
+    /// Target of a symbolic link.
     Symlink(String),
     /// A name in `/etc/hosts`.
     HostsEntry,
@@ -51,6 +51,6 @@ pub(super) enum Left {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Unknown {
-    /// Claims of resources that this version does not know, as they were read.
+    /// Claims of resource kinds that this version does not know, unchanged.
     pub(super) resources: Map<String, Value>,
 }

@@ -1,5 +1,5 @@
-//! What of the store has gone into what is on this machine: a file of the store that may not be read now is no reason to
-//! take away what was made of it, also where the run that made it did not come to its end.
+//! Parts of the state store that are in this machine's files. If a store file becomes unreadable, what was made from it
+//! stays on the machine. That holds also if the run that made it did not finish.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::secrets::secrets_of;
 
-/// What of the store has gone into the files that runs have written and not taken away again.
+/// Parts of the state store in the files that runs wrote and did not remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Decided {
-    /// Secrets, by name.
+    /// Names of secrets.
     pub secrets: BTreeSet<String>,
-    /// URLs of files that every state was decided without that is on this machine, because they could not be read.
+    /// URLs of unreadable files that every state on this machine was decided without.
     pub without: BTreeSet<String>,
 }
 
@@ -24,7 +24,7 @@ impl Decided {
         Decided { secrets: secrets.map(str::to_owned).collect(), without: without.clone() }
     }
 
-    /// Both, where some of each is on the machine.
+    /// Combines two states that are both partly on the machine: the secrets of either, and the URLs missing from both.
     pub(super) fn and(self, other: Decided) -> Decided {
         Decided {
             secrets: self.secrets.into_iter().chain(other.secrets).collect(),

@@ -1,4 +1,4 @@
-//! What a record tells of, as it is now.
+//! The current state of recorded resources.
 
 use kops_agent_plan::diff::{Owned, OwnedNow, OwnedState};
 use kops_agent_plan::resource::{Kind, ResourceId};
@@ -12,7 +12,8 @@ use crate::places::path_of;
 use crate::root::{Dir, Entry, Metadata, Root};
 
 impl Record {
-    /// Everything that was left, as it is now; mounts as if they were there. With `deep`, big files are read although nothing has touched them.
+    /// The current state of all recorded resources. Mounts count as present. With `deep`, large files are read even if
+    /// nothing touched them.
     pub(crate) fn owned(&self, root: &Root, deep: Option<&Digests>) -> Result<OwnedState> {
         if let Some(digests) = deep {
             digests.read_ahead(root, &self.largest_first(root))?;
@@ -27,7 +28,7 @@ impl Record {
         Ok(owned)
     }
 
-    /// The files whose content is known, by path.
+    /// Paths of the files with known content, largest first.
     fn largest_first(&self, root: &Root) -> Vec<String> {
         let known = |(id, claim): (&ResourceId, &Claim)| match &claim.left {
             Some(Left::File { sha256: Some(_), metadata, .. }) => Some((metadata.size, path_of(root, id))),
@@ -45,7 +46,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
     }
     if id.kind.is_mount() {
-        // Files do not tell.
+        // The recorded files say nothing about mounts.
         return Ok(OwnedNow::AsLeft);
     }
     let path = path_of(root, id);
@@ -59,7 +60,8 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            // What was only to be made, as a log, is others' business from then on: nothing would put it right either.
+            // The agent creates such a file, for example a log, and does not manage it later. A repair would not fix a
+            // difference.
             if sha256.is_some() {
                 known.add_differences(metadata, &mut how);
             }
@@ -70,7 +72,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         (Some(Left::Symlink(known)), Entry::Symlink(target)) if known == target => {}
         (Some(Left::Symlink(_)), Entry::Symlink(_)) => how.push("target".to_owned()),
         (Some(_), _) => how.push("type".to_owned()),
-        // A run was interrupted before it was known how it was left.
+        // An interrupted run did not record how it left this resource.
         (None, _) => how.push("content".to_owned()),
     }
     if let (false, Some(begun)) = (how.is_empty(), &claim.begun)

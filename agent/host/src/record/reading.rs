@@ -1,9 +1,8 @@
 //! Reading and writing the record across versions of the agent.
 //!
-//! What another version recorded and this one does not know is kept as it is: a resource of a new kind stays claimed for
-//! the version that made it. A record that cannot be read at all is kept beside the next one, and does not make the
-//! machine one on which the agent has never been: what is there stays what was there before, and a change is guarded as on
-//! every node that works.
+//! Data of other versions stays in the record unchanged: a resource of an unknown kind stays claimed for the version
+//! that made it. An unreadable record moves to a backup file. The machine does not count as new after that: existing
+//! resources keep `was_there`, and changes stay guarded by a rollback, as on every working node.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +16,17 @@ use crate::first_failure;
 use crate::root::Root;
 use crate::staged::write_file;
 
-/// Raised where an older agent would take what is written for something else; new kinds and fields need no new version.
+/// Raised only if an older agent would misread the record. New kinds and fields need no new version.
 const VERSION: u64 = 1;
 const VERSION_FIELD: &str = "version";
 const RESOURCES: &str = "resources";
-/// Where records are kept that could not be read, with a number behind it.
+/// Prefix of the backups of unreadable records; a number follows.
 const KEPT_ASIDE: &str = "/var/lib/kops-agent/record.unreadable";
-/// A disk that spoils every record must not be filled by them.
+/// Bounds the backups, so that a disk that corrupts every record does not fill up.
 const MOST_KEPT_ASIDE: u32 = 9;
 
 impl Record {
-    /// The record of this root; an empty one where the agent has never been.
+    /// Reads the record of this root. A root without a record gives an empty one.
     pub(crate) fn read(root: &Root) -> Result<Record> {
         let mut record = match root.read(Record::PATH)? {
             None => Record::default(),
@@ -43,8 +42,8 @@ impl Record {
         Ok(record)
     }
 
-    /// Writes it, for root's eyes only: the hash of a short secret tells the secret. One that cannot be read is kept
-    /// beside it.
+    /// Writes the record with mode 0600, because the hash of a short secret reveals the secret. An unreadable old
+    /// record becomes a backup.
     pub(crate) fn write(&self, root: &Root) -> Result<()> {
         if self.unreadable.is_some() {
             keep_aside(root)?;
@@ -55,7 +54,7 @@ impl Record {
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
             if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
-                // What this version has claimed since under the same name is how the resource is now.
+                // A claim of this version wins over an unknown claim of the same name.
                 for (id, claim) in &self.unknown.resources {
                     resources.entry(id.clone()).or_insert_with(|| claim.clone());
                 }
@@ -67,7 +66,7 @@ impl Record {
         first_failure::forget(root)
     }
 
-    /// The resources that another version of the agent left and this one does not know.
+    /// Recorded resources that this version does not know.
     pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.resources.keys().map(String::as_str)
     }
@@ -101,7 +100,7 @@ fn take_unknown(resources: &mut Map<String, Value>) -> Map<String, Value> {
     unknown.into_iter().collect()
 }
 
-/// Gives a record that cannot be read another name.
+/// Copies an unreadable record to a backup.
 fn keep_aside(root: &Root) -> Result<()> {
     let Some(bytes) = root.read(Record::PATH)? else { return Ok(()) };
     if parse(&bytes).is_ok() {
@@ -190,7 +189,7 @@ mod tests {
             let why = record.unreadable.clone().unwrap();
             assert!(record.was_lost && why.contains("record.json cannot be read: "), "{why}");
             assert_eq!(why.contains("a newer kops-agent wrote it"), spoilt.contains("version"), "{why}");
-            // Twice, as a run does: what is kept is what could not be read.
+            // A run writes twice. The backup is the unreadable record both times.
             record.write(&root).unwrap();
             record.config_hash = "hash".into();
             record.write(&root).unwrap();

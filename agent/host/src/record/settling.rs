@@ -1,4 +1,4 @@
-//! Claiming what a plan writes, and settling how it was left.
+//! Claims what a plan writes, and settles the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,7 @@ use crate::places::{boot_text, is_kept_when_written, path_of};
 use crate::root::{Entry, Root};
 
 impl Record {
-    /// Claims what a plan writes. `written` has the hashes of the files that are written, by path.
-    ///
-    /// # Errors
-    /// It cannot be looked at what is there yet.
+    /// Claims the resources that a plan writes. `written` maps paths of written files to their SHA-256.
     pub(crate) fn claim(
         &mut self,
         root: &Root,
@@ -31,14 +28,15 @@ impl Record {
             let resource = desired.get(&step.resource);
             let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_brought);
             if is_recorded && step.action != Action::Remove {
-                // systemd may know a unit from a package's file, which is elsewhere, or is kept to be put back.
+                // systemd may know the unit from a package's file elsewhere, or from a file that the agent backs up
+                // before it writes.
                 let is_written_over = step.resource.kind == Kind::Unit
                     && (is_kept_when_written(root, step)
                         || root.metadata(&path_of(root, &step.resource))?.is_none());
                 let was_there = step.action != Action::Create && !is_written_over;
                 let claim =
                     self.resources.entry(step.resource.clone()).or_insert_with(|| Claim::new(was_there));
-                // No mount outlives a boot: it belongs to the program that mounts it.
+                // A mount does not survive a boot: it belongs to the program that mounts it.
                 claim.was_there &= was_there || !step.resource.kind.is_mount();
                 claim.begun = resource.and_then(|resource| begun(resource, written)).or(claim.begun.take());
             }
@@ -49,8 +47,8 @@ impl Record {
         Ok(())
     }
 
-    /// Notes how everything desired was left, and forgets everything else. `written` has the hashes of files that
-    /// are known because they have just been written, by path.
+    /// Records the final state of all desired resources and forgets all others. `written` maps paths of files that this
+    /// run wrote to their SHA-256.
     #[cfg(test)]
     pub(crate) fn settle(
         &mut self,
@@ -61,8 +59,8 @@ impl Record {
         self.settle_keeping(root, desired, written, &[])
     }
 
-    /// The same after a plan that could not put right everything: of that it stays recorded how it was left before, for
-    /// that it is otherwise is no doing of the agent's.
+    /// Like `settle`, after a plan that could not repair everything. Unrepaired resources keep their earlier entry,
+    /// because the agent did not cause their current state.
     pub(crate) fn settle_keeping(
         &mut self,
         root: &Root,
@@ -81,7 +79,7 @@ impl Record {
                 settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
                 continue;
             }
-            // What was as it should be before the agent ever wrote it is not the agent's doing.
+            // A resource that was correct before the agent first wrote it is not the agent's own.
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {
@@ -92,10 +90,7 @@ impl Record {
         Ok(())
     }
 
-    /// Notes how these were left, of what is desired. All else stays recorded as it is.
-    ///
-    /// # Errors
-    /// It cannot be looked at how they were left.
+    /// Records the final state of the given desired resources. All others keep their entries.
     pub(crate) fn settle_only<'a>(
         &mut self,
         root: &Root,
@@ -113,12 +108,13 @@ impl Record {
         Ok(())
     }
 
-    /// What of the desired is there and not the agent's yet.
+    /// Desired resources that exist and are not yet the agent's own.
     pub(crate) fn adoptable(&self, root: &Root, desired: &DesiredState) -> Result<Vec<ResourceId>> {
         let mut adoptable = Vec::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
-            // Files do not tell of names and mounts; what is missing of them is made. A host without addresses has no line.
+            // Files do not show host names and mounts; an apply makes those that are missing. A host without addresses
+            // has no line.
             let is_there = match resource {
                 Resource::HostsEntry(entry) => !entry.addresses.is_empty(),
                 _ if id.kind.is_mount() => true,
@@ -137,7 +133,7 @@ impl Record {
         Ok(adoptable)
     }
 
-    /// Whether an interrupted run was to write a file and has not.
+    /// Whether an interrupted run was to write this resource and did not.
     pub(crate) fn is_still_to_write(&self, root: &Root, id: &ResourceId) -> Result<bool> {
         let Some(begun) = self.resources.get(id).and_then(|claim| claim.begun.as_ref()) else {
             return Ok(false);
@@ -149,8 +145,8 @@ impl Record {
         })
     }
 
-    /// Notes what is about to go into files. `without` is `None` where that is not known of the state. Where an older
-    /// agent has left more than is noted, it stays unknown until the run settles.
+    /// Records which parts of the store are about to go into files. `without` is `None` if it is unknown for this
+    /// state. If an older agent recorded nothing, `decided` stays unknown until the run settles.
     pub(crate) fn note_begun(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         let begun = self.decided_now(desired, without);
         self.decided = match self.decided.take() {
@@ -160,7 +156,8 @@ impl Record {
         };
     }
 
-    /// Notes what has gone into files, now that nothing else is left of earlier runs, and which units do not run.
+    /// Records which parts of the store are in the files after the run, and which units do not run. Earlier runs left
+    /// nothing else.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
         let stopped = desired.iter().filter_map(|(_, resource)| match resource {
@@ -177,8 +174,8 @@ impl Record {
     }
 }
 
-/// What is left of a resource, where that is a file or a link. `written` has the hashes of the files that the run
-/// writes, by path.
+/// The content that a run will leave, if the resource is a file or link. `written` maps paths of written files to their
+/// SHA-256.
 fn begun(resource: &Resource, written: &BTreeMap<String, String>) -> Option<Begun> {
     let text = |text: &str| Some(Begun::File(sha256_hex(text.as_bytes())));
     match resource {
@@ -190,13 +187,13 @@ fn begun(resource: &Resource, written: &BTreeMap<String, String>) -> Option<Begu
     }
 }
 
-/// Whether resources of a kind are recorded: what is in files, and nothing that others may use by now.
+/// Whether resources of a kind are recorded: files and mounts, not things that others may use, such as packages.
 fn has_record(kind: Kind) -> bool {
     let is_file = matches!(kind, Kind::File | Kind::Unit | Kind::KernelModule | Kind::PackageSource);
     is_file || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry) || kind.is_mount()
 }
 
-/// Whether it is a unit whose file the distribution brings: that is none of the agent's.
+/// Whether it is a unit whose file the distribution ships. The agent does not own that file.
 fn is_brought(resource: &Resource) -> bool {
     matches!(resource, Resource::Unit(Unit { text: None, .. }))
 }
@@ -208,7 +205,7 @@ fn left(
     known: Option<&Left>,
     written: &BTreeMap<String, String>,
 ) -> Result<Option<Left>> {
-    // Of a host without addresses there is no line.
+    // A host without addresses has no line in `/etc/hosts`.
     if let Resource::HostsEntry(entry) = resource {
         return Ok((!entry.addresses.is_empty()).then_some(Left::HostsEntry));
     }
@@ -233,14 +230,14 @@ fn left(
             Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
         }
         Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
-        // In the place of a unit it is an operator's.
+        // An operator put the link in the place of the unit.
         Some(Entry::Symlink(_)) if id.kind == Kind::Unit => None,
         Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
         Some(Entry::Special) | None => None,
     })
 }
 
-/// Whether the file holds a certificate of the node's own, which expires.
+/// Whether the file holds a certificate of the node itself, which expires.
 fn has_certificate(resource: &Resource) -> bool {
     let Resource::File(file) = resource else { return false };
     matches!(file.content, Content::Certificate(_) | Content::Kubeconfig(_))

@@ -110,7 +110,7 @@ fn a_unit_that_is_written_over_a_packages_is_the_agents_own() {
     let mut machine = Machine::settled();
     let unit: Resource = Unit::new("a.service", "[Service]\n").into();
     machine.desired.add(unit.clone());
-    // systemd knows it by the package's file, so it is none that is created.
+    // systemd knows the unit from the package's file, so the step does not create it.
     let plan = Plan { steps: vec![step(&unit, Action::Change)], ..Plan::default() };
     machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
     std::fs::create_dir_all(machine.folder.path().join("etc/systemd/system")).unwrap();
@@ -118,7 +118,7 @@ fn a_unit_that_is_written_over_a_packages_is_the_agents_own() {
     machine.record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
     let owned = machine.record.owned(&machine.root, None).unwrap();
     assert!(!owned[&unit.id()].was_there);
-    // What is there by now was written by the run before.
+    // An earlier run wrote the file that exists now.
     machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
     assert!(!machine.record.owned(&machine.root, None).unwrap()[&unit.id()].was_there);
 }

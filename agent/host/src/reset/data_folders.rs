@@ -6,7 +6,8 @@ use super::RUNTIME_FOLDERS;
 use crate::error::Result;
 use crate::host::Host;
 
-/// Folders that no spec can give to kubelet or containerd alone: other programs have files in them (hier(7), file-hierarchy(7)).
+/// Folders that never belong to kubelet or containerd alone, because other programs have files in them (hier(7),
+/// file-hierarchy(7)).
 const SHARED: [&str; 30] = [
     "/run/dbus",
     "/run/lock",
@@ -56,20 +57,17 @@ const SYSTEM: [&str; 12] = [
     "/usr",
 ];
 
-/// Data folders that the spec has named.
+/// Data folders that the spec names.
 #[derive(Default)]
 pub(super) struct DataFolders {
-    /// They are kubelet's or containerd's alone, and go.
+    /// Used by kubelet or containerd alone. The reset removes them.
     pub(super) own: BTreeSet<String>,
     /// Other programs may have files there, so they stay.
     pub(super) shared: BTreeSet<String>,
 }
 
 impl Host {
-    /// The data folders of what was last applied, and of a change that was begun, but for the usual ones.
-    ///
-    /// # Errors
-    /// What was applied, or a folder, cannot be looked at.
+    /// Data folders of the last applied state and of a begun change, without the default folders.
     pub(super) fn data_folders(&self) -> Result<DataFolders> {
         let mut folders = DataFolders::default();
         let states = self.kept_states()?;
@@ -82,7 +80,7 @@ impl Host {
                 folders.shared.insert(path);
                 continue;
             }
-            // A link may lead to another place than its name says.
+            // A link may lead to a place that its name does not show.
             let Some(real) = self.root.real_path(&path)? else { continue };
             let folders = if is_shared(&real) { &mut folders.shared } else { &mut folders.own };
             folders.insert(path);
@@ -91,13 +89,13 @@ impl Host {
     }
 }
 
-/// A path without doubled slashes, `.` and a slash at its end.
+/// The path without doubled slashes, `.` components and a trailing slash.
 fn plain(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     format!("/{}", parts.join("/"))
 }
 
-/// Whether other programs may have files in a folder: it is at the top of the file system, a person's home, or of the system.
+/// Whether other programs may have files in a folder: it is a top-level folder, a home folder, or a system folder.
 fn is_shared(path: &str) -> bool {
     let depth = path.split('/').skip(1).count();
     let is_below = |folder: &&str| {

@@ -152,7 +152,7 @@ fn node() -> tempfile::TempDir {
 #[test]
 fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
     let folder = node();
-    // An operator has removed kubelet's unit; an earlier reset, that of ours.service.
+    // An operator removed kubelet's unit, and an earlier reset removed ours.service.
     let systemd =
         Arc::new(Known { units: vec![(CONTAINER_RUNTIME, Enablement::Enabled)], ..Known::default() });
     let host = Host::scratch(folder.path()).unwrap().with_systemd(systemd.clone());
@@ -161,7 +161,7 @@ fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
     host.reset(&reset, &Deaf).unwrap();
     assert_eq!(*systemd.asked.lock(), ["stop containerd.service", "disable containerd.service"]);
     assert!(!folder.path().join("etc/ours").exists());
-    // And what was reset can be reset.
+    // A second reset works too.
     let host = Host::scratch(folder.path()).unwrap().with_systemd(Arc::<Known>::default());
     host.reset(&reset, &Deaf).unwrap();
 }

@@ -1,8 +1,8 @@
-//! The journal of a change: what was there before, so that all of it can be put back, and how far the change has come.
+//! The journal of a change: the previous state of all changed resources, and the progress of the change.
 //!
-//! It is on the disk before the first file is replaced, and gone once every component is well again or everything is
-//! as it was. So a run that finds one knows that the last did not come to its end, and goes on with it: with the
-//! change, or with taking it back.
+//! It is on the disk before the first file is replaced. It is removed when every component is healthy again or the
+//! rollback is complete. A run that finds a journal knows that the last run did not finish. It resumes the change or
+//! its rollback.
 
 use std::collections::BTreeMap;
 
@@ -17,72 +17,71 @@ use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 use crate::stamps::Stamp;
 
-/// Where the journal and the files of before are.
+/// Folder of the journal and of the backed-up files.
 pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
 const NAME: &str = "journal.json";
 
-/// A change that has begun.
+/// A change in progress.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Journal {
     pub(super) attempt: Attempt,
-    /// Why the change is being taken back, if it is.
+    /// Why the change is being rolled back, if it is.
     pub(super) taken_back: Option<String>,
-    /// What there was of everything that changes.
+    /// The previous state of each changed resource.
     pub(super) kept: BTreeMap<ResourceId, Kept>,
-    /// The components that have been started anew, in that order.
+    /// Components that the change restarted, in that order.
     pub(super) begun: Vec<ResourceId>,
 }
 
-/// What there was of one resource.
+/// The previous state of one resource.
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Kept {
-    /// What was in its place.
     #[serde_with(skip_apply)]
     pub(super) was: Was,
-    /// What is to be run when it is put back.
+    /// Commands to run after the resource is restored.
     pub(super) commands: Vec<Vec<String>>,
-    /// What was noted about it.
+    /// Its stamps before the change.
     pub(super) stamps: Vec<(Stamp, Option<String>)>,
-    /// How systemd had it, if it is a unit.
+    /// Its state in systemd, if it is a unit.
     pub(super) unit: Option<UnitWas>,
-    /// The UID of the pod that ran, if it is the file of a static one.
+    /// UID of the running pod, if it is the manifest of a static pod.
     pub(super) pod: Option<String>,
-    /// Whether that pod stays, and its containers only are started anew.
+    /// Whether the change keeps that pod and restarts only its containers.
     pub(super) restarts_pod: bool,
 }
 
-/// What was in the place of a resource.
+/// What was at the path of a resource before the change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub(super) enum Was {
-    /// What is there is right in any case.
+    /// The rollback leaves it alone, because the change only repairs it.
     Right,
     Absent,
-    /// A file, which is kept under this name.
+    /// A regular file, backed up under the name `kept`.
     File {
         kept: String,
         metadata: Metadata,
     },
-    /// A directory of this mode and owner.
+    /// Mode and owner of a directory.
     Directory(Metadata),
-    /// A symbolic link to this target.
+    /// Target of a symbolic link.
     Symlink(String),
-    /// No unit of the agent's that mounts this volume at boot; and whether something was mounted there.
+    /// The agent had no unit that mounts this volume at boot. `mounted` is whether it was mounted.
     Volume {
         mounted: bool,
     },
-    /// A name in `/etc/hosts` with these addresses.
+    /// Addresses of a host name in `/etc/hosts`.
     Host(Vec<String>),
 }
 
-/// How systemd had a unit.
+/// State of a unit in systemd before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnitWas {
-    /// Whether there was such a unit.
+    /// Whether systemd knew the unit or its file existed.
     pub(super) known: bool,
     /// Whether it started at boot.
     pub(super) enabled: bool,
@@ -94,15 +93,15 @@ impl Journal {
         Journal { attempt, taken_back: None, kept: BTreeMap::new(), begun: Vec::new() }
     }
 
-    /// The same journal of a change that goes on to this; what there was before stays what it was.
+    /// Continues the change to another target. The recorded previous state stays.
     pub(crate) fn towards(self, attempt: Attempt) -> Journal {
         Journal { attempt, ..self }
     }
 
-    /// The journal of the change that has not come to its end, if there is one.
+    /// Reads the journal of an unfinished change, if there is one.
     pub(crate) fn read(root: &Root) -> Result<Option<Journal>> {
         let bytes = root.read(&format!("{FOLDER}/{NAME}"))?;
-        // It is written as a whole: what cannot be read is of another version of the agent.
+        // A journal is written atomically. If it cannot be parsed, another version of the agent wrote it.
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -113,7 +112,7 @@ impl Journal {
         write_file(root, &path, 0o600, None, &bytes)
     }
 
-    /// Ends the change: the journal goes first, so that no run puts back what is half gone.
+    /// Ends the change. It removes the journal first, so that no run restores from a half-removed folder.
     pub(crate) fn end(root: &Root) -> Result<()> {
         let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
         folder.remove(NAME)?;
@@ -122,7 +121,7 @@ impl Journal {
         root.remove_tree(FOLDER)
     }
 
-    /// Whether there is anything to put back.
+    /// Whether a rollback has anything to restore.
     pub(crate) fn changes_anything(&self) -> bool {
         self.kept.values().any(|kept| kept.was != Was::Right)
     }
@@ -131,12 +130,12 @@ impl Journal {
         &self.attempt
     }
 
-    /// Whether the change is being taken back.
+    /// Whether the change is being rolled back.
     pub(crate) fn is_taken_back(&self) -> bool {
         self.taken_back.is_some()
     }
 
-    /// Notes that a component is about to be started anew.
+    /// Records that a component is about to restart.
     pub(crate) fn begin(&mut self, root: &Root, component: &ResourceId) -> Result<()> {
         if self.begun.contains(component) {
             return Ok(());
@@ -145,17 +144,17 @@ impl Journal {
         self.write(root)
     }
 
-    /// The components that have been started anew, in that order.
+    /// Components that the change restarted, in that order.
     pub(crate) fn begun(&self) -> &[ResourceId] {
         &self.begun
     }
 
-    /// The UID of the static pod that ran of this file before, if the change gives it another.
+    /// UID of the static pod that ran before, if the change replaces the pod.
     pub(crate) fn pod_before(&self, file: &ResourceId) -> Option<&str> {
         self.kept.get(file).filter(|kept| !kept.restarts_pod)?.pod.as_deref()
     }
 
-    /// Whether the change ends the containers of the static pod of this file.
+    /// Whether the change restarts the containers of this manifest's pod.
     pub(super) fn restarts_pod(&self, file: &ResourceId) -> bool {
         self.kept.get(file).is_some_and(|kept| kept.restarts_pod)
     }

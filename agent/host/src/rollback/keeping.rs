@@ -1,5 +1,5 @@
-//! Keeping what a change replaces: by a second name where the file system allows that, else by a copy with the same
-//! mode and owner.
+//! Backs up what a change replaces: by a hard link where the file system allows it, else by a copy with its mode and
+//! owner.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,8 +25,8 @@ use crate::system::health::running_pod;
 use crate::volumes::has_boot_unit;
 
 impl Host {
-    /// Adds to a journal what there is of everything that `plan` changes and the journal does not know yet. `written`
-    /// has the hashes of the files that are about to be written, by path.
+    /// Adds to the journal the previous state of everything that `plan` changes and the journal does not have yet.
+    /// `written` maps paths of the files that the run will write to their SHA-256.
     pub(crate) fn keep(
         &self,
         journal: &mut Journal,
@@ -70,12 +70,11 @@ impl Host {
         journal.write(&self.root)
     }
 
-    /// What is in the place of a resource; `None` where there is nothing that could be put back. A file is kept as
-    /// `name`.
+    /// The previous state of a resource; `None` if a rollback cannot restore it. A file is backed up as `name`.
     fn was(&self, resource: &Resource, record: &Record, folder: &Dir, name: &str) -> Result<Option<Was>> {
         let id = resource.id();
         match resource {
-            // What is in it is others' business.
+            // The agent does not manage the content of such a file.
             Resource::File(file) if file.create_only => return Ok(None),
             Resource::File(_)
             | Resource::Symlink(_)
@@ -87,13 +86,14 @@ impl Host {
                 let found = hosts_file::find(&String::from_utf8_lossy(&hosts), &entry.hostname);
                 return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
             }
-            // Its boot unit would mount it for ever: what is taken back is claimed by nothing.
+            // A rollback removes the boot unit of a new volume. Without a claim, the unit would mount the volume at
+            // every boot.
             Resource::Mount(mount) => {
                 let is_new = !record.is_claimed(&id) && !has_boot_unit(&self.root, &mount.path)?;
                 let mounted = self.mounts.mounted(mount)?.is_some();
                 return Ok(is_new.then_some(Was::Volume { mounted }));
             }
-            // Packages, accounts, bind mounts and images do no harm by being there.
+            // Packages, accounts, bind mounts and images do no harm if they stay.
             _ => return Ok(None),
         }
         let Some((dir, file)) = self.root.parent(&path_of(&self.root, &id))? else {
@@ -122,7 +122,7 @@ impl Host {
         }))
     }
 
-    /// The UID of the static pod that runs of a file.
+    /// UID of the running static pod of a manifest.
     fn pod_was(&self, id: &ResourceId) -> Result<Option<String>> {
         if id.kind != Kind::File || !health::is_manifest(&id.name) {
             return Ok(None);
@@ -141,7 +141,7 @@ fn stamps(root: &Root, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> 
     kinds.iter().map(|stamp| Ok((*stamp, stamp.read(root, &id.name)?))).collect()
 }
 
-/// Whether a step does no more than to put back what the agent itself had left.
+/// Whether a step only restores what the agent itself left.
 fn is_repair(step: &Step, resource: &Resource, record: &Record, written: &BTreeMap<String, String>) -> bool {
     match resource {
         Resource::File(file) if step.changes_content() => {
@@ -166,7 +166,7 @@ fn commands(step: &Step) -> Vec<Vec<String>> {
     step.changes.iter().filter_map(command).collect()
 }
 
-/// Gives a file a second name in a folder, or copies it there.
+/// Hard-links a file into `folder`, or copies it.
 fn keep_file(root: &Root, dir: &Dir, file: &str, folder: &Dir, name: &str, metadata: Metadata) -> Result<()> {
     folder.remove(name)?;
     match dir.link_to(file, folder, name)? {

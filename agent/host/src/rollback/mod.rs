@@ -1,7 +1,7 @@
-//! Taking a change back: everything that a run has replaced is put back, and what it has restarted is restarted again.
+//! Rolls a change back: restores everything that a run replaced, and restarts what the run restarted.
 //!
-//! Files come first, then the container runtime, other units and kubelet; static pods last and one after another,
-//! because only a kubelet that is well brings them back.
+//! Files come first, then the container runtime, other units and kubelet. Static pods come last, one after another,
+//! because only a healthy kubelet restarts them.
 
 pub(crate) mod journal;
 mod keeping;
@@ -33,11 +33,7 @@ pub use renewal::Renewing;
 use still_wrong::note;
 
 impl Host {
-    /// Goes on with taking a change back, where a run was interrupted at that. To be called before anything is
-    /// observed.
-    ///
-    /// # Errors
-    /// Something cannot be put back.
+    /// Finishes an interrupted rollback. The caller calls this before it observes the machine.
     pub async fn finish_rollback(&self, progress: &dyn Progress) -> Result<Option<RolledBack>> {
         let _lock = self.lock()?;
         match Journal::read(&self.root)? {
@@ -48,7 +44,7 @@ impl Host {
         }
     }
 
-    /// Takes a change back; `why` is what is wrong with it, unless the journal knows already.
+    /// Rolls a change back. `why` is the cause, unless the journal has it already.
     pub(crate) async fn roll_back(
         &self,
         mut journal: Journal,
@@ -84,7 +80,7 @@ impl Host {
             }
         }
         put_stamps_back(&self.root, &journal)?;
-        // What still runs may be what the change has started.
+        // A unit that did not restart may still run what the change started.
         for unit in &not_restarted {
             Stamp::Unit.put_back(&self.root, unit, None)?;
         }
@@ -120,7 +116,7 @@ impl Host {
             return record_renewal_rolled_back(&self.root, record, rolled_back);
         }
         record.failure = Some(Failure::new(rolled_back.at.clone(), &rolled_back.to_string()));
-        // What puts the last good state right is tried again by each run; what was refused beside it stays refused.
+        // Every run retries a repair of the last good state. An earlier rejected change stays rejected.
         let is_of_last_good = record.is_settled_with(&journal.attempt);
         if record.rolled_back.is_none() || !is_of_last_good {
             record.rolled_back = Some(rolled_back.clone());

@@ -1,4 +1,4 @@
-//! A node whose certificates are renewed while all else of it stays as it is: when that may be, and what is recorded of it.
+//! Certificate renewal while the rest of the node stays unchanged: when it is allowed, and what is recorded of it.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,26 @@ use crate::record::{Failure, Record};
 use crate::rolled_back::RolledBack;
 use crate::root::Root;
 
-/// A renewal with which something did not come back is tried again after this time: certificates have months left, and
-/// each try starts components anew.
+/// Delay before a rolled-back renewal is retried. The certificates are valid for months, and each try restarts
+/// components.
 const AFTER_ROLLBACK: Duration = Duration::days(1);
 
 /// Whether certificates may be renewed apart from everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewing {
-    /// They may; and whether an earlier renewal was interrupted. With the `NodeupConfigHash` that was last applied.
+    /// Renewal is allowed. Carries whether an earlier renewal was interrupted, and the `NodeupConfigHash` of the last
+    /// applied state.
     Free(Interrupted, String),
-    /// Not now, and why.
+    /// Renewal must wait, with the reason.
     PutOff(String),
 }
 
 impl Host {
-    /// What a run that renews certificates and changes nothing else is said to do; what it notes of its failure begins with
-    /// it, and is forgotten once it succeeds.
+    /// Describes a run that only renews certificates. A recorded failure of such a run begins with this text, and a
+    /// later success removes it.
     pub const RENEWING: &str = "renewing this node's certificates";
 
-    /// Whether certificates may be renewed now while all else stays as it is.
-    ///
-    /// # Errors
-    /// What earlier runs have left cannot be read.
+    /// Whether certificates may be renewed now while the rest of the node stays unchanged.
     pub fn renewing(&self) -> Result<Renewing> {
         let record = self.record()?;
         let put_off = |why: &str| Ok(Renewing::PutOff(why.to_owned()));
@@ -65,7 +63,7 @@ impl Host {
         }
     }
 
-    /// Whether a time that was noted is no longer ago than this. A time to come is of a clock that was wrong.
+    /// Whether `noted` is less than `time` ago. A timestamp in the future comes from a wrong clock and does not count.
     fn is_within(&self, time: Duration, noted: &str) -> bool {
         let Ok(noted) = OffsetDateTime::parse(noted, &Rfc3339) else { return false };
         let ago = self.now() - noted;
@@ -73,7 +71,7 @@ impl Host {
     }
 }
 
-/// Records that a renewal was taken back. A change that was refused before stays refused.
+/// Records a rolled-back renewal. A change that was rejected before stays rejected.
 pub(super) fn record_renewal_rolled_back(
     root: &Root,
     mut record: Record,
@@ -87,7 +85,7 @@ pub(super) fn record_renewal_rolled_back(
     Ok(rolled_back)
 }
 
-/// Records how a renewal has left what it has written.
+/// Records the state of the resources that a renewal wrote.
 pub(crate) fn settle_renewal(
     root: &Root,
     mut record: Record,

@@ -1,5 +1,5 @@
-//! Restarting what a change has restarted or stopped. Every wait has its time, and kubelet is restarted whatever became
-//! of the others: a unit that is late, or waits for kubelet, must not keep the node down.
+//! Restarts the units that a change restarted or stopped. Every wait has a timeout, and kubelet restarts whatever
+//! happens to the others. So a unit that is slow or waits for kubelet does not keep the node down.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::waits::late;
 use crate::well::Expected;
 
 impl Host {
-    /// Restarts the units that the change has restarted or stopped, and says which of them may still run what they ran.
+    /// Restarts the units that the change restarted or stopped. Returns those that may still run the changed version.
     pub(super) async fn restart_units(
         &self,
         journal: &Journal,
@@ -49,7 +49,7 @@ impl Host {
                 Ok(Err(error)) => Err(error),
                 Err(_) => {
                     let error = late(Act::Restart, name, limit);
-                    // What comes after it waits in systemd's queue.
+                    // systemd queues the later units behind this job.
                     limit = self.waits.others;
                     note_not_restarted(&*self.systemd, name, &mut not_restarted)?;
                     Err(error)
@@ -67,7 +67,7 @@ impl Host {
         Ok(not_restarted)
     }
 
-    /// Stops a unit, and waits no longer for it than for others that pods do not wait for.
+    /// Stops a unit, with the timeout of units that pods do not wait for.
     pub(super) async fn stop_in_time(&self, unit: &str) -> Result<()> {
         let limit: Duration = self.waits.others;
         match timeout(limit, self.systemd.begin(Act::Stop, unit)).await {
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// The units on which pods wait, by the files of units as they are.
+    /// Units that pods wait for, according to the current unit files.
     fn awaited_on_disk(&self, journal: &Journal) -> Result<BTreeSet<String>> {
         let record = self.record()?;
         let ids: BTreeSet<&ResourceId> =
@@ -98,14 +98,14 @@ impl Host {
 }
 
 fn note_not_restarted(systemd: &dyn Systemd, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
-    // One that is starting reads what is back by now.
+    // A unit that is still starting reads the restored files.
     if !systemd.is_starting(unit)? {
         not_restarted.push(unit.to_owned());
     }
     Ok(())
 }
 
-/// The units that ran before and have been touched, the container runtime first and kubelet last.
+/// Units that ran before the change and were restarted, the container runtime first and kubelet last.
 fn units_in_order(journal: &Journal) -> Vec<&ResourceId> {
     let ran =
         |id: &&ResourceId| journal.kept.get(*id).and_then(|kept| kept.unit).is_some_and(|unit| unit.running);

@@ -1,4 +1,4 @@
-//! Putting back what a change has replaced. All of it can be done again, wherever it was interrupted.
+//! Restores what a change replaced. Every function can be repeated after an interruption.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::root::{Dir, Metadata, Root, set_mode, set_owner, temporary_name};
 use crate::system::commands::{Commands, restarts_the_agent};
 
 impl Host {
-    /// Stops the units that did not run before, and has those start at boot that did, and no others.
+    /// Stops units that did not run before the change, and restores which units start at boot.
     pub(super) async fn put_units_back(
         &self,
         journal: &Journal,
@@ -39,9 +39,9 @@ impl Host {
         Ok(())
     }
 
-    /// Has volumes no longer mounted that the change has mounted. What is in use stays mounted until the next boot.
+    /// Unmounts volumes that the change mounted. A volume in use stays mounted until the next boot.
     pub(super) fn put_volumes_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
-        // What is mounted within another goes before it.
+        // A nested mount is unmounted before the mount above it.
         for (id, kept) in journal.kept.iter().rev() {
             let Was::Volume { mounted } = kept.was else { continue };
             note(self.no_longer_mount_at_boot(&id.name), still_wrong)?;
@@ -53,7 +53,7 @@ impl Host {
     }
 }
 
-/// Runs the commands of the files that are back, each once.
+/// Runs the commands of restored files, each once.
 pub(super) fn run_commands_again(
     commands: &dyn Commands,
     journal: &Journal,
@@ -72,7 +72,7 @@ pub(super) fn run_commands_again(
     Ok(())
 }
 
-/// Notes again what was noted.
+/// Restores the stamps from before the change.
 pub(super) fn put_stamps_back(root: &Root, journal: &Journal) -> Result<()> {
     for (id, kept) in &journal.kept {
         for (stamp, value) in &kept.stamps {
@@ -84,7 +84,7 @@ pub(super) fn put_stamps_back(root: &Root, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Overwrites what is kept for a change that did not come to its end, before it is removed.
+/// Overwrites the backups of an unfinished change before they are removed.
 pub(crate) fn shred_kept_files(root: &Root) -> Result<()> {
     let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
     folder.names()?.iter().try_for_each(|name| folder.shred(name))
@@ -94,7 +94,8 @@ fn remove_new(root: &Root, id: &ResourceId) -> Result<()> {
     let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(()) };
     match id.kind {
         Kind::Directory => dir.remove_dir_if_empty(&name)?,
-        // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.
+        // The file may be a key, so it is overwritten. The rename comes first, so that no half-overwritten file has the
+        // real name.
         _ => {
             let temporary = temporary_name(&name);
             if dir.entry(&name)?.is_some() {
@@ -128,7 +129,7 @@ fn put_path_back(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()>
     dir.sync()
 }
 
-/// Puts back what was in the place of some resources.
+/// Restores the resources that match `which`.
 pub(super) fn put_back(
     root: &Root,
     journal: &Journal,
@@ -136,7 +137,7 @@ pub(super) fn put_back(
     still_wrong: &mut Vec<String>,
 ) -> Result<()> {
     let folder = root.make_dirs(FOLDER)?;
-    // What is in a directory goes before it, and comes after it.
+    // A directory is restored before its content, and removed after it.
     let (gone, there): (Vec<_>, Vec<_>) =
         journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
     for (id, kept) in there {
@@ -158,7 +159,7 @@ pub(super) fn put_back(
     Ok(())
 }
 
-/// Gives a kept file its place again, and stays kept.
+/// Restores a backed-up file. The backup stays.
 fn put_file_back(
     root: &Root,
     folder: &Dir,
@@ -167,7 +168,7 @@ fn put_file_back(
     name: &str,
     metadata: Metadata,
 ) -> Result<()> {
-    // To rename one name of a file over another does nothing, and would leave both.
+    // A rename between two hard links of one file does nothing and would leave both names.
     if !folder.has_same(kept, dir, name)? {
         let temporary = temporary_name(name);
         dir.remove(&temporary)?;
@@ -176,7 +177,7 @@ fn put_file_back(
             false => return copy(root, folder, kept, dir, name, metadata),
         }
     }
-    // By the name that no other user can have given to another file meanwhile.
+    // The backup's name is private to root; at the other name, another user may have put another file.
     let file = folder.open(kept)?;
     let failed = |doing| move |error| Error::path(doing, dir.shown(name), error);
     set_owner(&file, metadata.uid, metadata.gid).map_err(failed("set the owner of"))?;

@@ -1,8 +1,8 @@
-//! What is wrong although everything is as it was.
+//! Problems that remain after a rollback.
 
 use crate::error::{Error, Result};
 
-/// What is wrong with a component, or refused by it, ends no rollback: the others are to be put back all the same.
+/// Adds the error of an unhealthy or refusing component to `still_wrong`, so that the rollback of the others continues.
 pub(super) fn note(outcome: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
     match outcome {
         Err(error) if error.is_refusal() || matches!(error, Error::Unwell { .. } | Error::Unasked { .. }) => {

@@ -1,20 +1,19 @@
-//! What has a name in a directory.
+//! The entries of a directory.
 
 use nix::sys::stat::FileStat;
 use serde::{Deserialize, Serialize};
 
-/// What has a name in a directory.
+/// An entry of a directory.
 pub(crate) enum Entry {
     File(Metadata),
     Directory(Metadata),
-    /// A symbolic link and its target.
+    /// The target of a symbolic link.
     Symlink(String),
     /// A device, socket or pipe.
     Special,
 }
 
 impl Entry {
-    /// What it is, in words.
     pub(crate) fn describe(&self) -> String {
         match self {
             Entry::File(_) => "a file".into(),
@@ -25,7 +24,7 @@ impl Entry {
     }
 }
 
-/// Mode and owner of a file or directory, and what tells whether it was touched.
+/// Mode and owner of a file or directory, and the fields that show whether it was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) mode: u32,
@@ -33,9 +32,8 @@ pub(crate) struct Metadata {
     pub(crate) gid: u32,
     /// Size in bytes.
     pub(crate) size: u64,
-    /// The file's number on its file system.
     pub(crate) inode: u64,
-    /// When content or metadata were last changed, in seconds and nanoseconds since 1970. Only the kernel sets it.
+    /// When content or metadata last changed (ctime), in seconds and nanoseconds since 1970. Only the kernel sets it.
     pub(crate) changed: (i64, i64),
 }
 
@@ -53,7 +51,7 @@ impl From<FileStat> for Metadata {
 }
 
 impl Metadata {
-    /// Whether a file that had these was not written since: only the kernel sets the time of change.
+    /// Whether a file with this earlier metadata was not written since. Only the kernel sets the time of change.
     pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
         (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
     }

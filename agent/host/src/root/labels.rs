@@ -1,4 +1,4 @@
-//! Labels of SELinux on what is made below a root, and those that are found there.
+//! Sets and reads SELinux labels below a root.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -11,30 +11,30 @@ use super::{Dir, Root, temporary_name};
 use crate::error::{Error, Result};
 use crate::selinux::{FileKind, Policy, is_as_good};
 
-/// Where the kernel keeps a label (xattr(7)).
+/// The extended attribute that holds a label (xattr(7)).
 const ATTRIBUTE: &str = "security.selinux";
-/// What labels have room in: far more than there is in any.
+/// Size of the buffer for a label in bytes, far more than any label needs.
 const LARGEST: usize = 4096;
 
-/// A label that is other than the policy's.
+/// A label that differs from the policy's.
 pub(crate) struct Mislabelled {
-    /// What it is; `None` where there is none.
+    /// The current label; `None` if there is none.
     pub(crate) found: Option<String>,
     pub(crate) wanted: String,
 }
 
 impl Root {
-    /// The policy, read when it is first asked for.
+    /// The policy, read on first use.
     fn policy(&self) -> Result<Option<&Policy>> {
         if self.policy.get().is_none() {
             let policy = Policy::read(|path| self.read(path))?;
-            // Another thread may have been faster, and has read the same.
+            // If another thread was faster, it stored the identical policy.
             let _ = self.policy.set(policy);
         }
         Ok(self.policy.get().and_then(Option::as_ref))
     }
 
-    /// The label for what has this name in a directory; `None` where there is no policy or it gives none.
+    /// The policy's label for `name` in `dir`; `None` if there is no policy or it gives none.
     pub(crate) fn label(&self, dir: &Dir, name: &str, kind: FileKind) -> Result<Option<String>> {
         let Some(policy) = self.policy()? else { return Ok(None) };
         let real = |fd: BorrowedFd<'_>| {
@@ -42,7 +42,7 @@ impl Root {
             path.map_err(|error| Error::path("find the way to", dir.shown(name), error))
         };
         let (root, dir) = (real(self.fd.as_fd())?, real(dir.fd.as_fd())?);
-        // As restorecon does it: links on the way count by where they lead.
+        // Links in the path are resolved first, as restorecon does.
         let path = dir.strip_prefix(root).unwrap_or(&dir).join(name);
         Ok(policy.label(&format!("/{}", path.display()), kind).map(str::to_owned))
     }
@@ -59,13 +59,13 @@ impl Root {
         dir.set_mode(0o755)?;
         match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
             Ok(()) => above.sync()?,
-            // Others have made one meanwhile, or something else is in its place, which opening it tells.
+            // Another program made the directory meanwhile, or something else has the name. Opening it shows which.
             Err(_) => above.remove_dir_if_empty(&temporary)?,
         }
         above.open_dir(name)
     }
 
-    /// Labels a file that will have this name in `dir`.
+    /// Gives a file the label for its final name in `dir`. Returns whether that worked.
     pub(crate) fn label_file(&self, file: &File, dir: &Dir, name: &str) -> Result<bool> {
         match self.label(dir, name, FileKind::File)? {
             Some(label) => self.set_label(file, &label, || dir.shown(name)),
@@ -73,7 +73,7 @@ impl Root {
         }
     }
 
-    /// Labels a link that has a temporary name and will have this one.
+    /// Gives a link with a temporary name the label for its final name.
     pub(crate) fn label_link(&self, dir: &Dir, temporary: &str, name: &str) -> Result<()> {
         let Some(label) = self.label(dir, name, FileKind::Symlink)? else { return Ok(()) };
         let path = proc_path(dir.fd.as_fd(), temporary);
@@ -81,7 +81,7 @@ impl Root {
         self.judge(set, || dir.shown(name)).map(drop)
     }
 
-    /// Gives what is at a path the label of the policy, if it has another.
+    /// Corrects the label at a path, if it differs from the policy's.
     pub(crate) fn mend_label(&self, path: &str, kind: FileKind) -> Result<()> {
         let Some(Mislabelled { wanted, .. }) = self.mislabelled(path, kind)? else { return Ok(()) };
         let Some((dir, name)) = self.parent(path)? else { return Ok(()) };
@@ -90,9 +90,9 @@ impl Root {
         self.judge(set, || dir.shown(&name)).map(drop)
     }
 
-    /// Whether what is at a path has another label than the policy gives it.
+    /// The label at a path, if it differs from the policy's.
     pub(crate) fn mislabelled(&self, path: &str, kind: FileKind) -> Result<Option<Mislabelled>> {
-        // Before anything else: usually there is no policy.
+        // Checked first, because most machines have no policy.
         if self.policy()?.is_none() {
             return Ok(None);
         }
@@ -102,7 +102,7 @@ impl Root {
         let found = match lgetxattr(proc_path(dir.fd.as_fd(), &name), ATTRIBUTE, &mut buffer) {
             Ok(size) => Some(String::from_utf8_lossy(&buffer[..size]).trim_end_matches('\0').to_owned()),
             Err(Errno::NODATA) => None,
-            // It is not there, or its file system knows no labels.
+            // The path does not exist, or its file system has no labels.
             Err(_) => return Ok(None),
         };
         Ok((!is_as_good(found.as_deref(), &wanted)).then_some(Mislabelled { found, wanted }))
@@ -112,25 +112,26 @@ impl Root {
         self.judge(fsetxattr(file, ATTRIBUTE, &as_attribute(label), XattrFlags::empty()), shown)
     }
 
-    /// Whether a label is set now.
+    /// Evaluates an attempt to set a label. Returns whether the label is set now.
     fn judge(&self, set: rustix::io::Result<()>, shown: impl Fn() -> String) -> Result<bool> {
         match set {
             Ok(()) => Ok(true),
-            // A file system that knows no labels has one for all that is on it.
+            // A file system without labels has one label for all its files.
             Err(Errno::NOTSUP) => Ok(false),
-            // Only root may, and a root that is only a folder is written by other users too.
+            // Only root may set labels. A root that is only a folder may be written by another user.
             Err(Errno::PERM) if !self.is_machine() => Ok(false),
             Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
         }
     }
 }
 
-/// The kernel's way to a name in an open directory, or to the directory itself: links in it are not followed.
+/// The `/proc` path of a name in an open directory, or of the directory itself. It avoids links in the directory's
+/// path.
 fn proc_path(dir: BorrowedFd<'_>, name: &str) -> String {
     format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).trim_end_matches('/').to_owned()
 }
 
-/// With its end, as libselinux writes it.
+/// The label with a NUL at its end, as libselinux writes it.
 fn as_attribute(label: &str) -> Vec<u8> {
     [label.as_bytes(), b"\0"].concat()
 }

@@ -1,4 +1,4 @@
-//! Removing more than a name: whole directories, and secrets with what is in them.
+//! Removes directory trees, and overwrites secrets before their removal.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -15,24 +15,25 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use super::{DIRECTORY, Dir, Entry, Root};
 use crate::error::{Error, Result};
 
-/// How many folders in each other are open at a time: more than programs make, and fewer than a process may have open.
+/// How many nested folders are open at a time: more than programs nest, and fewer than a process may have open.
 const DEEPEST: usize = 32;
 /// How many names of a directory are in memory at a time.
 const NAMES_AT_ONCE: usize = 10_000;
-/// How folders are named in the topmost one that were deeper than that, with a number at the end.
+/// Name prefix of folders that were nested deeper than `DEEPEST` and were moved to the topmost folder. A number
+/// follows.
 const LIFTED: &str = ".kops-agent-removing-";
-/// How much of a path is told, in characters.
+/// Maximum length of a path in a message, in characters.
 const LONGEST_SHOWN: usize = 400;
 
-/// Files of more bytes are no keys, and are not overwritten before they go.
+/// In bytes. A larger file is no key, and is removed without being overwritten.
 const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
-    /// Removes a directory with everything in it, up to whatever is mounted there. Where a link leads to it, both stay,
-    /// and only what is in it goes.
+    /// Removes a directory with its content, except for other mounts in it. If `path` is a link, the link and its
+    /// target stay, and only the content of the target is removed.
     ///
     /// # Errors
-    /// Something is mounted in it, or cannot be removed.
+    /// Something is mounted in the directory, or an entry cannot be removed.
     pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
         let Some(dir) = self.dir(path)? else { return Ok(()) };
         dir.clear()?;
@@ -46,8 +47,8 @@ impl Root {
 }
 
 impl Dir {
-    /// Overwrites a regular file and removes it; one of any other type, or one that has another name besides, is only
-    /// removed. It may still be in older blocks of the disk, as with every program that overwrites files.
+    /// Overwrites a regular file and removes it. A file of another type, or with further hard links, is only removed.
+    /// Older blocks of the disk may still hold the content, as with every program that overwrites files.
     pub(crate) fn shred(&self, name: &str) -> Result<()> {
         if let Some(Entry::File(metadata)) = self.entry(name)?
             && metadata.size <= LARGEST_SECRET
@@ -70,13 +71,13 @@ impl Dir {
         self.remove(name)
     }
 
-    /// A directory in this one; `EXDEV` where it is another mount's.
+    /// Opens a directory in this one; `EXDEV` if it is on another mount.
     fn open_on_same_mount(&self, name: &CStr) -> nix::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(DIRECTORY | OFlag::O_NOFOLLOW)
             .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_BENEATH);
         match openat2(&self.fd, name, how) {
-            // Kernels before 5.6, as of RHEL 8, and sandboxes that do not know the call.
+            // Kernels before 5.6, such as RHEL 8's, and some sandboxes lack openat2.
             Err(Errno::ENOSYS | Errno::EPERM) => self.open_and_compare_mounts(name),
             other => other,
         }
@@ -90,8 +91,8 @@ impl Dir {
         }
     }
 
-    /// Removes everything in this directory, as far as it is of the same mount: a folder of the host that is bound into
-    /// a pod is on the same file system as often as not, which its device number would not tell.
+    /// Removes the content of this directory that is on the same mount. A host folder that is bound into a pod is often
+    /// on the same file system, so a device number would not show the mount.
     fn clear(&self) -> Result<()> {
         let mut lifted = 0;
         loop {
@@ -103,8 +104,8 @@ impl Dir {
         }
     }
 
-    /// The same, `depth` folders below `top`. What is deeper than [`DEEPEST`] is lifted into `top`, to be removed from there:
-    /// a container makes as many folders in each other as it likes, and each of them would take a descriptor.
+    /// Clears a directory that is `depth` folders below `top`. Folders deeper than [`DEEPEST`] are moved to `top`, and
+    /// removed from there. A container may nest any number of folders, and each open level takes a file descriptor.
     fn clear_below(&self, top: &Dir, depth: usize, lifted: &mut u64) -> Result<()> {
         loop {
             let names = self.some_names(NAMES_AT_ONCE)?;
@@ -118,7 +119,7 @@ impl Dir {
     }
 
     fn clear_one(&self, name: &CStr, top: &Dir, depth: usize, lifted: &mut u64) -> Result<()> {
-        // A container has given the name, of any bytes.
+        // A container chose the name, so it may contain any bytes.
         let shown = || one_line(&self.shown(&name.to_string_lossy()), LONGEST_SHOWN);
         let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -147,19 +148,19 @@ impl Dir {
         let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
         match unlinkat(&self.fd, name, flags) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            // A file that is bound over another, as by subPath.
+            // The file is bind-mounted over another, as by subPath.
             Err(Errno::EBUSY) => Err(is_mounted()),
             Err(error) => Err(Error::path("remove", shown(), error)),
         }
     }
 
-    /// Gives a directory a name of its own in `top`, where no other has it.
+    /// Moves a directory into `top`, under a free name.
     fn lift(&self, name: &CStr, top: &Dir, lifted: &mut u64) -> nix::Result<()> {
         loop {
             *lifted += 1;
             let free = format!("{LIFTED}{lifted}");
             match renameat(&self.fd, name, &top.fd, free.as_str()) {
-                // A run that was interrupted has left it.
+                // An interrupted run left this name.
                 Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
                 other => return other,
             }
@@ -167,7 +168,7 @@ impl Dir {
     }
 }
 
-/// The mount that an open file is of, by `/proc/self/fdinfo` (proc_pid_fdinfo(5)).
+/// The mount ID of an open file, from `/proc/self/fdinfo` (proc_pid_fdinfo(5)).
 fn mount_id(fd: &OwnedFd) -> nix::Result<u64> {
     let read = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
     let info = read.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
@@ -185,9 +186,10 @@ mod tests {
 
     use super::*;
 
-    /// More folders in each other than a process may have files open, or a path may be long, with a file in the last.
+    /// Number of nested folders: more than a process may have open, and more than fit into a path. The last one holds a
+    /// file.
     const LEVELS: usize = 5000;
-    /// Says to the test that it is its own child, and where the tree is.
+    /// Variable that tells the test to run as its own child process. Its value is the folder of the tree.
     const CHILD: &str = "KOPS_AGENT_TEST_REMOVES";
 
     fn dig(at: &Path, name: &str) {
@@ -209,7 +211,7 @@ mod tests {
         fs::create_dir_all(top.join("emptydir")).unwrap();
         dig(&top.join("emptydir"), "a");
         dig(&top, &"n".repeat(255));
-        // Left by a run that was interrupted.
+        // Left by an interrupted run.
         fs::create_dir_all(top.join(format!("{LIFTED}1/left"))).unwrap();
         fs::write(top.join(format!("{LIFTED}2")), "").unwrap();
         let name = format!("{}::a_deep_tree_goes_with_few_descriptors", module_path!());
@@ -242,7 +244,7 @@ mod tests {
         let here = root.dir("/").unwrap().unwrap();
         here.open_and_compare_mounts(c"directory").unwrap();
         assert!(here.open_and_compare_mounts(c"link").is_err());
-        // The kernel's own file system is mounted on every machine.
+        // procfs is mounted on every machine.
         let machine = Root::open("/".as_ref()).unwrap().dir("/").unwrap().unwrap();
         assert_eq!(machine.open_and_compare_mounts(c"proc").err(), Some(Errno::EXDEV));
         assert_eq!(machine.open_on_same_mount(c"proc").err(), Some(Errno::EXDEV));

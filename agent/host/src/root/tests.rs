@@ -80,7 +80,7 @@ fn another_users_link_is_followed_nowhere() {
 fn a_link_is_another_users_where_it_or_its_folder_is() {
     use std::os::unix::fs::{chown, lchown, symlink};
     if !geteuid().is_root() {
-        // Only root gives files away.
+        // Only root can change owners.
         return;
     }
     let temp = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The way to a directory below a root, and which links on it are followed.
+//! Opens directories below a root, and decides which links in their paths are followed.
 //!
-//! A link is followed where root has made it, in a folder of root's: an operator's `/var/lib/kubelet` may lead to another
-//! disk. Any other may be made to lead elsewhere by the user that owns it or its folder, as `~/.kube` to `/etc`, and what
-//! the agent writes, gives away and removes would be there.
+//! A link is followed if root owns it and its folder: an operator's `/var/lib/kubelet` may lead to another disk. Any
+//! other link can be redirected by the owner of the link or its folder, for example `~/.kube` to `/etc`. The agent
+//! would then write, chown and remove files there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,22 +13,22 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use super::{DIRECTORY, Dir, Root, split};
 use crate::error::{Error, Result};
 
-/// As many as the kernel follows on the way to a file (path_resolution(7)).
+/// The kernel's limit for links in one path (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 const ON_THE_WAY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     None,
-    /// Those that only root can have lead elsewhere.
+    /// Links that only root can change.
     Roots,
 }
 
-/// Why a way comes to no directory.
+/// Why a path leads to no directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     Errno(Errno),
-    /// By a link that is not followed, at this path below the root.
+    /// A link that is not followed, at this path below the root.
     Link {
         path: String,
         target: String,
@@ -42,7 +42,7 @@ impl From<Errno> for Blocked {
 }
 
 impl Root {
-    /// The directory at `path`; `None` where there is none, and where a link leads there that is not followed.
+    /// The directory at `path`; `None` if it does not exist, or if its path has a link that is not followed.
     pub(crate) fn dir(&self, path: &str) -> Result<Option<Dir>> {
         match self.reach(path) {
             Err(Error::ForeignLink { .. }) => Ok(None),
@@ -50,10 +50,10 @@ impl Root {
         }
     }
 
-    /// The directory at `path`, if there is one.
+    /// The directory at `path`; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::ForeignLink`] where a link is on the way that is not followed.
+    /// [`Error::ForeignLink`] if the path has a link that is not followed.
     pub(crate) fn reach(&self, path: &str) -> Result<Option<Dir>> {
         let opened = match self.open_by_no_link(relative(path)) {
             Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => {
@@ -71,8 +71,8 @@ impl Root {
         }
     }
 
-    /// The directory that holds `path`, and the name in it, for a directory that need not be root's: no link may lead there,
-    /// for the folder's owner could have it lead anywhere. `None` where there is no such directory.
+    /// The directory that holds `path`, and the name in it, if another user may own that directory. The path may have
+    /// no links, because the owner could point them anywhere. `None` if the directory does not exist.
     pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
         let (above, name) = split(path)?;
         let shown = self.shown(above);
@@ -92,13 +92,13 @@ impl Root {
     fn open_by_no_link(&self, relative: &str) -> Result<OwnedFd, Blocked> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
         match openat2(&*self.fd, relative, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
-            // Kernels before 5.6, and sandboxes that do not know the call.
+            // Kernels before 5.6 and some sandboxes lack openat2.
             Err(Errno::ENOSYS | Errno::EPERM) => self.walk(relative, Links::None),
             other => Ok(other?),
         }
     }
 
-    /// Goes from directory to directory, and looks at each link before it is followed. `..` of the root is the root.
+    /// Opens one directory after another, and checks each link before it follows it. `..` of the root is the root.
     pub(super) fn walk(&self, relative: &str, links: Links) -> Result<OwnedFd, Blocked> {
         let mut way: Vec<(OwnedFd, String)> = Vec::new();
         let mut left: Vec<String> = relative.rsplit('/').map(str::to_owned).collect();
@@ -120,7 +120,7 @@ impl Root {
                 }
                 Err(error) => error,
             };
-            // The kernel says of a link that it is no directory.
+            // For a link, the kernel reports that it is no directory.
             if !matches!(error, Errno::ENOTDIR | Errno::ELOOP) {
                 return Err(error.into());
             }
@@ -143,7 +143,8 @@ impl Root {
         Ok(openat(at, ".", DIRECTORY, Mode::empty())?)
     }
 
-    /// Where a link leads, and whether it and its folder are root's; `None` of what is no link.
+    /// The target of a link, and whether root or the agent's user owns the link and its folder; `None` if `name` is no
+    /// link.
     fn link(&self, dir: BorrowedFd<'_>, name: &str) -> nix::Result<Option<(String, bool)>> {
         let link = openat(dir, name, ON_THE_WAY, Mode::empty())?;
         let stat = fstat(&link)?;
@@ -156,7 +157,7 @@ impl Root {
     }
 }
 
-/// A path of a root, from there.
+/// A path, relative to its root.
 fn relative(path: &str) -> &str {
     match path.trim_matches('/') {
         "" => ".",

@@ -1,13 +1,12 @@
-//! Which label SELinux's policy gives to a path, from the files that `restorecon` reads.
+//! Finds the label that SELinux's policy gives a path, from the files that `restorecon` reads.
 //!
-//! Source: file_contexts(5), selabel_file(5), and libselinux's label_file.c for what they leave open: which of several
-//! rules counts.
+//! Source: file_contexts(5), selabel_file(5), and libselinux's label_file.c for the precedence of rules.
 
 use std::sync::OnceLock;
 
 use regex_lite::Regex;
 
-/// What can be labelled, as far as the agent makes it.
+/// The kinds of files that the agent labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     File,
@@ -15,26 +14,26 @@ pub(crate) enum FileKind {
     Symlink,
 }
 
-/// Characters of a regular expression that stand for something else, unless there is a backslash before them.
+/// Special characters of a regular expression, unless a backslash precedes them.
 const META: [char; 13] = ['.', '^', '$', '?', '*', '+', '|', '[', '(', '{', ']', ')', '}'];
-/// What else a backslash may stand before in a rule of a single path.
+/// Other characters that a backslash may precede in the rule of a single path.
 const ESCAPED: [char; 3] = ['-', '_', ','];
 
 /// The rules of a policy.
 #[derive(Debug, Default)]
 pub(super) struct FileContexts {
-    /// Rules of single paths, which come before all others.
+    /// Rules of single paths. They take precedence over patterns.
     single: Vec<(String, Rule)>,
     patterns: Vec<Pattern>,
-    /// Paths that are labelled as if they were below others: the machine's own, and the distribution's.
+    /// Paths that are labelled like other paths: the machine's own aliases, and the distribution's.
     aliases: [Vec<(String, String)>; 2],
 }
 
 #[derive(Debug)]
 struct Rule {
-    /// `None` for all kinds.
+    /// `None` matches all kinds.
     of: Option<Kind>,
-    /// `None` for what is not labelled.
+    /// `None` means no label.
     label: Option<String>,
 }
 
@@ -47,16 +46,16 @@ enum Kind {
 
 #[derive(Debug)]
 struct Pattern {
-    /// What every path begins with that it fits.
+    /// The literal text with which every matching path begins.
     beginning: String,
     text: String,
-    /// Made when it is first needed; `None` where it is beyond this implementation of regular expressions.
+    /// Compiled on first use; `None` if the `regex` crate does not support the rule.
     regex: OnceLock<Option<Regex>>,
     rule: Rule,
 }
 
 impl FileContexts {
-    /// Reads the texts of `file_contexts`, `file_contexts.homedirs` and `file_contexts.local`, in this order, and of
+    /// Parses the texts of `file_contexts`, `file_contexts.homedirs` and `file_contexts.local`, in this order, and of
     /// `file_contexts.subs` and `file_contexts.subs_dist`.
     pub(super) fn parse(rules: &[&str], subs: &str, subs_dist: &str) -> FileContexts {
         let aliases = [aliases(subs), aliases(subs_dist)];
@@ -75,12 +74,12 @@ impl FileContexts {
         contexts
     }
 
-    /// The label of what is at an absolute path; `None` where it gets none.
+    /// The label for an absolute path; `None` if the policy gives none.
     pub(super) fn label(&self, path: &str, kind: FileKind) -> Option<&str> {
         let [own, distribution] = &self.aliases;
         let path = substituted(distribution, substituted(own, clean(path)));
         let is_for = |rule: &Rule| rule.of.is_none_or(|of| of == Kind::Made(kind));
-        // The last rule counts.
+        // The last matching rule wins.
         let single = self.single.iter().rev().find(|(of, rule)| *of == path && is_for(rule));
         let rule = single.map(|(_, rule)| rule).or_else(|| {
             let patterns = self.patterns.iter().rev().filter(|pattern| is_for(&pattern.rule));
@@ -107,7 +106,7 @@ impl Pattern {
     }
 }
 
-/// A line of rules: a regular expression, maybe a kind, a label.
+/// Parses a rule: a regular expression, an optional kind, and a label.
 fn rule(line: &str) -> Option<(&str, Rule)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (text, kind, label) = match words[..] {
@@ -127,7 +126,7 @@ fn rule(line: &str) -> Option<(&str, Rule)> {
     Some((text, Rule { of, label: (label != "<<none>>").then(|| label.to_owned()) }))
 }
 
-/// The one path that a regular expression fits; else what all begin with that it fits.
+/// The only path that a regular expression matches, or else the literal text with which every match begins.
 fn single_path(text: &str) -> Result<String, String> {
     let mut path = String::new();
     let mut characters = text.chars();
@@ -139,7 +138,7 @@ fn single_path(text: &str) -> Result<String, String> {
             },
             meta if META.contains(&meta) => {
                 if matches!(meta, '?' | '*' | '{') {
-                    // Of what comes before it there may be none.
+                    // The character before it is optional.
                     path.pop();
                 }
                 return Err(if is_choice(text) { String::new() } else { path });
@@ -153,7 +152,7 @@ fn single_path(text: &str) -> Result<String, String> {
     Err(if is_choice(text) { String::new() } else { path })
 }
 
-/// Whether a regular expression as a whole is one of several.
+/// Whether a regular expression has alternatives at its top level.
 fn is_choice(text: &str) -> bool {
     let (mut depth, mut is_in_class) = (0, false);
     let mut characters = text.chars();
@@ -172,7 +171,7 @@ fn is_choice(text: &str) -> bool {
     false
 }
 
-/// Pairs of paths; of several that fit, the one that was told last counts.
+/// Parses pairs of paths. The last line comes first, because the last match wins.
 fn aliases(text: &str) -> Vec<(String, String)> {
     let pair = |line: &str| {
         let mut words =
@@ -195,7 +194,7 @@ fn substituted(aliases: &[(String, String)], path: String) -> String {
     path
 }
 
-/// The path without empty parts.
+/// The path without empty components.
 fn clean(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     format!("/{}", parts.join("/"))
@@ -205,7 +204,7 @@ fn clean(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Lines as Fedora's policy has them.
+    /// Rules in the style of Fedora's policy.
     const RULES: &str = "
 # a comment
 /.*                                     system_u:object_r:default_t:s0

@@ -1,7 +1,8 @@
-//! SELinux: which label the policy of a root gives to what is made there. Where there is no policy, nothing is done.
+//! SELinux labels of the files that the agent makes, from the policy of their root. Without a policy, nothing is
+//! labelled.
 //!
-//! Whatever has another label than the policy gives it may not be read by the services that it is for, so a label is
-//! part of making a file as its owner and mode are, and comes before its content.
+//! A service may be unable to read a file with a wrong label. So the label is part of making a file, as owner and mode
+//! are, and is set before the content.
 
 mod file_contexts;
 
@@ -12,12 +13,12 @@ pub(crate) use file_contexts::FileKind;
 /// Where SELinux is configured (selinux_config(5)).
 const CONFIG: &str = "/etc/selinux/config";
 
-/// A root's policy, as far as files are concerned.
+/// The part of a root's policy that concerns files.
 #[derive(Debug)]
 pub(crate) struct Policy(FileContexts);
 
 impl Policy {
-    /// The policy of a root, of which `read` reads files; `None` where SELinux is disabled or there is none.
+    /// Reads the policy of a root through `read`; `None` if SELinux is disabled or there is no policy.
     pub(crate) fn read(read: impl Fn(&str) -> Result<Option<Vec<u8>>>) -> Result<Option<Policy>> {
         let text = |path: &str| -> Result<Option<String>> {
             Ok(read(path)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
@@ -33,14 +34,14 @@ impl Policy {
         Ok(Some(Policy(contexts)))
     }
 
-    /// The label of what is at an absolute path; `None` where the policy gives it none.
+    /// The label for an absolute path; `None` if the policy gives none.
     pub(crate) fn label(&self, path: &str, kind: FileKind) -> Option<&str> {
         self.0.label(path, kind)
     }
 }
 
-/// Whether two labels are as good as each other. As for `restorecon`, only the type counts: the user depends on
-/// which program made the file, and the range is not the agent's to set.
+/// Whether two labels are equivalent. As in `restorecon`, only the type counts. The user depends on the program that
+/// made the file, and the agent does not set the range.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))
@@ -53,7 +54,7 @@ fn policy_in_use(config: &str) -> Option<String> {
         config.lines().filter_map(of_name).next_back()
     };
     let is_enabled = value("SELINUX").is_some_and(|mode| matches!(mode.as_str(), "enforcing" | "permissive"));
-    // A name, and no way to elsewhere.
+    // The value must be a name, not a path.
     value("SELINUXTYPE").filter(|name| is_enabled && !name.is_empty() && !name.contains('/'))
 }
 

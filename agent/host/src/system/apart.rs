@@ -1,4 +1,4 @@
-//! What blocks its thread, on a thread of its own: a run that waits for it hears a signal at once.
+//! Runs blocking work on its own thread, so that an async run reacts to a signal immediately.
 
 use std::thread;
 
@@ -6,11 +6,12 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
-/// Has a thread of its own do something that may take its time and leaves nothing half done. Where its end is not waited
-/// for, the thread goes on until the process ends.
+/// Runs a closure on its own thread and waits for it.
+///
+/// The closure must leave nothing half done: if the caller stops waiting, the thread runs on until the process ends.
 ///
 /// # Errors
-/// Those of `act`; or no thread can be started.
+/// The error of `act`, or an error if no thread can be started.
 pub(crate) async fn apart<T: Send + 'static>(
     doing: &'static str,
     act: impl FnOnce() -> Result<T> + Send + 'static,
@@ -21,7 +22,7 @@ pub(crate) async fn apart<T: Send + 'static>(
     thread::Builder::new()
         .name("apart".into())
         .spawn(move || {
-            // The run may have been asked to stop meanwhile.
+            // The receiver is gone if the run was asked to stop meanwhile.
             let _ = tell.send(act());
         })
         .map_err(|error| failed(error.to_string()))?;

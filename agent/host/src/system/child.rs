@@ -1,5 +1,5 @@
-//! A program that may hang: it runs in a process group of its own, and is killed with all that it has started at a
-//! deadline, or as soon as another thread asks for that.
+//! Runs a program that may hang. The program has its own process group. At a deadline, or if another thread asks for
+//! it, the whole group is killed.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -12,10 +12,10 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-/// How often a program is asked whether it has ended.
+/// Interval between two checks whether a program has ended.
 pub(super) const POLL: Duration = Duration::from_millis(5);
 
-/// What runs one program at a time; clones share it, and each may end the program.
+/// Runs one program at a time. Clones share the program, and each clone can end it.
 #[derive(Clone, Default)]
 pub(super) struct Runner(Arc<Mutex<State>>);
 
@@ -27,7 +27,7 @@ enum State {
     Ended,
 }
 
-/// The pipes of a program, as far as they were asked for, and its process group.
+/// The pipes of a program that the caller asked for, and its process group.
 pub(super) struct Started {
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
@@ -35,7 +35,7 @@ pub(super) struct Started {
     pub(super) group: Group,
 }
 
-/// A program and all that it has started.
+/// The process group of a program: the program and its children.
 #[derive(Clone, Copy)]
 pub(super) struct Group(Option<Pid>);
 
@@ -44,18 +44,15 @@ impl Group {
         Group(i32::try_from(child.id()).map(Pid::from_raw).ok())
     }
 
-    /// Kills all of it that still runs.
+    /// Kills the processes of the group that still run.
     pub(super) fn kill(self) {
-        // One that has ended by itself is as good.
+        // The group may already be gone.
         let _ = self.0.map(|group| killpg(group, Signal::SIGKILL));
     }
 }
 
 impl Runner {
-    /// Starts a program; `None` once [`Runner::end`] was called.
-    ///
-    /// # Errors
-    /// It cannot be started.
+    /// Starts a program. `None` after [`Runner::end`] was called.
     pub(super) fn start(&self, command: &mut Command) -> io::Result<Option<Started>> {
         let mut state = self.0.lock();
         if matches!(*state, State::Ended) {
@@ -72,10 +69,7 @@ impl Runner {
         Ok(Some(started))
     }
 
-    /// Waits for the end of the program; `None` where it was killed, at `deadline` or by [`Runner::end`].
-    ///
-    /// # Errors
-    /// The system cannot tell whether it has ended.
+    /// Waits for the program to end. `None` if it was killed: at `deadline`, or by [`Runner::end`].
     pub(super) fn wait(&self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             let mut state = self.0.lock();
@@ -95,7 +89,7 @@ impl Runner {
         }
     }
 
-    /// Kills the program that runs, and lets no other start.
+    /// Kills the running program and prevents any later start.
     pub(super) fn end(&self) {
         let mut state = self.0.lock();
         if let State::Running(child) = &mut *state {
@@ -105,7 +99,7 @@ impl Runner {
     }
 }
 
-/// Kills a program whose exit status was not collected yet, with all that it has started.
+/// Kills a program and its children. The exit status must not have been collected yet.
 fn kill(child: &mut Child) {
     Group::of(child).kill();
     let _ = child.kill();

@@ -1,8 +1,8 @@
-//! When processes were started, by the clock that files were written by.
+//! Computes when processes started, on the same clock that dates files.
 //!
-//! What systemd and the kernel note of a start by the machine's clock is as wrong as that was then: at boot it may have
-//! been years behind, until it was set over the network. So a start is told from how long ago it was, which no setting of
-//! the clock changes (clock_gettime(2), `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME`).
+//! At boot the wall clock may be years behind, until it is set over the network. The wall-clock timestamps that
+//! systemd and the kernel note for a start have that error. So a start is computed from its age: setting the wall
+//! clock does not change the age (clock_gettime(2), `CLOCK_MONOTONIC`, `CLOCK_BOOTTIME`).
 
 use std::time::{Duration, SystemTime};
 
@@ -12,14 +12,15 @@ use nix::time::{ClockId, clock_gettime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
     pub(crate) wall: SystemTime,
-    /// Since the machine was started, without the time for which it slept.
+    /// Time since boot, without the time the machine was suspended.
     pub(crate) monotonic: Duration,
-    /// Since the machine was started.
+    /// Time since boot, including the time the machine was suspended.
     pub(crate) since_boot: Duration,
 }
 
 impl Clock {
-    /// As they are now. A clock that the kernel does not have has run for no time: then nothing is known of starts by it.
+    /// Reads the clocks. A clock that the kernel does not have reads as zero: then no start on that clock can be
+    /// computed.
     pub(crate) fn now() -> Clock {
         let read = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
         Clock {
@@ -29,24 +30,24 @@ impl Clock {
         }
     }
 
-    /// The time of day of something that was at `monotonic`; `None` where that is yet to come.
+    /// The wall-clock time of an event at `monotonic`. `None` if `monotonic` is in the future.
     pub(crate) fn of_monotonic(&self, monotonic: Duration) -> Option<SystemTime> {
         self.wall.checked_sub(self.monotonic.checked_sub(monotonic)?)
     }
 
-    /// The time of day of something that was so long after the machine was started; `None` where that is yet to come.
+    /// The wall-clock time of an event at `since_boot`. `None` if `since_boot` is in the future.
     pub(crate) fn of_boot(&self, since_boot: Duration) -> Option<SystemTime> {
         self.wall.checked_sub(self.since_boot.checked_sub(since_boot)?)
     }
 }
 
-/// A time in microseconds since 1970; nothing is older than that.
+/// A time in microseconds since 1970. An earlier time counts as 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The time that is so many microseconds after 1970.
+/// Converts microseconds since 1970 to a time.
 pub(crate) fn of_micros(micros: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_micros(micros)
 }

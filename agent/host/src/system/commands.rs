@@ -1,4 +1,4 @@
-//! Programs.
+//! Runs programs and reads what they print.
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -10,21 +10,21 @@ use crate::assets::Progress;
 use crate::error::{Error, Result, explain};
 use crate::root::Root;
 
-/// How much of what a failed program said is repeated.
+/// How many lines of a failed program's output an error repeats.
 const LINES_OF_OUTPUT: usize = 10;
 
 /// Runs the commands that files name ([`kops_agent_plan::resource::File::on_change`]).
 pub trait Commands: Send + Sync {
-    /// Runs a command to its end.
+    /// Runs a command and waits for its end.
     ///
     /// # Errors
-    /// It cannot be started, or it fails.
+    /// The command cannot be started, or its exit status is not 0.
     fn run(&self, command: &[String]) -> Result<()>;
 
-    /// Runs a command that these files name.
+    /// Runs a command that these files name. `sysctl --system` is replaced by `set_parameters`.
     ///
     /// # Errors
-    /// It cannot be started, or it fails; or a kernel parameter cannot be set.
+    /// The command cannot be started, or its exit status is not 0, or a kernel parameter cannot be set.
     fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
         match *command == sysctls::COMMAND {
             true => self.set_parameters(files, progress),
@@ -32,33 +32,24 @@ pub trait Commands: Send + Sync {
         }
     }
 
-    /// Sets the kernel parameters that these files set, where the command of upstream's is `sysctl --system`.
-    ///
-    /// # Errors
-    /// One of them cannot be set.
+    /// Sets the kernel parameters of these files. Upstream runs `sysctl --system` instead.
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Why this program, which is given this flag, does not start on this machine; `None` where it starts, or that is not known.
+    /// Why this program does not start with this flag. `None` if it starts, or if that is not known.
     fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
         let _ = (program, flag);
         None
     }
 
-    /// Whether what these commands of a file did was undone.
-    ///
-    /// # Errors
-    /// The machine cannot be looked at.
+    /// Whether the effect of these commands of a file was undone since.
     fn is_undone(&self, commands: &[Vec<String>], file: &str) -> Result<bool> {
         Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
     }
 
-    /// Whether a parameter was set otherwise since what this file says was set.
-    ///
-    /// # Errors
-    /// The files that set parameters cannot be read.
+    /// Whether a kernel parameter of this file was changed since it was set.
     fn has_other_parameters(&self, file: &str) -> Result<bool> {
         let _ = file;
         Ok(false)
@@ -86,14 +77,13 @@ impl Commands for Machine {
     }
 }
 
-/// Upstream has its own unit restarted where a file changes what it sees; a run of ours that has changed the
-/// file goes on to converge by itself, and must not end itself half-way.
+/// Whether a command restarts the agent's own unit. Upstream restarts its unit if a file that it reads changes. The
+/// agent does not: the run that changed the file converges by itself, and a restart would end it half-way.
 pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
     let [program, verb, unit, ..] = command else { return false };
     program == "systemctl" && verb == "restart" && unit == "kops-configuration.service"
 }
 
-/// What a program printed and how it ended.
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -101,13 +91,13 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether it has failed and said this.
+    /// Whether the program failed and its output contains `what`.
     pub(crate) fn says(&self, what: &str) -> bool {
         !self.status.success() && (self.stderr.contains(what) || self.stdout.contains(what))
     }
 }
 
-/// Runs a program to its end, and takes any end for an answer.
+/// Runs a program to its end. A failed program is not an error: the caller checks the exit status.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
     let output = prepare(command)?.stdin(Stdio::null()).output().map_err(|error| not_run(command, &error))?;
     Ok(Outcome {
@@ -117,7 +107,8 @@ pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
     })
 }
 
-/// As [`ask`], and passes each line that the program prints to `status` as it comes; those that this takes are not kept.
+/// Runs a program like [`ask`]. Each line of its standard output goes to `status` immediately. If `status` returns
+/// true, the line is left out of the outcome.
 pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> bool) -> Result<Outcome> {
     let not_run = |error: io::Error| not_run(command, &error);
     let mut child = prepare(command)?
@@ -140,7 +131,7 @@ pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> 
                 kept.extend([&line, "\n"]);
             }
         }
-        // A panic there is one here.
+        // A panic of that thread continues in this one.
         let stderr = stderr.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((kept, String::from_utf8_lossy(&stderr).into_owned()))
     });
@@ -149,7 +140,7 @@ pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> 
     Ok(Outcome { status, stdout, stderr })
 }
 
-/// Runs a program that must succeed, and returns what it printed.
+/// Runs a program and returns its standard output. An exit status other than 0 is an error.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
     let outcome = ask(command)?;
     if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
@@ -161,18 +152,19 @@ pub(super) fn prepare(command: &[&str]) -> Result<Command> {
         outcome: "is empty: a command needs at least a program".into(),
     })?;
     let mut prepared = Command::new(program);
-    // What programs say is read here, so it must not depend on the caller's language.
+    // The agent parses the output of programs, so the output must not depend on the caller's language.
     prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
-    // They are between systemd and this process (sd_notify(3), sd_watchdog_enabled(3)).
+    // These variables are for the agent's own process only (sd_notify(3), sd_watchdog_enabled(3)).
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         prepared.env_remove(name);
     }
-    // Ubuntu restarts whatever uses a library that is upgraded, with containers and all; restarting is ours.
+    // After a library upgrade, Ubuntu's needrestart restarts every unit that uses the library, containers included.
+    // Restarts are up to the agent.
     prepared.env("NEEDRESTART_SUSPEND", "1");
     Ok(prepared)
 }
 
-/// The error for a program that ran and did not do what it should.
+/// The error for a program that ran and failed.
 pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
     let said = if outcome.stderr.trim().is_empty() { &outcome.stdout } else { &outcome.stderr };
     let lines: Vec<&str> = said.trim().lines().collect();
@@ -184,7 +176,7 @@ pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
     )
 }
 
-/// The error for a program that the kernel does not start, or of which nothing can be read.
+/// The error for a program that cannot be started, or whose output cannot be read.
 pub(super) fn not_run(command: &[&str], error: &io::Error) -> Error {
     failed(command, format!("cannot be run: {}", explain(error)))
 }
@@ -201,9 +193,9 @@ mod tests {
     fn only_a_restart_of_the_agent_is_left_out() {
         let restarts =
             |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        // As upstream has it, with what a shell would take.
+        // Upstream's command ends with `&`, which a shell would interpret.
         assert!(restarts("systemctl restart kops-configuration.service &"));
-        // Without this, no later boot runs the agent.
+        // Without this command, no later boot runs the agent.
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));
@@ -211,7 +203,7 @@ mod tests {
 
     #[test]
     fn lines_of_status_are_passed_on_as_they_come_and_not_kept() {
-        // The program goes on only once its first line was taken.
+        // The program continues only after its first line was passed on.
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("taken");
         let script =

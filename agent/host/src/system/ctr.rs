@@ -1,4 +1,4 @@
-//! The containers of static pods, as containerd's `ctr` tells of them.
+//! Reads the containers of static pods from containerd by `ctr`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::commands::{self, Outcome};
 
-/// So that a runtime that hangs is an error, and does not block the run.
+/// Timeouts for `ctr`: a runtime that hangs is then an error and does not block the run.
 pub(super) const DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 
-/// The names that containerd's CRI plugin gives to what kubelet tells it of a container.
+/// The labels under which containerd's CRI plugin stores kubelet's metadata of a container.
 mod labels {
     pub(super) const KIND: &str = "io.cri-containerd.kind";
     pub(super) const NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -19,7 +19,6 @@ mod labels {
     pub(super) const CONTAINER: &str = "io.kubernetes.container.name";
 }
 
-/// A container of a pod.
 #[derive(Deserialize)]
 pub(crate) struct Container {
     #[serde(rename = "ID")]
@@ -29,18 +28,18 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// The UID of its pod.
+    /// The UID of the container's pod.
     pub(crate) fn uid(&self) -> &str {
         self.label(labels::UID)
     }
 
-    /// Its name in the manifest.
+    /// The container's name in the pod's manifest.
     pub(crate) fn name(&self) -> &str {
         self.label(labels::CONTAINER)
     }
 
-    /// Whether it is of this static pod. kubelet makes the UID of a static pod of the hash of its manifest
-    /// (pkg/kubelet/config/common.go), without the dashes that the API server's UIDs have.
+    /// Whether the container belongs to this static pod. kubelet derives the UID of a static pod from the hash of its
+    /// manifest (pkg/kubelet/config/common.go). Such a UID has no dashes; UIDs from the API server have dashes.
     fn is_of(&self, pod: &StaticPod) -> bool {
         let is_named =
             self.label(labels::POD).strip_prefix(&pod.name).is_some_and(|rest| rest.starts_with('-'));
@@ -61,14 +60,14 @@ impl Container {
     }
 }
 
-/// The containers of a static pod that run; `None` where there is no `ctr` to ask.
+/// The running containers of a static pod. `None` if `ctr` is not installed.
 pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Container>>, String> {
     let Some(listed) = ask(socket, &list_of(pod)) else { return Ok(None) };
     let listed = told(listed)?;
     let running = running_tasks(socket)?;
     let mut containers = Vec::new();
     for id in listed.lines().filter(|id| running.contains(*id)) {
-        // One that has ended since is no longer known.
+        // `ctr` no longer knows a container that has ended meanwhile.
         let Some(info) = ask(socket, &["containers", "info", id]).and_then(|info| told(info).ok()) else {
             continue;
         };
@@ -77,19 +76,19 @@ pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Contai
     Ok(Some(containers))
 }
 
-/// The ids of the containers in which something runs.
+/// The IDs of the containers that have a running process.
 pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
     let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
     Ok(running_of(&tasks))
 }
 
-/// The first process of each container in which something runs, by the container's id.
+/// The first process of each running container, by container ID.
 pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, String> {
     let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
     Ok(processes_of(&tasks))
 }
 
-/// Runs `ctr`; `None` where there is none.
+/// Runs `ctr`. `None` if it cannot be started, for example because it is not installed.
 pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome> {
     let mut command = vec!["ctr", "--address", socket, "--namespace", "k8s.io"];
     command.extend(DEADLINES);
@@ -97,12 +96,12 @@ pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome
     commands::ask(&command).ok()
 }
 
-/// What it printed, or said of why it failed.
+/// The output of `ctr`, or its error message if it failed.
 pub(crate) fn told(outcome: Outcome) -> Result<String, String> {
     if outcome.status.success() { Ok(outcome.stdout) } else { Err(format!("ctr: {}", outcome.stderr.trim())) }
 }
 
-/// The arguments that have `ctr` list the containers of pods that have such containers.
+/// The `ctr` arguments that list containers with the names and the namespace of this pod's containers.
 fn list_of(pod: &StaticPod) -> Vec<String> {
     let filter = |container: &String| {
         format!(

@@ -1,4 +1,4 @@
-//! Programs that may hang: each has a deadline, and is killed with all that it has started when that is over.
+//! Runs programs that may hang. At a deadline, the program and its children are killed.
 
 use std::io::{ErrorKind, Read, Write as _};
 use std::process::{Command, Stdio};
@@ -10,18 +10,19 @@ use super::child::Runner;
 use super::commands::{Outcome, failed, not_run, prepare};
 use crate::error::Result;
 
-/// Runs a program that is fed `input` to its end, and takes any end for an answer; `None` where it is not installed.
+/// Runs a program to its end and feeds it `input`. `None` if the program is not installed. A failed program is not an
+/// error: the caller checks the exit status.
 ///
 /// # Errors
-/// It cannot be started, or has not ended `within` that time.
+/// The program cannot be started, or has not ended `within` that time.
 pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
     ask_prepared(command, prepare(command)?, input, within)
 }
 
-/// The same of a program with an environment of its own.
+/// Runs a prepared command like `ask_within`. The caller has set its environment.
 ///
 /// # Errors
-/// As there.
+/// Same errors as `ask_within`.
 pub(super) fn ask_prepared(
     command: &[&str],
     mut prepared: Command,
@@ -41,7 +42,7 @@ pub(super) fn ask_prepared(
     let outputs = (read(started.stdout), read(started.stderr));
     if let Some(mut stdin) = started.stdin {
         let input = input.to_vec();
-        // A program that reads none of it says why by how it ends.
+        // A program may end without reading its input. Its exit status then says why.
         thread::spawn(move || drop(stdin.write_all(&input)));
     }
     let ended = runner.wait(deadline).map_err(cannot)?.and_then(|status| {
@@ -51,7 +52,7 @@ pub(super) fn ask_prepared(
         Some((status, of(&outputs.0)?, of(&outputs.1)?))
     });
     let Some((status, stdout, stderr)) = ended else {
-        // A child that holds an output open may have outlived the program itself.
+        // The program may have ended while a child still holds an output open.
         started.group.kill();
         let seconds = within.as_secs_f32();
         return Err(failed(command, format!("has not ended within {seconds} s, and was killed")));
@@ -60,15 +61,15 @@ pub(super) fn ask_prepared(
     Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// What is read of an output; the rest is thrown away, so that the program comes to its end.
+/// How many bytes of an output are kept. The rest is read and discarded, so that the program does not block.
 const LONGEST_OUTPUT: u64 = 32 << 20;
 
-/// All of an output, once it has ended.
+/// Reads an output to its end on its own thread.
 fn read(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut all = Vec::new();
-        // What came before an error is what there is.
+        // If reading fails, the bytes read so far are the result.
         let _ = output.map(|mut output| {
             output.by_ref().take(LONGEST_OUTPUT).read_to_end(&mut all)?;
             std::io::copy(&mut output, &mut std::io::sink())
@@ -104,7 +105,7 @@ mod tests {
     fn what_hangs_is_killed_with_its_children() {
         let began = Instant::now();
         let short = Duration::from_millis(200);
-        // The second has ended itself, and left a child that holds its output open.
+        // The second script ends immediately and leaves a child that holds its output open.
         for script in ["trap '' TERM; sleep 600 & sleep 600", "sleep 600 &"] {
             let error = ask_within(&["sh", "-c", script], b"", short).err().unwrap().to_string();
             assert!(error.contains("not ended within 0.2 s"), "{error}");

@@ -1,8 +1,8 @@
-//! Block devices that get a file system: awaited, looked at, and formatted if nothing at all is on them.
+//! Block devices that get a file system: waits for them, inspects them, and formats blank ones only.
 //!
-//! What is on a disk may be the only copy. A signature that is not known is no sign of a blank one: data written
-//! without any, plain dm-crypt and LUKS with its header elsewhere have none. So a device counts as blank only if its ends
-//! hold nothing but zeros, as those do that come new from a cloud or from `blkdiscard`.
+//! A disk may hold the only copy of its data. A missing signature does not prove that a disk is blank: raw data, plain
+//! dm-crypt and LUKS with a detached header have no signature. So a device counts as blank only if both ends hold
+//! nothing but zeros. New disks from a cloud and disks after `blkdiscard` are like that.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use super::commands::run;
 use crate::error::{Error, Result};
 
-/// How much of either end of a blank device is looked at: file systems, partition tables, RAID, LVM and LUKS all keep
+/// How many bytes of either end of a device must be zero. File systems, partition tables, RAID, LVM and LUKS all store
 /// something there.
 const END: u64 = 1024 * 1024;
-/// How long a volume may take from when it is attached until the kernel has it.
+/// Timeout from attaching a volume until the kernel lists it.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
-/// Where the kernel lists block devices.
+/// The kernel's list of block devices.
 const BLOCK: &str = "/sys/class/block";
 
-/// Waits until a device is there.
+/// Waits until a device exists.
 pub(super) fn wait_for(device: &str) -> Result<()> {
     wait(device, APPEARS_WITHIN, Path::new(BLOCK))
 }
@@ -47,7 +47,7 @@ fn wait(device: &str, timeout: Duration, block: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The disks and partitions of this machine.
+/// The disks and partitions of this machine, without loop devices and RAM disks.
 pub(crate) fn names(block: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(block).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -57,7 +57,7 @@ pub(crate) fn names(block: &Path) -> Vec<String> {
     names
 }
 
-/// Makes a file system on a device that is blank. One that has this file system is left as it is.
+/// Makes a file system on a blank device. A device that already has this file system is left unchanged.
 pub(super) fn format_if_blank(device: &str, filesystem: &str, options: &[String]) -> Result<()> {
     let present = run(&["wipefs", "--no-act", "--noheadings", "--output", "TYPE", "--", device])?;
     match present.split_whitespace().next() {
@@ -110,7 +110,7 @@ mod tests {
 
     const SIZE: usize = 16 * 1024 * 1024;
 
-    /// A file that stands for a device, with these bytes at a place.
+    /// A file that stands in for a device, with these bytes at offset `at`.
     fn device(at: usize, bytes: &[u8]) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("device");

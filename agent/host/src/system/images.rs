@@ -14,45 +14,43 @@ use crate::error::Result;
 
 /// The image store of the container runtime.
 pub trait Images: Send + Sync {
-    /// The references of all images; empty where no runtime runs yet.
-    ///
-    /// # Errors
-    /// The runtime cannot be asked.
+    /// The references of all images. Empty if no runtime runs yet.
     fn references(&self) -> Result<BTreeSet<String>>;
 
     /// Waits until the runtime answers.
     ///
     /// # Errors
-    /// It does not.
+    /// The runtime does not answer in time.
     fn wait_until_ready(&self) -> Result<()>;
 
-    /// Pulls an image from its registry, for as long as the tether holds.
+    /// Pulls an image from its registry. The tether's deadline and leash limit the pull.
     ///
     /// # Errors
-    /// It cannot be pulled, or not in time.
+    /// The pull fails, or does not end in time, or the leash ends it.
     fn pull(&self, reference: &str, tether: &Tether) -> Result<()>;
 
-    /// Loads the images of an archive, for as long as the tether holds.
+    /// Loads the images of an archive. The tether's deadline and leash limit the import.
     ///
     /// # Errors
-    /// They cannot be loaded, or not in time.
+    /// The import fails, or does not end in time, or the leash ends it.
     fn load(&self, name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()>;
 }
 
 /// This machine's containerd, asked by `ctr`.
 pub struct Ctr;
 
-/// Where the kubelet looks for images.
+/// The command for images in `k8s.io`, the containerd namespace that kubelet uses.
 const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A question, which is answered in time or not at all.
+/// A `ctr` command with timeouts.
 fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&["ctr"], &DEADLINES[..], words].concat()
 }
 
-/// What pulls an image, from the mirrors of its registry where the cluster has some: containerd's configuration names them for what
-/// kubelet asks for, and not for `ctr`. A directory that is not there has none (containerd's core/remotes/docker/config/hosts.go).
+/// The command that pulls an image. containerd's own configuration of registry mirrors applies to kubelet's pulls and
+/// not to `ctr`, so `--hosts-dir` names the mirrors. If the directory is missing, no mirrors are used (containerd's
+/// core/remotes/docker/config/hosts.go).
 fn pulling(reference: &str) -> Vec<&str> {
     [&NAMESPACE[..], &["pull", "--hosts-dir", CONTAINERD_REGISTRIES, reference]].concat()
 }
@@ -63,7 +61,7 @@ impl Images for Ctr {
             Ok(outcome) if outcome.status.success() => {
                 Ok(outcome.stdout.lines().map(str::to_owned).collect())
             }
-            // No runtime yet, so no images.
+            // No runtime runs yet, so there are no images.
             Ok(_) | Err(_) => Ok(BTreeSet::new()),
         }
     }
@@ -101,7 +99,7 @@ mod tests {
         let words = pulling("registry.k8s.io/pause:3.10.1");
         let (flags, reference) = words.split_at(words.len() - 1);
         assert!(flags.ends_with(&["pull", "--hosts-dir", "/etc/containerd/certs.d"]), "{flags:?}");
-        // What follows the reference is none of its flags.
+        // `ctr` takes no flags after the reference.
         assert_eq!(reference, ["registry.k8s.io/pause:3.10.1"]);
     }
 

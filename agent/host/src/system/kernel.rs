@@ -10,38 +10,25 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 
 pub trait Kernel: Send + Sync {
-    /// Whether a module is loaded, or built in.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
+    /// Whether a module is loaded or built in.
     fn is_loaded(&self, module: &str) -> Result<bool>;
 
-    /// Whether the running kernel has such a module, loaded or not.
+    /// Whether the running kernel has this module, loaded or not.
     fn has(&self, module: &str) -> bool;
 
-    /// The line of a file that keeps a module from being loaded, if there is one.
-    ///
-    /// # Errors
-    /// The files cannot be read.
+    /// The line of a configuration file that prevents loading a module, if there is one.
     fn forbidden(&self, module: &str) -> Result<Option<String>> {
         let _ = module;
         Ok(None)
     }
 
-    /// What tells this boot of the machine from all others (random(4)).
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
+    /// An ID that is different at each boot of the machine (random(4)).
     fn boot_id(&self) -> Result<String> {
         const PATH: &str = "/proc/sys/kernel/random/boot_id";
         let id = std::fs::read_to_string(PATH).map_err(|error| Error::path("read", PATH, error))?;
         Ok(id.trim().to_owned())
     }
 
-    /// Loads a module.
-    ///
-    /// # Errors
-    /// There is no such module.
     fn load(&self, module: &str) -> Result<()>;
 }
 
@@ -71,13 +58,14 @@ impl Kernel for Machine {
     }
 }
 
-/// The kernel writes all names with underscores.
+/// The kernel's name of a module: the kernel writes all names with underscores.
 fn kernel_name(module: &str) -> String {
     module.replace('-', "_")
 }
 
-/// Whether a module is in a list of built-in ones, lines such as `kernel/net/bridge/br_netfilter.ko`;
-/// without parameters, only this list tells of it.
+/// Whether a module is in the kernel's list of built-in modules, with lines such as
+/// `kernel/net/bridge/br_netfilter.ko`. `/sys/module` does not have a built-in module without parameters, so this list
+/// is needed.
 fn is_listed(modules_builtin: &str, module: &str) -> bool {
     modules_builtin.lines().any(|path| {
         let file = path.rsplit('/').next().unwrap_or(path);

@@ -1,5 +1,5 @@
-//! What a machine can be asked to do besides keeping files, each as a trait with two makers: the
-//! machine itself, and a recorder that notes what it would have asked.
+//! The effects on a machine other than writing files. Each one is a trait with two implementations: the real machine,
+//! and a recorder that only notes the requests.
 
 pub(crate) mod apart;
 mod child;

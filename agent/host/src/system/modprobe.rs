@@ -1,4 +1,4 @@
-//! The line of modprobe.d(5) that forbids a kernel module.
+//! Finds the line of modprobe.d(5) that forbids a kernel module.
 
 use crate::error::Result;
 use crate::root::Root;
@@ -11,7 +11,7 @@ const FOLDERS: [&str; 5] = [
     "/lib/modprobe.d",
 ];
 
-/// Which line of which file stands against loading a module; `None` if none does.
+/// The line that prevents loading a module, with its file. `None` if no line does.
 pub(super) fn against(root: &Root, module: &str) -> Result<Option<String>> {
     for folder in FOLDERS {
         let Some(dir) = root.dir(folder)? else { continue };
@@ -25,7 +25,8 @@ pub(super) fn against(root: &Root, module: &str) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// systemd loads nothing at boot that is on a blacklist; a command that stands for loading may do anything.
+/// Whether a line forbids a module. At boot, systemd does not load a blacklisted module. An `install` command other
+/// than `true` or `false` may load the module, so it does not count.
 fn forbids(line: &str, module: &str) -> bool {
     let same = |name: &str| name.replace('-', "_") == module.replace('-', "_");
     match line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -10,51 +10,36 @@ use super::commands::run;
 use super::devices;
 use crate::error::{Error, Result};
 
-/// The mounts of a machine.
 pub trait Mounts: Send + Sync {
-    /// What is mounted where `mount` should be, in its terms.
-    ///
-    /// # Errors
-    /// The mounts cannot be read.
+    /// The current mount at the path of `mount`. If the device is that of `mount`, it has the name from `mount`.
     fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
 
-    /// What is shown where `bind` should be, in its terms.
-    ///
-    /// # Errors
-    /// The mounts cannot be read.
+    /// The current bind mount at the path of `bind`. If the directory is that of `bind`, it has the source from
+    /// `bind`. It lists only the options of `bind` that are set.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
-    /// Waits until a device is there.
+    /// Waits until a device exists.
     ///
     /// # Errors
-    /// It does not come.
+    /// The device does not appear in time.
     fn wait_for(&self, device: &str) -> Result<()> {
         let _ = device;
         Ok(())
     }
 
-    /// Mounts a device, and makes a file system on it first if it is blank.
+    /// Mounts a device. A blank device gets a file system first.
     ///
     /// # Errors
-    /// It is not there, holds something else, or cannot be mounted.
+    /// The device is missing, holds something else, or cannot be mounted.
     fn mount(&self, mount: &Mount) -> Result<()>;
 
-    /// Shows a directory at a second place.
-    ///
-    /// # Errors
-    /// It cannot be mounted.
     fn bind(&self, bind: &BindMount) -> Result<()>;
 
-    /// What is mounted on or below these folders, the innermost first.
-    ///
-    /// # Errors
-    /// The mounts cannot be read.
+    /// The mount points on or below these folders, the innermost first.
     fn below(&self, folders: &[&str]) -> Result<Vec<String>>;
 
-    /// What is mounted below these folders, the innermost first; not what is mounted on them, nor what that hides.
-    ///
-    /// # Errors
-    /// The mounts cannot be read.
+    /// The mount points below these folders, the innermost first. Mounts on the folders themselves are left out, and
+    /// so are hidden mounts.
     fn within(&self, folders: &[&str]) -> Result<Vec<String>> {
         let themselves = by_both_names(folders);
         let mut found = self.below(folders)?;
@@ -62,19 +47,16 @@ pub trait Mounts: Send + Sync {
         Ok(found)
     }
 
-    /// What is mounted on these folders themselves.
-    ///
-    /// # Errors
-    /// The mounts cannot be read.
+    /// The folders among `folders` that are mount points themselves.
     fn on(&self, folders: &[&str]) -> Result<BTreeSet<String>> {
         let themselves = by_both_names(folders);
         Ok(self.below(folders)?.into_iter().filter(|path| themselves.contains(path)).collect())
     }
 
-    /// Unmounts what was mounted last at a place.
+    /// Unmounts the topmost mount of a path.
     ///
     /// # Errors
-    /// It is in use.
+    /// The mount is in use.
     fn unmount(&self, path: &str) -> Result<()>;
 }
 
@@ -93,13 +75,14 @@ impl Mounts for Machine {
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>> {
         let Some(found) = topmost(&mountinfo()?, &bind.path) else { return Ok(None) };
         let has = |wanted: &String| match wanted.as_str() {
-            // These are the absence of something.
+            // The kernel lists only the negated options: `noexec`, `nodev`, `nosuid`.
             "exec" | "dev" | "suid" => !found.options.contains(&format!("no{wanted}")),
             "rshared" => found.is_shared,
             _ => found.options.contains(wanted),
         };
         let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
-        // The kernel names a directory by its path within its file system, which may be mounted anywhere.
+        // mountinfo names the source directory by its path within its file system. That file system may be mounted
+        // anywhere.
         let is_same =
             found.within == bind.source.trim_end_matches('/') || is_same_directory(&bind.source, &bind.path);
         let source = if is_same { bind.source.clone() } else { found.within };
@@ -127,7 +110,7 @@ impl Mounts for Machine {
         let (shared, options): (Vec<&str>, Vec<&str>) =
             bind.options.iter().map(String::as_str).partition(|option| *option == "rshared");
         if !options.is_empty() {
-            // A bind mount takes options of its own only when it is mounted again.
+            // The kernel applies options to a bind mount only on a remount.
             run(&["mount", "--options", &format!("remount,bind,{}", options.join(",")), "--", &bind.path])?;
         }
         if !shared.is_empty() {
@@ -149,13 +132,13 @@ impl Mounts for Machine {
     }
 }
 
-/// Whether two paths show one directory.
+/// Whether two paths lead to the same directory.
 fn is_same_directory(one: &str, other: &str) -> bool {
     let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-/// The folders, and where links lead to them: the kernel knows a folder that a link leads to by its own path only.
+/// The folders, and their paths with symbolic links resolved. mountinfo has only the resolved paths.
 fn by_both_names(folders: &[&str]) -> Vec<String> {
     let real = |folder: &&str| Some(std::fs::canonicalize(folder).ok()?.to_str()?.to_owned());
     folders.iter().map(|folder| (*folder).to_owned()).chain(folders.iter().filter_map(real)).collect()
@@ -168,11 +151,12 @@ fn innermost_first(lines: &[Line], folders: &[String]) -> Vec<String> {
         };
         folders.iter().any(below)
     };
-    // Later mounts are on top of or within earlier ones.
+    // A later mount is on top of an earlier one or inside it.
     lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 
-/// What is mounted below these folders and can be reached there: not what was before another file system came over a folder.
+/// The mount points below these folders that can be reached. A mount below a folder is hidden if another file system
+/// was mounted on the folder later.
 fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
     let is_within = |line: &&Line, folder: &String| {
         let is_below = line.path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
@@ -182,10 +166,10 @@ fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
     reached.map(|line| line.path.clone()).collect()
 }
 
-/// Whether a mount is on another one, or on what is mounted there.
+/// Whether a mount is inside the mount with the ID `other`, directly or through other mounts.
 fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
     let parent = |line: &&Line| lines.iter().find(|parent| parent.id == line.parent && parent.id != line.id);
-    // No chain of mounts is longer than all of them.
+    // A chain of parents is never longer than the list. The limit ends a cycle.
     std::iter::successors(Some(line), parent).take(lines.len() + 1).any(|line| line.parent == other)
 }
 
@@ -193,9 +177,9 @@ fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     id: u64,
-    /// The id of the mount that it is on.
+    /// The ID of the parent mount.
     parent: u64,
-    /// The directory of the file system that is shown.
+    /// The directory within the file system that is mounted here.
     within: String,
     path: String,
     options: Vec<String>,
@@ -205,13 +189,13 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    // A thread may have mounts of its own.
+    // A thread may be in a mount namespace of its own.
     const PATH: &str = "/proc/thread-self/mountinfo";
     let text = std::fs::read(PATH).map_err(|error| Error::path("read", PATH, error))?;
     Ok(parse_all(&text))
 }
 
-/// Names of files may be any bytes, and a pod can have one of its own mounted: that hides no other line.
+/// Replaces invalid UTF-8. A pod can mount a path with any bytes, and such a line must not hide other lines.
 fn parse_all(text: &[u8]) -> Vec<Line> {
     String::from_utf8_lossy(text).lines().filter_map(parse).collect()
 }
@@ -237,7 +221,7 @@ fn parse(line: &str) -> Option<Line> {
     })
 }
 
-/// The kernel writes blanks and backslashes as octal numbers.
+/// Decodes the octal numbers that the kernel writes for spaces, tabs, newlines and backslashes.
 fn unescape(text: &str) -> String {
     ["\\040", "\\011", "\\012", "\\134"]
         .iter()

@@ -1,4 +1,4 @@
-//! The distribution's packages, and the repositories that they come from.
+//! The distribution's packages and their repositories.
 
 mod apt;
 mod dnf;
@@ -23,60 +23,49 @@ use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
 pub trait PackageManager: Send + Sync {
-    /// Those of `packages` that are wholly installed, as they are named there.
-    ///
-    /// # Errors
-    /// The package manager cannot be asked.
+    /// Filters `packages` to those that are completely installed. The result has the same names.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// Installs all of `packages`, at once. Waits for another program that is installing.
+    /// Installs all `packages` in one transaction. Waits while another program holds the package manager's lock.
     ///
     /// # Errors
-    /// One of them cannot be installed.
+    /// A package cannot be installed, or another program holds the lock too long.
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()>;
 
-    /// What there is of a repository.
-    ///
-    /// # Errors
-    /// It cannot be read.
+    /// The repository as it is set up on this machine. `None` if its list is missing or not readable for all users.
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
 
-    /// Adds a repository whose packages are signed with this OpenPGP key, and reads what it has.
+    /// Adds a repository whose packages are signed with this OpenPGP key, and downloads its package list.
     ///
     /// # Errors
-    /// It cannot be read, or is not signed with that key. It is then not added.
+    /// The repository cannot be read, or is not signed with that key. The repository is then removed again.
     fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()>;
 
-    /// Those of these paths that packages have brought, also where something else was written there since.
-    ///
-    /// # Errors
-    /// The package manager cannot be asked.
+    /// Filters `paths` to files that packages installed. A file counts even if its content was changed later.
     fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// The file by which a process keeps others from installing, and that process; `None` where none does.
-    ///
-    /// # Errors
-    /// The files cannot be looked at.
+    /// A lock file that prevents other installations, and the process that holds it. `None` if no process holds a
+    /// lock.
     fn lock_holder(&self) -> Result<Option<(String, String)>> {
         Ok(None)
     }
 
-    /// How the repositories of the machine's own lists answer.
+    /// Checks which repositories of the machine's own lists answer.
     ///
     /// # Errors
-    /// They cannot be asked without changing the machine.
+    /// The package manager cannot check repositories without changing the machine.
     fn repositories(&self) -> Seen<Repositories> {
         Err("this machine has no package manager that can be asked".to_owned())
     }
 }
 
-/// This machine's package manager, whichever it has.
+/// The package manager of this machine: apt, dnf or yum.
 pub(crate) struct Machine(pub(crate) Root);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manager {
     Apt,
-    /// dnf or yum, by its path.
+    /// The path of dnf or yum.
     Rpm(&'static str),
 }
 
@@ -101,8 +90,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Filters `packages` to the installed ones. `installed` is the list of the package manager. That list has no groups, patterns, URLs
-    /// and releases, so these count as installed if a note of an earlier installation is there.
+    /// Filters `packages` to the installed ones. `installed` is the list of the package manager. That list has no
+    /// groups, patterns, URLs and releases, so these count as installed if a note of an earlier installation is there.
     fn with_noted(
         &self,
         manager: Manager,
@@ -145,7 +134,8 @@ impl Manager {
     }
 }
 
-/// The manager of what the distribution is made of: Red Hat's have apt in their archive, and Debian has dnf.
+/// Chooses the distribution's own package manager. The program alone does not decide: Red Hat's archive has apt, and
+/// Debian's has dnf.
 fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
     let is_of_rpms = os_release
         .lines()
@@ -194,7 +184,8 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::told_to(progress));
         if read.is_err() {
-            // It would be in the way of every later installation, and what was there before may be an operator's.
+            // A bad repository would block every later installation. The files before it may be an operator's, so they
+            // are restored.
             written.take_back(&self.0)?;
         }
         read
@@ -204,7 +195,7 @@ impl PackageManager for Machine {
         match self.manager() {
             Ok(Manager::Apt) => of_dpkg(&self.0, paths),
             Ok(Manager::Rpm(_)) => files::of_rpm(paths),
-            // Without a package manager there are no packages, as on Flatcar.
+            // Without a package manager there are no packages, for example on Flatcar.
             Err(_) => Ok(BTreeSet::new()),
         }
     }

@@ -1,8 +1,8 @@
-//! What the network of pods leaves on a machine when nothing of it runs any more: interfaces, and the rules of kube-proxy,
-//! kubelet and the network plugins. Only what bears a name that they alone give is theirs (`names`); an operator's own
-//! rules and interfaces are never touched, whatever changes between looking and removing.
+//! Finds and removes the remains of the pod network after all pods ended: interfaces, and the rules of kube-proxy,
+//! kubelet and the network plugins. A remnant is known by a name that only these programs use (`names`). An operator's
+//! own rules and interfaces are never touched, even if they change between the search and the removal.
 //!
-//! Every program that is asked has a deadline, and what cannot be asked is not taken for empty: it is told by name.
+//! Every program has a timeout. If a program fails, its area is not taken as empty: it is reported as unknown.
 
 mod iptables;
 mod ipvs;
@@ -19,52 +19,49 @@ use iptables::{own_chains, removal};
 use ipvs::Own;
 use names::{is_own_interface, is_own_set, is_own_table};
 
-/// iptables in each of its forms: whichever pods used may not be the one that is the default by now. The default is last: it
-/// shows what one of the others has shown, where those are there.
+/// All variants of iptables: the default may have changed since the pods used it. The default comes last: if the other
+/// variants are installed, it only repeats one of them.
 const IPTABLES: [&str; 6] =
     ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
-/// How the forms of iptables other than the default are called.
+/// The suffixes of the two specific variants of iptables.
 const KINDS: [&str; 2] = ["-nft", "-legacy"];
 const TABLES_OF_IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
-/// Where the kernel says which tables of the older kind there are, and what their program's name begins with.
+/// The kernel's file of legacy tables in use, and the name of the program of that family.
 const LEGACY: [(&str, &str); 2] = [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")];
-/// What iptables calls its newer kind in the head of what it saves.
+/// How `iptables-save` names the nf_tables variant in its first line.
 const NEWER_KIND: &str = "(nf_tables)";
 
-/// What is left of the network of pods.
+/// The remains of the pod network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PodNetworkLeft {
-    /// Network interfaces, by name.
+    /// The names of network interfaces.
     pub interfaces: Vec<String>,
-    /// What has rules, each as a few words for people.
+    /// The rules and sets, each in a few words for people.
     pub rules: Vec<String>,
-    /// What could not be looked at, each with why: there may be more of the network of pods.
+    /// What could not be checked, each with the reason. More of the pod network may be left there.
     pub unknown: Vec<String>,
 }
 
 pub trait PodNetwork: Send + Sync {
-    /// What is left of it.
-    ///
-    /// # Errors
-    /// The machine cannot be looked at.
+    /// Lists the remains of the pod network.
     fn left(&self) -> Result<PodNetworkLeft>;
 
-    /// Removes all of that which is there by now. What cannot be removed is returned, each with why: a restart of the
-    /// machine ends all of it.
+    /// Searches again and removes everything found. Returns what cannot be removed, each with the reason. A reboot of
+    /// the machine clears all of it.
     fn remove(&self) -> Vec<String>;
 }
 
-/// This machine's, or that of the network namespace which the caller is in.
+/// The pod network of the network namespace that the caller is in.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// How long one program may take.
+    /// Timeout of one program.
     pub program_within: Duration,
-    /// How long iptables waits for another that has its lock, in whole seconds; less than a program may take.
+    /// How long iptables waits for its lock, in whole seconds. Must be less than `program_within`.
     pub lock_within: Duration,
 }
 
 impl Default for Machine {
-    /// Some ten thousand rules take seconds.
+    /// Ten thousand rules take seconds.
     fn default() -> Machine {
         Machine { program_within: Duration::from_secs(30), lock_within: Duration::from_secs(10) }
     }
@@ -108,34 +105,34 @@ impl PodNetwork for Machine {
     }
 }
 
-/// What there is of the network of pods.
+/// The remains that a search found.
 #[derive(Default)]
 struct Seen {
     removals: Vec<Removal>,
     tables: Vec<String>,
-    /// The flag of its protocol and its place, of each service of IPVS.
+    /// The protocol flag and the address of each IPVS service.
     services: Vec<(String, String)>,
     sets: Vec<String>,
     interfaces: Vec<String>,
     unknown: Vec<String>,
 }
 
-/// What takes away the chains and rules that a program of iptables shows.
+/// The script that removes the chains and rules of one iptables program.
 struct Removal {
     program: &'static str,
     chains: usize,
     script: String,
-    /// Whether there are rules that ask for sets of the pods'.
+    /// Whether a rule refers to an ipset of the pod network.
     asks_for_sets: bool,
 }
 
-/// What came of asking a program.
+/// The result of running a program.
 enum Asked {
     Printed(String),
     NotInstalled,
-    /// It says that it cannot: what it says.
+    /// The program failed with this message.
     Refused(String),
-    /// It cannot be run, or hangs: why.
+    /// The program could not be started or timed out, for this reason.
     Failed(String),
 }
 
@@ -174,7 +171,7 @@ impl Machine {
         let mut installed = Vec::new();
         for program in IPTABLES {
             let family = family(program);
-            // The default is one of the others.
+            // The default is a link to one of these variants.
             if program == family && KINDS.iter().all(|kind| installed.contains(&format!("{family}{kind}"))) {
                 continue;
             }
@@ -196,7 +193,7 @@ impl Machine {
             seen.removals.push(Removal { program, chains, script, asks_for_sets });
         }
         for (names, family) in LEGACY {
-            // Of the network namespace of this thread, as the programs that it starts see it.
+            // `thread-self` is the network namespace of this thread, which the programs that it starts share.
             let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
             let failed =
                 seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));
@@ -207,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// What a program of iptables has, as far as it can tell, and why it cannot tell the rest; `None` where it is not
+    /// The rules of an iptables program. What cannot be read goes to `unknown`. `None` if the program is not
     /// installed.
     fn saved(&self, program: &str, unknown: &mut Vec<String>) -> Option<String> {
         let save = format!("{program}-save");
@@ -218,7 +215,8 @@ impl Machine {
                 unknown.push(problem);
                 return Some(String::new());
             }
-            // A rule of nftables' that it cannot read, say: of one table, and the others are none the worse for that.
+            // iptables may fail on one table only, for example on an nftables rule that it cannot read. So each table
+            // is read separately below.
             Asked::Refused(_) => {}
         }
         let mut all = String::new();
@@ -246,7 +244,7 @@ impl Machine {
         if own.addresses.is_empty() && own.node_ports.is_empty() {
             return;
         }
-        // The kernel has it where there ever was a service.
+        // The kernel has this file only once IPVS was used.
         let has_ipvs = fs::exists("/proc/thread-self/net/ip_vs").unwrap_or(true);
         match self.ask(&["ipvsadm", "--save", "--numeric"]) {
             Asked::Printed(saved) => {
@@ -259,14 +257,15 @@ impl Machine {
         }
     }
 
-    /// Takes away what a program of iptables has.
+    /// Removes the chains and rules of one iptables program.
     fn restore(&self, removal: &Removal) -> Result<()> {
         let program = format!("{}-restore", removal.program);
         let wait = format!("--wait={}", self.lock_within.as_secs());
         self.fed(&[&program, "--noflush", &wait], removal.script.as_bytes())
     }
 
-    /// Destroys sets of ipset, those of others first: a set that is in another cannot go before it.
+    /// Destroys ipset sets. A set that is a member of another set cannot be destroyed first, so failed sets are tried
+    /// again.
     fn destroy(&self, sets: &[String]) -> Vec<Result<()>> {
         let destroy = |set: &&String| self.run(&["ipset", "destroy", set]);
         let again: Vec<&String> = sets.iter().filter(|set| destroy(set).is_err()).collect();
@@ -275,7 +274,7 @@ impl Machine {
 
     fn delete_link(&self, name: &str) -> Result<()> {
         let deleted = self.run(&["ip", "link", "delete", "dev", name]);
-        // One end of a pair takes the other with it.
+        // Deleting one end of a veth pair deletes the other end, too.
         let is_gone = || matches!(self.ask(&["ip", "link", "show", "dev", name]), Asked::Refused(problem) if problem.contains("does not exist"));
         if deleted.is_err() && is_gone() { Ok(()) } else { deleted }
     }
@@ -304,7 +303,7 @@ fn not_installed(program: &str, what: &str) -> String {
     format!("{program} is not installed, so nothing can be said of {what}")
 }
 
-/// Whether a program of iptables is for IPv4 or IPv6, as the name of that.
+/// The address family of an iptables program: `ip6tables` for IPv6, `iptables` for IPv4.
 fn family(program: &str) -> &'static str {
     if program.starts_with("ip6") { "ip6tables" } else { "iptables" }
 }
@@ -317,21 +316,21 @@ fn asks_for_own_set(rule: &str) -> bool {
     rule.split(" --match-set ").skip(1).any(|rest| is_own_set(rest.split(' ').next().unwrap_or_default()))
 }
 
-/// The interfaces of pods among those that `ip -oneline link show` prints (`4: cali1@if3: <BROADCAST> …`).
+/// The pod interfaces in the output of `ip -oneline link show` (`4: cali1@if3: <BROADCAST> …`).
 fn pod_interfaces(shown: &str) -> Vec<String> {
     let name =
         |line: &str| line.split(": ").nth(1).map(|name| name.split('@').next().unwrap_or(name).to_owned());
     shown.lines().filter_map(name).filter(|name| is_own_interface(name)).collect()
 }
 
-/// The tables of nftables that are pods', as `ip kube-proxy`.
+/// The nftables tables of the pod network, such as `ip kube-proxy`.
 fn pod_tables(shown: &str) -> Vec<String> {
     let table = |line: &str| line.trim().strip_prefix("table ").map(str::to_owned);
     let is_own = |table: &String| table.split(' ').nth(1).is_some_and(is_own_table);
     shown.lines().filter_map(table).filter(is_own).collect()
 }
 
-/// The sets of pods among those that `ipset save` prints (`create KUBE-CLUSTER-IP hash:ip,port family inet …`).
+/// The pod network's sets in the output of `ipset save` (`create KUBE-CLUSTER-IP hash:ip,port family inet …`).
 fn pod_sets(saved: &str) -> Vec<String> {
     let name = |line: &str| line.strip_prefix("create ")?.split(' ').next().map(str::to_owned);
     saved.lines().filter_map(name).filter(|name| is_own_set(name)).collect()

@@ -1,4 +1,4 @@
-//! Static pods, which kubelet runs, and whose containers it starts anew when they have ended.
+//! Static pods. kubelet runs them and restarts their containers after these end.
 
 use std::fs;
 use std::thread::sleep;
@@ -12,27 +12,23 @@ use super::commands::refused;
 use super::ctr;
 use crate::error::{Error, Result};
 
-/// Ends the containers of static pods.
+/// Ends and inspects the containers of static pods.
 pub trait Pods: Send + Sync {
-    /// Ends all containers of a static pod, by force once its grace period is over; kubelet then starts them anew. Where
-    /// none runs, or that cannot be told, there is nothing to do.
+    /// Ends all containers of a static pod and kills them after the grace period. kubelet then restarts them. If no
+    /// container runs, or `ctr` is missing, nothing is done.
     ///
     /// # Errors
-    /// The runtime cannot be asked, or they do not end.
+    /// The runtime does not answer, or a container does not end.
     fn end_containers(&self, pod: &StaticPod, socket: &str) -> Result<()>;
 
-    /// When the oldest process of a static pod's containers was started; `None` where none runs, or there is nothing to
-    /// ask.
-    ///
-    /// # Errors
-    /// The runtime cannot be asked.
+    /// When the oldest process of a static pod's containers started. `None` if no container runs, or `ctr` is missing.
     fn started(&self, pod: &StaticPod, socket: &str) -> Result<Option<SystemTime>> {
         let _ = (pod, socket);
         Ok(None)
     }
 }
 
-/// Ends the containers of the static pod of a file, for kubelet to start them anew.
+/// Ends the containers of a manifest's static pod, so that kubelet restarts them.
 pub(crate) fn end_containers_of(pods: &dyn Pods, manifest: &str, texts: health::Texts<'_>) -> Result<()> {
     let Some(component) = health::of_manifest(manifest, texts) else { return Ok(()) };
     component.checks.iter().try_for_each(|check| match check {
@@ -45,7 +41,7 @@ pub(crate) fn end_containers_of(pods: &dyn Pods, manifest: &str, texts: health::
 pub struct Ctr;
 
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// How long what is killed may take to be gone.
+/// Timeout from killing a container until it is gone.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
 impl Pods for Ctr {
@@ -87,7 +83,8 @@ impl Pods for Ctr {
         let processes = ctr::processes(socket).map_err(failed)?;
         let clock = Clock::now();
         let started = containers.iter().filter_map(|container| {
-            // One that has ended since is followed by one that is younger than all that is there.
+            // A container that has ended meanwhile is skipped. Its replacement is younger, and only the oldest one
+            // counts.
             let stat = fs::read_to_string(format!("/proc/{}/stat", processes.get(&container.id)?)).ok()?;
             clock.of_boot(started_after_boot(&stat)?)
         });
@@ -95,20 +92,20 @@ impl Pods for Ctr {
     }
 }
 
-/// How long after the machine a process was started (proc_pid_stat(5), `starttime`).
+/// Time from boot to the start of a process (proc_pid_stat(5), `starttime`).
 fn started_after_boot(stat: &str) -> Option<Duration> {
-    // The name of a program may have anything in it, also what looks like its end.
+    // A program's name may contain any character, including `) `.
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
     let per_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok().filter(|ticks| *ticks > 0)?;
-    // A tick more: the kernel leaves out what is less.
+    // The kernel rounds down to whole ticks, so one tick is added.
     Some(Duration::from_micros((ticks + 1) * 1_000_000 / per_second))
 }
 
 fn signalled(socket: &str, id: &str, signal: &str) -> Result<()> {
     let command = ["tasks", "kill", "--signal", signal, id];
     match ctr::ask(socket, &command) {
-        // It may have ended since.
+        // The container may have ended meanwhile.
         Some(outcome)
             if !outcome.status.success()
                 && !outcome.says("not found")

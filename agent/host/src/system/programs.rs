@@ -1,14 +1,13 @@
-//! Programs that are asked how the machine is, and change nothing.
+//! Runs programs that inspect the machine and change nothing.
 
 use std::time::Duration;
 
 use super::commands::prepare;
 use super::deadline::ask_prepared;
 
-/// Where programs are looked for where the caller names no folders.
+/// The search path if the caller's `PATH` has no absolute folder.
 const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a program said, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub is_success: bool,
@@ -16,10 +15,11 @@ pub struct Answer {
     pub stderr: String,
 }
 
-/// Runs a program to its end, in an environment with nothing of the caller's but the folders of programs, and kills it with all that it has started where it has not ended `within` that time.
+/// Runs a program to its end. Only the absolute folders of the caller's `PATH` are passed on; the rest of the
+/// environment is not. If the program has not ended `within` that time, it is killed with its children.
 ///
 /// # Errors
-/// It is not installed, cannot be started, or has not ended in time: why, in words.
+/// The program is not installed, cannot be started, or has not ended in time. The error says which.
 pub fn ask(command: &[&str], within: Duration) -> Result<Answer, String> {
     let program = command.first().copied().unwrap_or_default();
     let mut prepared = prepare(command).map_err(|error| error.to_string())?;
@@ -29,7 +29,7 @@ pub fn ask(command: &[&str], within: Duration) -> Result<Answer, String> {
     Ok(Answer { is_success: outcome.status.success(), stdout: outcome.stdout, stderr: outcome.stderr })
 }
 
-/// The folders of programs of a caller that is anywhere: one that begins at no root is another one in each folder.
+/// The absolute folders of the caller's `PATH`. A relative folder would depend on the current directory.
 fn folders(of_caller: &str) -> String {
     let folders: Vec<&str> = of_caller.split(':').filter(|folder| folder.starts_with('/')).collect();
     if folders.is_empty() { FOLDERS.to_owned() } else { folders.join(":") }

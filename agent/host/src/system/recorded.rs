@@ -1,5 +1,5 @@
-//! A machine that is only a directory: what would be asked of systemd, of the package manager and of
-//! the kernel is noted in a file that people can read, and taken for done from then on.
+//! A stand-in for a machine, in a directory. Requests to systemd, the package manager and the kernel are written to a
+//! readable file. From then on they count as done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
@@ -34,12 +34,11 @@ use crate::staged::write_file;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::Completion;
 
-/// What would have been asked, a line each, in order.
+/// The requests, one a line, in order.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
-/// What the machine would be like if it had been.
+/// The state that the machine would have after these requests.
 pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
 
-/// The recorder of one root.
 pub(crate) struct Recorder {
     root: Root,
     state: Mutex<State>,
@@ -56,19 +55,19 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
-    /// When static pods that run were started, by `NAMESPACE/NAME`, in microseconds since 1970.
+    /// When running static pods started, by `NAMESPACE/NAME`, in microseconds since 1970.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pods: BTreeMap<String, u64>,
     has_ipv6_prefix: bool,
-    /// Owner and group of every path that is not root's.
+    /// Owner and group of every path that does not belong to root.
     owners: BTreeMap<String, (String, String)>,
-    /// What does not succeed, written here by a test of what a run makes of that.
+    /// Requests that fail. A test writes them here to check how a run handles failures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusals: Vec<Refusal>,
 }
 
-/// A unit that does not start, an image that is not pulled or loaded, a device that is not mounted, or a program that
-/// fails, while a file has this text in it.
+/// A request that fails while the file at `path` contains `text`. It is the start of a unit, the pull or load of an
+/// image, the mount of a device, or a program.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
     #[serde(alias = "of")]
@@ -82,9 +81,10 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
-    /// When its process was started, in microseconds since 1970; what is started from here on is younger than any file.
+    /// When the process of the unit started, in microseconds since 1970. A start by the recorder clears it: that
+    /// process counts as newer than every file.
     started: Option<u64>,
-    /// Whether a file of it was changed since systemd was last told to read them all.
+    /// Whether a unit file changed since systemd last read all unit files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unread: bool,
 }
@@ -97,7 +97,7 @@ impl RecordedUnit {
 }
 
 impl Recorder {
-    /// The recorder of a root, with what earlier runs have noted there.
+    /// Opens the recorder of a root directory, with the state of earlier runs.
     pub(crate) fn open(root: Root) -> Result<Recorder> {
         let state = match root.read(STATE)? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Path {
@@ -114,7 +114,7 @@ impl Recorder {
         look(&self.state.lock())
     }
 
-    /// Notes a request and what comes of it.
+    /// Writes down a request and its effect on the state.
     fn note(&self, request: &str, change: impl FnOnce(&mut State)) -> Result<()> {
         let mut state = self.state.lock();
         let (dir, name) = self.root.make_parent(REQUESTS)?;
@@ -128,7 +128,7 @@ impl Recorder {
         write_file(&self.root, STATE, 0o600, None, &json)
     }
 
-    /// Whether something is refused of a unit, an image, a device, or a command's program.
+    /// Fails if a `Refusal` applies to this unit, image, device or program.
     fn is_permitted(&self, verb: &str, of: &str) -> Result<()> {
         let refusals = self.read(|state| state.refusals.clone());
         for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == of) {
@@ -333,7 +333,7 @@ impl Kernel for Recorder {
         true
     }
 
-    /// A directory is never started anew.
+    /// A directory never reboots.
     fn boot_id(&self) -> Result<String> {
         Ok("recorded".into())
     }
@@ -369,7 +369,7 @@ impl Images for Recorder {
     }
 }
 
-/// Nothing of a scratch root runs, so everything is well at once.
+/// Nothing runs in a directory, so every check succeeds immediately.
 impl Health for Recorder {
     fn ask<'a>(&'a self, _check: &'a Check) -> Asking<'a> {
         Box::pin(std::future::ready(Ok(())))

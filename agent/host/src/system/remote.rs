@@ -1,4 +1,4 @@
-//! What a node asks of others over the network while a plan is applied.
+//! Requests to other machines while a plan is applied.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,27 +9,28 @@ use kops_agent_plan::resource::DiscoveryRegistration;
 
 use super::health::Asking;
 
-/// Telling the group that holds a machine that it is ready; the problem where it could not be told.
+/// A pending report to the instance group that this machine is ready. The error says why the report failed.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
 
 pub trait Remote: Send + Sync {
-    /// Has the cloud give this machine a range of IPv6 addresses for its pods.
+    /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
     fn assign_ipv6_prefix(&self) -> Asking<'_>;
 
-    /// Whether it has done so, where that can be told here; else the program that has asked the cloud tells it.
+    /// Whether the prefix is already assigned, if this implementation knows. Otherwise the caller leaves the request
+    /// out of the plan once the cloud reports a prefix.
     fn has_assigned_ipv6_prefix(&self) -> bool {
         false
     }
 
-    /// Registers with a discovery service, under the name that a certificate has. The certificate is followed by that of its
-    /// authority.
+    /// Registers with a discovery service under the name in the certificate of `identity`. The certificate is followed
+    /// by its CA's certificate.
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
 
-    /// Tells the cloud that this machine is ready, where a lifecycle hook holds it until then.
+    /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that.
     fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a>;
 }
 
-/// No connection to others.
+/// Refuses every request to other machines.
 pub(crate) struct NoRemote;
 
 const NO_CONNECTION: &str = "this program has no connection to others";

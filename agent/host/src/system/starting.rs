@@ -1,5 +1,5 @@
-//! Whether a program starts on this machine, found out by running it: a program that was built for a newer C library, or for another
-//! machine, is refused by the dynamic loader or the kernel.
+//! Checks whether a program starts on this machine, by running it. If a program was built for a newer C library or for
+//! another machine, the dynamic loader or the kernel refuses it.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,13 +12,13 @@ use nix::libc::SIGILL;
 use super::commands::{Outcome, prepare};
 use super::deadline::ask_prepared;
 
-/// How long a program may take to say its version. A slower one is not judged.
+/// How long a program may take to print its version. A slower program counts as starting.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most that is told of what the loader says, in characters.
+/// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
 
-/// Why a program does not start; `None` where it starts, or where that cannot be told: a program that ends with an error has started,
-/// and a file system or a security policy may forbid to run programs in this place alone.
+/// Why a program does not start. `None` if it starts, or if that cannot be told. A program that exits with an error
+/// has started. A file system or a security policy may forbid running programs in this folder only.
 pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String> {
     let path = program.to_str()?;
     let command = [path, flag];
@@ -26,7 +26,7 @@ pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String
     prepared.env_clear().env("LC_ALL", "C");
     match ask_prepared(&command, prepared, b"", TIMEOUT) {
         Ok(Some(outcome)) => of_outcome(&outcome),
-        // The file itself is there.
+        // The file exists, so the missing file is its loader.
         Ok(None) if program.exists() => Some(
             "it names a dynamic loader that this machine does not have, as a program that was built for another C library does".to_owned(),
         ),
@@ -46,7 +46,7 @@ fn of_outcome(outcome: &Outcome) -> Option<String> {
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
 
-/// What glibc's dynamic loader says of a program that it cannot load (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
+/// The reason in an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
 fn of_loader(said: &str) -> Option<String> {
     let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
     if !versions.is_empty() {
@@ -74,7 +74,7 @@ fn of_loader(said: &str) -> Option<String> {
     Some(format!("a library of this machine does not fit it: {}", one_line(symbol, LONGEST_TOLD)))
 }
 
-/// `GLIBC_2.34` of ``…/libc.so.6: version `GLIBC_2.34' not found (required by …)``.
+/// Extracts `GLIBC_2.34` from ``…/libc.so.6: version `GLIBC_2.34' not found (required by …)``.
 fn missing_version(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(": version `")?;
     let (version, rest) = rest.split_once('\'')?;
@@ -91,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    /// A program in a folder of its own. It is copied by another process: a file that this one still has open for writing, in a child
-    /// that another test begins meanwhile, cannot be run.
+    /// A program in its own folder. `cp` writes it, not this process: the kernel does not run a file that is open for
+    /// writing. A child that another test forks meanwhile could inherit such an open file.
     fn program(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let (data, path) = (folder.path().join("data"), folder.path().join("program"));
@@ -102,7 +102,7 @@ mod tests {
         (folder, path)
     }
 
-    /// A dynamic program of this machine, with some of its bytes replaced by as many others.
+    /// A dynamically linked program of this machine, with `old` replaced by `new` everywhere.
     fn altered(old: &str, new: &str) -> (tempfile::TempDir, PathBuf) {
         assert_eq!(old.len(), new.len());
         let mut bytes = fs::read("/bin/true").unwrap();

@@ -1,8 +1,9 @@
-//! Kernel parameters: those of our own files are set, one by one, and a file that sets them otherwise is named.
+//! Sets the kernel parameters of the agent's own files, one by one. If another file overrides one of them, a warning
+//! names that file.
 //!
-//! Upstream runs `sysctl --system`, which sets those of every file on the machine, and fails where any of them, be it
-//! another program's, cannot be set. What sysctl.d(5) says of the order of files holds here too: what a later file sets at every
-//! boot is left to it.
+//! Upstream runs `sysctl --system`. That sets the parameters of every file on the machine, and fails if one of them
+//! cannot be set, even another program's. The order of files is that of sysctl.d(5): a parameter that a later file
+//! sets at every boot is left to that file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,29 +13,29 @@ use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::stamps::Stamp;
 
-/// Where such files are, the first place before the others where a name is in several (sysctl.d(5)).
+/// The folders of sysctl.d(5). If several folders have a file of the same name, the first folder wins.
 const FOLDERS: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
-/// Read after all of them, by sysctl(8) and by way of a link that Debian has.
+/// This file is read last: by sysctl(8), and on Debian through a link in `/etc/sysctl.d`.
 const LAST: &str = "/etc/sysctl.conf";
 
-/// The command by which upstream has parameters set, those of every file.
+/// Upstream's command, which sets the parameters of every file.
 pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
-/// A line of such a file.
+/// A line of a sysctl.d(5) file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
-    /// Below `/proc/sys`; may have `*` in it.
+    /// The path below `/proc/sys`. It may contain `*`.
     path: String,
     value: String,
-    /// Whether it does not matter if it cannot be set.
+    /// Whether a failure to set the parameter is ignored.
     is_optional: bool,
 }
 
-/// A file, and what it sets.
+/// The path of a file, and its settings.
 type Settings = (String, Vec<Setting>);
 
-/// Sets what these files set, below `proc_sys`.
+/// Sets the parameters of these files below `proc_sys`.
 pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn Progress) -> Result<()> {
     let all = in_order(root)?;
     for (at, (file, settings)) in
@@ -73,8 +74,8 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
     Ok(())
 }
 
-/// The parameters that a file of this text sets, and that the kernel does not have below `proc_sys`, by name: not those that
-/// need not be there, nor what `*` stands for.
+/// The names of the parameters in a file's text that the kernel does not have. Optional parameters and patterns with
+/// `*` are left out.
 pub(crate) fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
     let settings =
         parse(text).into_iter().filter(|setting| !setting.is_optional && !setting.path.contains('*'));
@@ -84,8 +85,9 @@ pub(crate) fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a parameter that this file sets is neither as it says nor as the kernel made of that: it rounds some, and
-/// writes others in its own way. What `*` stands for comes and goes with interfaces, and is no drift.
+/// Whether a parameter of this file has drifted. A value is no drift if the file has it, or if the kernel had it after
+/// the last `set`. The kernel rounds or reformats some values. Patterns with `*` are left out, because interfaces come
+/// and go.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -97,11 +99,12 @@ pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     Ok(others.iter().any(|(path, value)| !noted.lines().any(|line| line == format!("{path} {value}"))))
 }
 
-/// The parameters that are other than a file sets them, with their values; not those that are left to a later one.
+/// The parameters whose value differs from the file, with their values. Parameters that a later file overrides are
+/// left out.
 fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)> {
     let mut others = Vec::new();
     for (line, setting) in all[at].1.iter().enumerate().filter(|(_, setting)| !setting.path.contains('*')) {
-        // Some can be written only.
+        // Some parameters are write-only.
         let Ok(present) = std::fs::read_to_string(proc_sys.join(&setting.path)) else { continue };
         let is_left =
             winner(all, at, line, &setting.path).is_some_and(|(_, winner)| winner.value != setting.value);
@@ -112,7 +115,7 @@ fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)>
     others
 }
 
-/// What sets a parameter after this line of this file, the last of all.
+/// The last setting of a parameter after this line of this file.
 fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
     let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
     let later = all[at + 1..]
@@ -121,7 +124,7 @@ fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option
     again.chain(later).rfind(|(_, later)| matches(&later.path, path))
 }
 
-/// Every file, in the order in which it is read.
+/// All sysctl.d(5) files, in the order in which they are read.
 fn in_order(root: &Root) -> Result<Vec<Settings>> {
     let mut by_name: BTreeMap<String, String> = BTreeMap::new();
     for folder in FOLDERS {
@@ -146,7 +149,8 @@ fn parse(text: &str) -> Vec<Setting> {
         if line.starts_with(['#', ';']) {
             return None;
         }
-        // A name without a value keeps it out of what `*` stands for, which is a matter of boot only.
+        // A name without a value excludes a parameter from a pattern with `*`. Only systemd-sysctl applies that, at
+        // boot, so it is ignored here.
         let (name, value) = line.split_once('=')?;
         let (name, is_optional) = match name.trim().strip_prefix('-') {
             Some(name) => (name.trim_start(), true),
@@ -157,7 +161,7 @@ fn parse(text: &str) -> Vec<Setting> {
     text.lines().filter_map(line).collect()
 }
 
-/// The path of a parameter: whichever of `.` and `/` comes first separates, and the other is part of a name.
+/// The path of a parameter. The first `.` or `/` of a name is its separator; the other character is part of a name.
 fn slashed(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
@@ -165,7 +169,7 @@ fn slashed(name: &str) -> String {
     }
 }
 
-/// The name of a parameter, as people write it.
+/// The name of a parameter with `.` as separator.
 fn dotted(path: &str) -> String {
     swapped(path)
 }
@@ -179,12 +183,12 @@ fn swapped(name: &str) -> String {
     name.chars().map(swap).collect()
 }
 
-/// The kernel separates numbers with tabs.
+/// A value with single spaces: the kernel separates numbers by tabs.
 fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The parameters that a path stands for, those that are there.
+/// The existing parameters that match a pattern.
 fn expand(proc_sys: &Path, pattern: &str) -> Vec<String> {
     if !pattern.contains('*') {
         return if proc_sys.join(pattern).is_file() { vec![pattern.to_owned()] } else { vec![] };
@@ -214,7 +218,7 @@ fn matches(pattern: &str, path: &str) -> bool {
     pattern.len() == path.len() && pattern.iter().zip(path).all(|(pattern, name)| matches_part(pattern, name))
 }
 
-/// Whether a name is one that `*` of a pattern may stand in.
+/// Whether a name matches one part of a pattern with `*`.
 fn matches_part(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -228,7 +232,7 @@ fn matches_part(pattern: &str, name: &str) -> bool {
 
 fn write(proc_sys: &Path, file: &str, path: &str, setting: &Setting, progress: &dyn Progress) -> Result<()> {
     let target: PathBuf = proc_sys.join(path);
-    // Some can be written only.
+    // Some parameters are write-only.
     if std::fs::read_to_string(&target).is_ok_and(|present| plain(&present) == setting.value) {
         return Ok(());
     }
@@ -309,7 +313,7 @@ mod tests {
             (machine.value("vm/max_map_count").as_str(), machine.value("kernel/panic").as_str()),
             ("1048576", "0")
         );
-        // What has the value already is not written.
+        // A parameter that already has the value is not written.
         assert_eq!(machine.value("net/ipv4/tcp_wmem"), "4096\t87380");
         assert_eq!(said, [""; 0]);
     }
@@ -320,7 +324,7 @@ mod tests {
             &[
                 (OURS, "vm.a = 1\nvm.b = 1\nvm.c = 1\nvm.d = 1\nvm.d = 2\nvm.e = 1\n"),
                 ("/usr/lib/sysctl.d/99-zz.conf", "vm/a = 7\nvm.b = 1\nvm.e = 5\n"),
-                // Masks the one of the distribution.
+                // This file masks the distribution's file of the same name.
                 ("/etc/sysctl.d/99-zz.conf", "vm/a = 8\nvm.b = 1\n"),
                 ("/run/sysctl.d/10-before.conf", "vm.c = 9\n"),
                 (LAST, "vm.? = 9\n"),
@@ -351,7 +355,7 @@ mod tests {
             ],
             &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
         );
-        // A parameter of the kernel's that takes no such value, by a link to a real one.
+        // A real kernel parameter, by a link. It rejects the value `none`.
         let rounded = machine.0.path().join("proc/sys/vm/rounded");
         std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
         let root = Root::open(machine.0.path()).unwrap();
@@ -405,7 +409,7 @@ mod tests {
         assert!(said[0].contains("no parameter net.bridge.bridge-nf-call-iptables"), "{said:?}");
         assert_eq!(machine.value("vm/a"), "1");
 
-        // A parameter of the kernel's that takes no such value, by a link to a real one.
+        // A real kernel parameter, by a link. It rejects the value `none`.
         for (line, fails) in [("vm.refused = none\n", true), ("-vm.refused = none\n", false)] {
             let machine = Machine::with(&[(OURS, line)], &[("vm/a", "0")]);
             std::os::unix::fs::symlink(

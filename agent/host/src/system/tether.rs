@@ -1,6 +1,6 @@
-//! Programs that take their time: ended at a deadline, and as soon as the run that waits for them is asked to stop.
+//! Runs long programs. They end at a deadline, or immediately if the waiting run is asked to stop.
 //!
-//! A pull or an import leaves nothing half done that the next one does not take up, so it may be ended at any time.
+//! A pull or an import can be ended at any time: the next one resumes or repeats it.
 
 use std::io::{Read, Write as _};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::child::Runner;
 use super::commands::{Outcome, failed, not_run, prepare, refused};
 use crate::error::Result;
 
-/// What holds the programs of one piece of work: they run until the deadline at most, and no longer than its `Leash`.
+/// Limits the programs of one piece of work. They end at the deadline or with the `Leash`.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
@@ -19,7 +19,7 @@ pub struct Tether {
     runner: Runner,
 }
 
-/// Dropping it ends the program that its [`Tether`] holds.
+/// Ends the program of its [`Tether`] when it is dropped.
 pub(crate) struct Leash(Runner);
 
 impl Drop for Leash {
@@ -29,24 +29,24 @@ impl Drop for Leash {
 }
 
 impl Tether {
-    /// For work that may take this long from now on.
+    /// A tether for work that may take `limit` from now on.
     pub(crate) fn new(limit: Duration) -> (Tether, Leash) {
         let runner = Runner::default();
         (Tether { deadline: Instant::now() + limit, limit, runner: runner.clone() }, Leash(runner))
     }
 
-    /// Runs a program that must succeed.
+    /// Runs a program to its end.
     ///
     /// # Errors
-    /// It cannot be run, fails, or does not come to its end in time.
+    /// The program cannot be started, fails, or does not end in time.
     pub fn run(&self, command: &[&str]) -> Result<()> {
         self.feed(command, &mut std::io::empty())
     }
 
-    /// Runs a program that must succeed, and feeds it `input`.
+    /// Runs a program to its end and feeds it `input`.
     ///
     /// # Errors
-    /// As [`Tether::run`]; or what it is fed cannot be read.
+    /// Same errors as [`Tether::run`], or `input` cannot be read.
     pub fn feed(&self, command: &[&str], input: &mut dyn Read) -> Result<()> {
         let cannot = |error: std::io::Error| not_run(command, &error);
         let mut prepared = prepare(command)?;
@@ -61,7 +61,7 @@ impl Tether {
                 stderr.map(|mut stderr| stderr.read_to_end(&mut said));
                 String::from_utf8_lossy(&said).into_owned()
             });
-            // Beside the feeding, which a program that hangs blocks.
+            // A separate thread waits, because writing blocks if the program hangs.
             let waiting = scope.spawn(|| self.runner.wait(self.deadline));
             let copied = stdin
                 .map_or(Ok(()), |mut stdin| std::io::copy(input, &mut stdin).and_then(|_| stdin.flush()));
@@ -95,7 +95,7 @@ mod tests {
         let (tether, _leash) = Tether::new(Duration::from_secs(60));
         tether.feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
         assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
-        // A program that does not read to the end is not an error of its own; that it failed is.
+        // A program may succeed without reading all of its input. Here the exit status is the error.
         let mut endless = std::io::repeat(0).take(1 << 20);
         let error = tether.feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut endless);
         assert!(error.unwrap_err().to_string().contains("broken archive"));
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended_at_the_deadline_with_what_it_started() {
         let (tether, _leash) = Tether::new(Duration::from_millis(200));
-        // It reads nothing, and what it is fed is more than a pipe holds.
+        // The program reads nothing, and the input is larger than a pipe's buffer.
         let mut endless = std::io::repeat(0);
         let error = tether.feed(&["sh", "-c", "sleep 600 & sleep 600; true"], &mut endless).unwrap_err();
         assert!(error.to_string().contains("has not come to its end within 0 s"), "{error}");

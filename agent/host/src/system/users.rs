@@ -6,67 +6,43 @@ use super::commands::{ask, refused};
 use crate::error::{Error, Result};
 use crate::root::Root;
 
-/// The users of a machine.
 pub trait Users: Send + Sync {
-    /// The user of this name; `None` also where the group of its name is missing, which comes with it.
-    ///
-    /// # Errors
-    /// The users cannot be read.
+    /// The user with this name. `None` also if the group of the same name is missing: both belong together.
     fn user(&self, name: &str) -> Result<Option<User>>;
 
-    /// The group of this name.
-    ///
-    /// # Errors
-    /// The groups cannot be read.
     fn group(&self, name: &str) -> Result<Option<Group>>;
 
-    /// The user that has a number.
-    ///
-    /// # Errors
-    /// The users cannot be read.
+    /// The name of the user with this UID.
     fn user_of_id(&self, uid: u32) -> Result<Option<String>>;
 
-    /// The group to which a number belongs.
-    ///
-    /// # Errors
-    /// The groups cannot be read.
+    /// The name of the group with this GID.
     fn group_of_id(&self, gid: u32) -> Result<Option<String>>;
 
-    /// Makes a user, and a group of the same name where there is none; or makes the one that is there
-    /// as it should be.
-    ///
-    /// # Errors
-    /// It cannot be made.
+    /// Creates or changes a user. A missing group of the same name is created, too.
     fn set_user(&self, user: &User) -> Result<()>;
 
-    /// Makes a group, or makes the one that is there as it should be.
-    ///
-    /// # Errors
-    /// It cannot be made.
+    /// Creates or changes a group.
     fn set_group(&self, group: &Group) -> Result<()>;
 
-    /// The ids of the owner and group that the file at `path` gets; `None` where files stay with
-    /// the user that writes them, and the owner that they should have is noted.
+    /// The IDs of the owner and group that the file at `path` gets. `None` if files keep the user that writes them;
+    /// the implementation then only notes the owner.
     ///
     /// # Errors
-    /// There is no such user or group.
+    /// The user or the group does not exist.
     fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
 
-    /// The names of the owner and group of the file at `path`, which has these ids; numbers where
-    /// they have no names.
-    ///
-    /// # Errors
-    /// The users cannot be read.
+    /// The names of the owner and group with these IDs, for the file at `path`. An ID without a name is returned as a
+    /// number.
     fn owner_names(&self, path: &str, uid: u32, gid: u32) -> Result<(String, String)>;
 }
 
-/// This machine's users, as `/etc/passwd` and `/etc/group` have them.
+/// The users in `/etc/passwd` and `/etc/group` of this machine.
 pub(crate) struct Machine(pub(crate) Root);
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 
-/// How often it is tried again to lock the files.
+/// Number of retries if the user files are locked.
 const LOCKED_AGAIN: u32 = 7;
 
 impl Machine {
@@ -94,14 +70,14 @@ impl Machine {
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
-        // Whatever the files say, or where they are missing: this is how the kernel sees it.
+        // root is 0 for the kernel, whatever the files say.
         if name == "root" {
             return Ok(0);
         }
         let records = self.records(path)?;
         let id =
             records.iter().find(|record| record[0] == name).and_then(|record| record.get(2)?.parse().ok());
-        // One without a name is called by its number.
+        // A number is accepted as the ID of an owner without a name.
         let id = id.or_else(|| name.parse().ok());
         id.ok_or_else(|| Error::Path {
             doing: "find",
@@ -140,7 +116,7 @@ impl Users for Machine {
         let mut command = vec![];
         if self.in_passwd(&user.name)?.is_some() {
             command.push("usermod");
-            // useradd makes both, one after the other, and may have been cut off between them.
+            // useradd creates the user before its group. An interrupted useradd may have left the group out.
             if self.group(&user.name)?.is_none() {
                 let is_free = self.group_of_id(user.uid)?.is_none();
                 let gid: &[&str] = if is_free { &["--gid", &uid] } else { &["--system"] };
@@ -182,8 +158,8 @@ impl Users for Machine {
     }
 }
 
-/// Changes users or groups by shadow's programs, which lock the files, write them beside and rename them. They wait
-/// a quarter of a minute for another program that has them locked, as the installation of a package may.
+/// Changes users or groups with the programs of shadow. These lock the files, write new ones and rename them. They
+/// wait 15 seconds for a lock that another program holds, for example the installation of a package.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

@@ -1,4 +1,4 @@
-//! A whole machine in a scratch root: made, left alone, changed, and healed after interruptions.
+//! A whole machine in a scratch root: created, left alone, changed, and repaired after interruptions.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -213,7 +213,7 @@ async fn files_of_a_certificate_are_made_from_the_one_that_is_kept() {
     );
     assert_eq!(machine.read("/var/lib/kubelet/kubeconfig"), kubeconfig);
 
-    // A year and more later all of them are new.
+    // More than a year later, all certificates are new.
     let later = || noon() + std::time::Duration::from_secs(400 * 24 * 3600);
     let host = Host::scratch(machine.root.path()).unwrap().with_clock(later);
     let plan = machine.plan(&host, &node());
@@ -223,7 +223,7 @@ async fn files_of_a_certificate_are_made_from_the_one_that_is_kept() {
     assert!(machine.plan(&host, &node()).is_empty());
 }
 
-/// Commands that fail at first.
+/// Commands that fail on the first call.
 struct Refusing(AtomicUsize);
 
 impl Commands for Refusing {
@@ -251,7 +251,7 @@ async fn a_command_that_failed_is_run_again_by_the_next_run() {
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 
-/// A kernel whose parameters were set otherwise, until they are set again.
+/// A kernel whose parameters differ from the files until they are set again.
 struct Altered(AtomicUsize);
 
 impl Commands for Altered {
@@ -379,7 +379,7 @@ async fn a_full_disk_leaves_nothing_half_written() {
     let disk = tempfile::tempdir().unwrap();
     let size = Some("size=600k");
     if mount(Some("tmpfs"), disk.path(), Some("tmpfs"), MsFlags::empty(), size).is_err() {
-        // Without the right to mount there is no full disk of the test's own.
+        // Without the right to mount, the test cannot fill a disk of its own.
         return;
     }
     let machine = Machine { root: tempfile::tempdir_in(disk.path()).unwrap(), ..Machine::new() };
@@ -404,7 +404,7 @@ async fn a_plan_of_another_state_is_refused() {
     let (nothing, downloads) = (DesiredState::default(), downloads(CALM));
     let run =
         host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent, support::SCOPE);
-    // So that a binary may spawn it.
+    // A binary may spawn the future.
     fn is_send<T: Send>(future: T) -> T {
         future
     }

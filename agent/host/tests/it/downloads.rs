@@ -1,4 +1,4 @@
-//! What is downloaded, unpacked, installed and kept, from mirrors that mean well.
+//! Downloads from honest mirrors: fetched, unpacked, installed and cached.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ async fn many_small_files_share_a_few_connections() {
     });
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 30);
-    // Asking for the sizes is done sixteen at a time; what follows goes over the same connections.
+    // The client asks for sixteen sizes at a time. Later requests reuse these connections.
     assert!(mirror.connections() <= 16, "{} connections for 60 requests", mirror.connections());
 }
 
@@ -71,7 +71,7 @@ async fn over_http_2_one_connection_is_enough() {
     let url = mirror.url();
     let files =
         files.iter().map(|(path, bytes)| asset(path, &format!("{url}{path}"), &sha256_hex(bytes), None));
-    // The first request decides for HTTP/2; those that begin before it has may come by connections of their own.
+    // The first request negotiates HTTP/2. Requests that begin before that may open connections of their own.
     let files: Vec<File> = files.collect();
     machine.converge(&state(files[..1].to_vec())).await.unwrap();
     let before = mirror.connections();
@@ -123,13 +123,13 @@ async fn the_cache_keeps_what_is_wanted_now_and_what_was_wanted_before() {
         sorted.sort();
     }
     assert_eq!(sorted, ["v2", "v3"]);
-    // Back to the version before, with no mirror to ask.
+    // Back to the earlier version, while no mirror answers.
     let before = version(2);
     mirror.break_path("/v2", Fault::Status(503));
     machine.converge(&before).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), [2; 1000]);
     assert_eq!(mirror.gets("/v2").len(), 1);
-    // And never more than it may hold.
+    // The cache never exceeds its limit.
     let machine = machine.downloading(downloads(CALM).cache_limit(1500));
     machine.converge(&before).await.unwrap();
     assert_eq!(kept(&machine), ["v2"]);
@@ -189,7 +189,7 @@ async fn a_file_that_changes_in_between_is_not_mixed() {
     mirror.break_next("/a", [Fault::StopsHalfwayOfAnother]);
     machine.converge(&state([asset("/a", &url, &sha256_hex(&bytes), None)])).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
-    // The rest was asked for of the version before, and so all of the new one came at once.
+    // The client asked for the rest of the old version. The mirror sent all of the new version in one response.
     assert_eq!(mirror.gets("/a"), ["", "bytes=25000-"]);
 }
 
@@ -298,7 +298,7 @@ async fn a_changed_archive_or_a_changed_file_is_installed_anew() {
     std::fs::write(machine.path("/a"), "tampered").unwrap();
     machine.converge(&second).await.unwrap();
     assert_eq!(machine.read("/a"), "same");
-    // Only the mode: nothing is fetched or written for it.
+    // Only the mode changes, so nothing is fetched or written.
     let mut private = state_with(&two, "http://127.0.0.1:1/gone");
     let file = private.iter().next().unwrap().1.clone();
     if let Resource::File(file) = file {
@@ -310,7 +310,7 @@ async fn a_changed_archive_or_a_changed_file_is_installed_anew() {
 #[tokio::test]
 async fn a_cache_outside_the_root_is_shared_even_from_another_file_system() {
     let (one, two, mirror) = (Machine::new(), Machine::new(), mirror());
-    // Commonly of another file system than the roots, which then are copied to.
+    // The cache is usually on another file system than the roots, and files are then copied.
     let cache = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let bytes = body(1000);
     let url = mirror.put("/a", &bytes);

@@ -1,5 +1,5 @@
-//! Images, volumes and commands that fail or hang on a machine that is to become a node: kubelet runs all the same, unless
-//! a volume is missing that it would write to.
+//! Images, volumes and commands that fail or hang on a machine that becomes a node. kubelet still runs, unless a volume
+//! is missing that it would write to.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::*;
 
-/// Less than what hangs takes, which is 600 s, and more than anything else does.
+/// Less than the 600 s of anything that hangs, and more than anything else takes.
 const A_WHILE: Duration = Duration::from_secs(400);
 
-/// Volumes of which a device is missing, or takes for ever to come.
+/// Volumes whose device is missing, or takes for ever to appear.
 #[derive(Default)]
 struct Volumes {
     mounted: Mutex<Vec<Mount>>,
@@ -96,7 +96,7 @@ impl Node {
         self.machine.converge_with(&self.host(), desired).await
     }
 
-    /// What a run named as failed.
+    /// The resources that a run reported as failed.
     async fn failures(&self, desired: &DesiredState) -> Vec<FailedResource> {
         match self.converge(desired).await {
             Err(Error::Resources(failed)) => failed,
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// An image that is loaded from an archive.
+    /// An image from an archive.
     fn archive(&self, name: &str) -> Resource {
         let content = format!("the archive {name}");
         let sources = vec![self.mirror.put(&format!("/{name}"), content.as_bytes())];
@@ -141,7 +141,7 @@ fn unit(name: &str, text: &str) -> Resource {
     Unit::new(name, text).into()
 }
 
-/// A node with these besides.
+/// A node with these additional resources.
 fn node(others: impl IntoIterator<Item = Resource>) -> DesiredState {
     let own = [
         unit("containerd.service", ""),
@@ -167,7 +167,7 @@ async fn an_image_that_cannot_be_loaded_is_told_and_kubelet_is_started() {
     assert_eq!(it.left(&desired), ["image failing.tar", "image failing:1"]);
     assert!(it.host().status().unwrap().failure.unwrap().problem.contains("broken archive"));
 
-    // The next run does that, and nothing else.
+    // The next run does only what failed.
     let before = it.machine.requests().len();
     it.asked();
     it.runtime.mend();

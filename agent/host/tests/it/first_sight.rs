@@ -1,5 +1,5 @@
-//! The first sight of a machine that works, which nodeup made or of which the record was lost: what runs since before its
-//! files were changed is started anew, and nothing else is.
+//! The first sight of a working machine: nodeup made it, or its record was lost. Components that started before their
+//! files changed are restarted. Nothing else is.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -19,7 +19,7 @@ const TEXT: &str = "[Service]\nExecStart=/usr/local/bin/kubelet\n";
 const POD: &str = "kind: Pod\nmetadata: {name: kube-scheduler, namespace: kube-system}\nspec: {containers: [{name: a}], \
                    volumes: [{name: k, hostPath: {path: /srv/kubernetes/kube-scheduler}}]}\n";
 
-/// Seconds since 1970 of the morning on which everything was written; it is past by now.
+/// Seconds since 1970, in the past: the time at which everything was written.
 const MORNING: u64 = 1_700_000_000;
 
 fn node() -> DesiredState {
@@ -34,7 +34,8 @@ fn node() -> DesiredState {
     state
 }
 
-/// A Debian machine as nodeup leaves it: all is written in the morning, and was started ten seconds later.
+/// A Debian machine as nodeup leaves it. All files have the time `MORNING`, and the processes started ten seconds
+/// later.
 struct Scene(Machine);
 
 impl Scene {
@@ -53,8 +54,8 @@ impl Scene {
         scene.having(10, "")
     }
 
-    /// The same, where the processes were started so many seconds after the files were written; `unread` is of the file
-    /// of kubelet's unit.
+    /// Sets that the processes started `started` seconds after the files were written. `unread` is added to the state
+    /// of units, and says whether systemd has read their files.
     fn having(self, started: i64, unread: &str) -> Scene {
         let started = 1_000_000 * (MORNING as i64 + started);
         let process = format!(r#""enabled": true, "running": true, "started": {started}"#);
@@ -75,7 +76,7 @@ impl Scene {
         self.was_written(path, 0);
     }
 
-    /// Has a file be one that was written so many seconds after the morning.
+    /// Sets the modification time of a file to this many seconds after `MORNING`.
     fn was_written(&self, path: &str, after: u64) {
         let file = fs::File::options().append(true).open(self.0.path(path)).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MORNING + after)).unwrap();
@@ -93,7 +94,7 @@ impl Scene {
         plan.steps.iter().map(|step| step.resource.name.clone()).collect()
     }
 
-    /// What a run asks for, after which nothing is left to do.
+    /// The requests of a run, after which nothing is left to do.
     async fn asked(&self) -> Vec<String> {
         self.0.converge_with(&self.host(), &node()).await.unwrap();
         assert_eq!(self.planned(), [""; 0]);
@@ -128,7 +129,7 @@ async fn what_runs_since_before_a_file_was_written_is_restarted() {
 #[tokio::test]
 async fn what_systemd_has_not_read_yet_is_read_and_its_processes_are_started_with_it() {
     let scene = Scene::new().having(10, r#", "unread": true"#);
-    // A slice has no processes of its own, and of chrony's unit no file is the agent's.
+    // A slice has no processes of its own. The file of chrony's unit is not the agent's.
     assert_eq!(scene.planned(), ["kubelet.service"]);
     assert_eq!(scene.asked().await.last().unwrap(), RESTART[1]);
     let scene = Scene::new();
@@ -160,13 +161,13 @@ async fn the_same_holds_where_the_record_was_lost() {
 
 #[tokio::test]
 async fn times_that_tell_nothing_restart_nothing() {
-    // A clock that was ahead when the files were written.
+    // The clock was ahead when the files were written.
     let scene = Scene::new();
     for path in [CONFIG, KUBELET_UNIT, KEY] {
         scene.was_written(path, 1_000_000_000);
     }
     assert_eq!(scene.asked().await, [""; 0]);
-    // Files of long before the machine was started, and of the very moment.
+    // Either the files are much older than the boot, or they changed in the second of the start.
     for started in [1_000_000, 0] {
         assert_eq!(Scene::new().having(started, "").asked().await, [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! Hooks on a machine whose systemd forgets that a unit ran which no other names, as the real one does.
+//! Hooks on a systemd that forgets units that no other unit names, as the real one does.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -16,12 +16,12 @@ use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 
-/// A systemd in which only services with `WantedBy=` run on and are remembered; nothing of the others is.
+/// A systemd that keeps running and remembers only services with `WantedBy=`.
 #[derive(Default)]
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,
     asked: Mutex<Vec<String>>,
-    /// Kubelet does not start without this file.
+    /// File without which kubelet does not start.
     needs: Mutex<Option<PathBuf>>,
 }
 
@@ -37,7 +37,7 @@ impl Forgetful {
         Ok(())
     }
 
-    /// What was asked since this was called last.
+    /// The requests since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -127,7 +127,7 @@ impl Node {
         host.with_kernel(Arc::new(Boot(self.boot)))
     }
 
-    /// Converges, and says what was asked of systemd for it.
+    /// Converges, and returns the requests to systemd.
     async fn converge(&self, desired: &DesiredState) -> Vec<String> {
         self.machine.converge_with(&self.host(), desired).await.unwrap();
         assert!(self.machine.plan(&self.host(), desired).is_empty());
@@ -177,7 +177,7 @@ async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "start disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);
 
-    // The run waits for it, as for everything that changes on a node that works.
+    // The run waits for the hook, as for every change on a working node.
     let desired = node(hook("ExecStart=/b\n"));
     assert_eq!(machine.converge(&desired).await, ["daemon-reload", "restart disk-hook.service"]);
     assert_eq!(machine.converge(&desired).await, [""; 0]);
@@ -205,7 +205,7 @@ async fn a_hook_that_was_taken_out_and_comes_back_runs_again() {
 
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-memory.conf";
 
-/// A node whose kubelet has this drop-in, and another program's unit, too.
+/// A node whose kubelet has this drop-in, with a unit of another program.
 fn with_drop_in(text: &str) -> DesiredState {
     let kubelet = Unit::new("kubelet.service", "[Service]\n").restarted_by_files([DROP_IN]);
     let mut desired = state([kubelet, Unit::new("containerd.service", "[Service]\n")]);

@@ -1,4 +1,4 @@
-//! A run that is interrupted, wherever that is, is finished by the next one.
+//! The next run completes an interrupted run, wherever the interruption was.
 #![allow(clippy::unwrap_used)]
 
 use crate::converge::{node, with};
@@ -11,12 +11,12 @@ use kops_agent_plan::resource::*;
 #[tokio::test]
 async fn wherever_a_run_is_interrupted_the_next_one_finishes_it() {
     let changed = with(node(), File::text("/etc/sysconfig/kubelet", "DAEMON_ARGS=\"--v=4\"\n"));
-    // What is asked of systemd: to read units, 3 times to enable and to start one, and 2 times for the change.
+    // The requests to systemd: one reload, 3 to enable and to start a unit, and 2 for the change.
     for after in 0..9 {
         let machine = Machine::new();
         let systemd = Node::of(&machine);
         systemd.lose_power_after(after);
-        // Nothing is rolled back: a machine without power does nothing more.
+        // No rollback happens, because a machine without power does nothing more.
         let hasty = HealthTimings { timeout: std::time::Duration::ZERO, ..HealthTimings::default() };
         let host = || {
             let host = Host::scratch(machine.root.path()).unwrap().with_clock(noon);

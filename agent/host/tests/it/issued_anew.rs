@@ -1,5 +1,5 @@
-//! nodeup issues a node's certificates anew at every boot. A component that has loaded the earlier ones goes on with them, and is
-//! restarted before they end.
+//! nodeup reissues a node's certificates at every boot. A component that loaded the earlier ones keeps them, and is
+//! restarted before they expire.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/keyset.rs"]
@@ -75,7 +75,7 @@ fn days(days: u64) -> Duration {
     Duration::from_secs(days * 24 * 3600)
 }
 
-/// A machine and its store, so many days after noon.
+/// A machine and its store, at the time `after` past noon.
 struct Scene {
     root: tempfile::TempDir,
     keyset: Keyset,
@@ -114,7 +114,7 @@ impl Scene {
         self.host().apply(&plan, desired, &self.keyset, &self.downloads, &Silent, SCOPE).await
     }
 
-    /// nodeup runs: it issues everything anew, trusts only the authority that signs, and writes in Go's way.
+    /// Runs nodeup: it reissues everything, trusts only the signing authority, and writes files as Go does.
     fn nodeup(&self, signs: &str, sans: &[&str]) {
         let now = OffsetDateTime::from(self.now());
         let item = self.keyset.keyset_item("kubernetes-ca", signs).unwrap();
@@ -142,7 +142,7 @@ impl Scene {
         text.lines().filter(is_start).map(str::to_owned).collect()
     }
 
-    /// A machine as nodeup leaves it: the agent has no record, and the processes started at noon.
+    /// Makes the machine look as nodeup leaves it: the agent has no record, and the processes started at noon.
     fn forget(&self) {
         for name in ["record.json", "units", "pods", "applied", "begun"] {
             let path = self.path("/var/lib/kops-agent").join(name);
@@ -187,7 +187,7 @@ async fn what_was_issued_anew_is_recorded_and_read_before_what_was_loaded_ends()
     assert_eq!(scene.requests(), before);
     assert_eq!(scene.host().drift().unwrap(), [], "what is there by now is recorded");
 
-    // A third of the life of what was loaded is left, and more of what is in the files.
+    // The loaded certificates have a third of their life left. Those in the files have more.
     scene.after = days(350);
     let plan = scene.plan(&node(&["a.example.com"]));
     assert_eq!(restarts(&plan), RESTARTS, "{plan:?}");
@@ -217,11 +217,11 @@ async fn other_names_and_another_authority_are_a_reason_to_restart() {
     let mut scene = Scene::new();
     scene.converge(&node(&["a.example.com"])).await.unwrap();
     scene.after = days(100);
-    // Both what is wanted and what nodeup issues have changed, as by `kops update cluster` and a reboot.
+    // The wanted certificate and nodeup's have both changed, as after `kops update cluster` and a reboot.
     scene.nodeup("1", &["b.example.com"]);
     let plan = scene.plan(&node(&["b.example.com"]));
     assert_eq!((restarts(&plan), goes_on(&plan)), (vec![MANIFEST], vec!["kubelet.service"]), "{plan:?}");
-    // The authority of another key signs.
+    // An authority with another key signs.
     scene.keyset.0.push(("2", authority_of("kubernetes-ca", 10)));
     scene.nodeup("2", &["a.example.com"]);
     let mut promoted = DesiredState::default();
@@ -253,14 +253,14 @@ async fn a_second_authority_restarts_nothing_until_it_signs() {
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests(), before);
     }
-    // One that is trusted no more is forgotten.
+    // An authority that is no longer trusted is forgotten.
     scene.keyset.0.push(("0", authority_of("kubernetes-ca", 400)));
     assert_eq!(restarts(&scene.plan(&node(&[]))), ["kubelet.service"]);
 }
 
 #[tokio::test]
 async fn on_the_first_sight_of_a_machine_its_oldest_text_tells_the_age_of_what_was_loaded() {
-    // nodeup first ran so many days before noon, when everything was started; it runs again on day 100.
+    // nodeup first ran `first_ran` days before noon. Everything started at noon. nodeup runs again on day 100.
     for (first_ran, is_restarted) in [(0, false), (150, false), (250, true)] {
         let mut scene = Scene::new();
         scene.converge(&node(&[])).await.unwrap();
@@ -278,7 +278,7 @@ async fn on_the_first_sight_of_a_machine_its_oldest_text_tells_the_age_of_what_w
         scene.converge(&node(&[])).await.unwrap();
         assert_eq!(scene.requests().len() - before, expected.len());
         assert!(scene.plan(&node(&[])).is_empty());
-        // What was supposed of the first sight is noted.
+        // The assumptions of the first sight are recorded.
         scene.after = days(350);
         let is_due = restarts(&scene.plan(&node(&[]))) == RESTARTS;
         assert_eq!(is_due, !is_restarted, "{first_ran}");

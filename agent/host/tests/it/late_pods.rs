@@ -1,4 +1,5 @@
-//! Static pods that end where no API server answers: a machine that boots for the first time starts them once it does.
+//! Static pods that exit if no API server answers. On its first boot, a machine starts them only once the API server
+//! answers.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn unit(name: &str) -> Resource {
     Unit::new(name, text).into()
 }
 
-/// A control plane, but for etcd.
+/// A control plane without etcd.
 fn control_plane() -> DesiredState {
     let probe = "    livenessProbe:\n      httpGet: {host: 127.0.0.1, path: /healthz, port: 3990}\n";
     state([
@@ -52,7 +53,7 @@ fn control_plane() -> DesiredState {
     ])
 }
 
-/// The API server, which answers once it is told to.
+/// An API server that answers once it is told to.
 #[derive(Default)]
 struct ApiServer {
     answers: AtomicBool,
@@ -85,7 +86,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One with a scheduler's image that only kubelet can pull.
+    /// A scene in which only kubelet can pull the scheduler's image.
     fn new() -> Scene {
         Scene::with(Runtime::default().failing("kube-scheduler"))
     }
@@ -104,7 +105,7 @@ impl Scene {
         self.machine.converge_with(&self.host(api_server), &self.desired).await.unwrap();
     }
 
-    /// The static pods that there are, by what their names begin with.
+    /// The static pods whose manifests exist.
     fn pods(&self) -> Vec<&'static str> {
         let all = ["kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"];
         all.into_iter().filter(|pod| self.machine.path(&path(pod)).exists()).collect()
@@ -149,7 +150,7 @@ async fn clients_of_the_api_server_are_started_once_it_answers_with_images_that_
         it.kubelet_pulls_the_api_server();
         it.until(|| it.has_pulled("kube-controller-manager")).await;
         assert_eq!(it.pods(), WITHOUT_CLIENTS);
-        // The scheduler's image is kubelet's to pull.
+        // Only kubelet can pull the scheduler's image.
         it.api_server.answers.store(true, Ordering::SeqCst);
     });
     assert_eq!(it.pods(), ALL);
@@ -216,7 +217,7 @@ async fn a_typed_run_and_a_node_that_works_wait_for_nothing() {
     assert_eq!(it.pods(), ALL);
     assert!(!it.is_waiting());
 
-    // Of a node that works a manifest is put back as it always was: with its pod waited for, and not the API server.
+    // On a working node, a repair of a manifest waits for its pod, and not for the API server.
     std::fs::remove_file(it.machine.path(&path("kube-scheduler"))).unwrap();
     it.converge(FOR_EVER).await;
     assert_eq!(it.pods(), ALL);

@@ -1,4 +1,4 @@
-//! What is downloaded with this machine's own credentials, from a store that says how.
+//! Downloads with this machine's own credentials, from a store that defines how.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 
 const HEADER: &str = "x-auth-token";
 
-/// A store whose files are at a server, and are asked for with a token.
+/// A store whose files are on a server and need a token.
 struct Store(String);
 
 impl Buckets for Store {
@@ -29,10 +29,10 @@ impl Buckets for Store {
     }
 }
 
-/// The tokens that a server has been shown, a request each.
+/// The token of each request to a server.
 type Shown = Arc<Mutex<Vec<Option<HeaderValue>>>>;
 
-/// A server that answers each request with this status, location and body.
+/// A server that answers every request with this status, location and body.
 async fn server(status: u16, location: Option<String>, answer: &'static str) -> (TestServer, Shown) {
     let shown = Shown::default();
     let noted = Arc::clone(&shown);
@@ -51,7 +51,7 @@ async fn server(status: u16, location: Option<String>, answer: &'static str) -> 
     (server, shown)
 }
 
-/// A machine that is to have one file of the store at this server, and that state.
+/// A machine, and a desired state with one file of the store on this server.
 fn machine_of(server: &TestServer, content: &str) -> (Machine, DesiredState) {
     let store = Arc::new(Store(server.url.trim_end_matches('/').to_owned()));
     let machine = Machine::new().downloading(downloads(CALM).buckets(store));

@@ -1,4 +1,4 @@
-//! What `agent/host` does to a machine, in one program: its scenes are shared, and linked once.
+//! All integration tests of `agent/host` in one program, so that they share scenes and are linked once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Mirrors that are dead, that stall and that lie.
+//! Mirrors that are dead, stall or lie.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Scene {
         asset("/a", &self.url, &self.hash(), None)
     }
 
-    /// Nothing is placed, nothing wrong is kept, and the message says so much; the next run heals.
+    /// Checks that nothing is placed or cached, and that the message has these parts. The next run heals.
     async fn refuses(self, parts: &[&str]) -> Mirror {
         let mut desired = state([self.file()]);
         desired.add(File::text("/etc/b", "not to be written either"));
@@ -175,11 +175,11 @@ async fn a_drip_is_told_from_a_flow() {
     let started = Instant::now();
     let scene = Scene::with(Fault::Drips);
     scene.refuses(&["the server sent no more than", "bytes in 3s"]).await;
-    // All of it, at fifty bytes a second, would take a quarter of an hour.
+    // The whole file, at fifty bytes a second, would take a quarter of an hour.
     assert!(started.elapsed() < Duration::from_secs(450), "{:?}", started.elapsed());
 }
 
-/// Where an answer is slow soon, whatever comes.
+/// Timeouts with which any answer soon counts as slow.
 const BRISK: DownloadTimeouts =
     DownloadTimeouts { slow_after: Duration::from_secs(2), least_unless_slow: u64::MAX, ..CALM };
 
@@ -199,7 +199,7 @@ async fn a_slow_mirror_is_left_for_one_that_has_not_failed() {
 async fn where_all_mirrors_are_slow_each_may_be() {
     let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
-    // The second has to stand still before it is left.
+    // The client leaves the second mirror only if it stalls.
     for mirror in [&first, &second] {
         mirror.break_next("/a", [Fault::Drips]);
     }
@@ -281,7 +281,7 @@ async fn a_server_that_no_authority_vouches_for_is_not_believed() {
 async fn mirrors_are_tried_in_turn_and_go_on_for_each_other() {
     let (first, second, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
     let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
-    // The first breaks off and is then out of order.
+    // The first mirror breaks off, and fails every request after that.
     first.break_path("/a", Fault::Status(500));
     first.break_next("/a", [vec![Fault::StopsAfter(30_000)], vec![Fault::Status(500); 100]].concat());
     machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
@@ -331,7 +331,7 @@ async fn a_dead_mirror_is_not_waited_for_twice() {
     let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
-    // All of them wait together, once, while sizes are asked for; no file is asked for there any more.
+    // All files wait for the size requests together, once. No file is requested from that mirror afterwards.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
 }
@@ -354,7 +354,7 @@ async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
 
 #[tokio::test]
 async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
-    // A few hundred bytes with the head of a file of four GiB.
+    // A few hundred bytes with the header of a 4 GiB file.
     let mut header = tar::Header::new_gnu();
     header.set_path("bin/a").unwrap();
     header.set_size(4 << 30);
@@ -367,7 +367,7 @@ async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
     let error = machine.error(&state([asset("/a", &url, &sha256_hex(&bomb), Some("bin/a"))])).await;
     assert!(error.contains("bin/a would take 4.0 GiB unpacked"), "{error}");
     assert_eq!(machine.tree(), [""; 0]);
-    // A mirror that lies is told of as one, and another serves the right archive.
+    // A lying mirror is reported, and another mirror serves the right archive.
     let right = tar_gz(&[("bin/a", b"right")]);
     let lying = mirror.put("/right.tar.gz", &bomb);
     let honest = mirror.put("/mirror/right.tar.gz", &right);

@@ -1,4 +1,4 @@
-//! Volumes and bind mounts of a machine: mounted over nothing, and unmounted when they are no longer wanted.
+//! Volumes and bind mounts: never mounted over others, and unmounted when they are no longer wanted.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{Machine, state};
@@ -32,7 +32,7 @@ async fn a_device_is_not_mounted_over_another() {
 
 const UNIT: &str = "/etc/systemd/system/data.mount";
 
-/// Everything is unmounted, as by a reboot.
+/// Unmounts everything, as a reboot does.
 fn reboot(machine: &Machine) {
     let path = machine.path("/var/lib/kops-agent/recorded/state.json");
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -51,7 +51,7 @@ async fn a_volume_is_mounted_again_before_its_users_whenever_the_machine_boots()
         "{unit}"
     );
 
-    // One that an earlier version only mounted, or of which the unit has gone.
+    // An earlier version only mounted the volume, or its unit was lost.
     std::fs::remove_file(machine.path(UNIT)).unwrap();
     let plan = machine.plan(&machine.host(), &node);
     assert_eq!(plan.steps.len(), 1, "{plan:?}");
@@ -88,7 +88,7 @@ fn bind(source: &str, path: &str) -> Resource {
     BindMount { source, path, options: vec![], recursive: false }.into()
 }
 
-/// What was asked after these requests.
+/// The requests after the first `before` ones.
 fn news(machine: &Machine, before: usize) -> Vec<String> {
     machine.requests()[before..].to_vec()
 }
@@ -119,7 +119,7 @@ async fn what_was_mounted_and_is_no_longer_wanted_is_unmounted() {
     assert_eq!(news(&machine, before).len(), 4);
 }
 
-/// Mounts a volume as an operator does, with no record of it.
+/// Mounts a volume as an operator does, without a record.
 async fn mount_before_us(machine: &Machine, theirs: &DesiredState) {
     let plan = diff(theirs, &ObservedState::new());
     let (store, downloads) = (&machine.store, &machine.downloads);

@@ -1,4 +1,4 @@
-//! What an operator has put into the place of a unit: a mask, or another unit. It stays, and a plan tells of it.
+//! Overrides of units by an operator: a mask, or another unit. An override stays, and a plan reports it.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -76,7 +76,7 @@ async fn a_mask_is_left_and_told() {
         assert!(asked.contains("start kubelet.service"), "{asked}");
         assert!(!asked.contains("chrony.service") && !asked.contains("hook.service"), "{asked}");
         assert!(machine.plan(&machine.host(), &node()).is_empty());
-        // Nor does it go with what is no longer wanted, or with a reset.
+        // The mask also survives the removal of unwanted resources, and a reset.
         machine.converge(&DesiredState::default()).await.unwrap();
         reset(&machine);
         assert!(is_masked(&machine, "chrony.service") && is_masked(&machine, "hook.service"));
@@ -136,7 +136,7 @@ async fn another_unit_of_an_operators_stays_where_it_wins_and_is_told() {
 
 #[tokio::test]
 async fn one_that_an_operator_makes_of_ours_stays_too() {
-    // As `systemctl edit --full` does.
+    // `systemctl edit --full` writes such a file.
     let machine = machine("debian");
     machine.converge(&node()).await.unwrap();
     write(&machine, ETC, THEIRS);

@@ -1,4 +1,4 @@
-//! What is done at the same time: packages beside downloads on a machine that is no node yet, and never on one that is.
+//! Package installation in parallel with downloads: on a machine that is no node yet, and never on a node.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -14,10 +14,10 @@ use kops_agent_host::{Error, Host, Progress, Stopwatch};
 use kops_agent_plan::resource::{DesiredState, Package, PackageSource};
 use kops_agent_plan::timeline::Work;
 
-/// No run takes so long unless it hangs.
+/// Longer than any run takes, unless it hangs.
 const AMPLE: Duration = Duration::from_secs(600);
 
-/// A package manager that notes what it installs, and tells when it begins.
+/// A package manager that records what it installs, and signals when it begins.
 struct Packages {
     installed: Mutex<BTreeSet<String>>,
     begins: Mutex<Sender<()>>,
@@ -40,7 +40,7 @@ impl PackageManager for Packages {
         Ok(packages.iter().filter(|name| installed.contains(**name)).map(|name| (*name).to_owned()).collect())
     }
     fn install(&self, packages: &[&str], _: &dyn Progress) -> Result<(), Error> {
-        // A receiver that is gone already is as good.
+        // The receiver may be gone already.
         let _ = self.begins.lock().send(());
         self.installed.lock().extend(packages.iter().map(|name| (*name).to_owned()));
         Ok(())
@@ -56,7 +56,7 @@ impl PackageManager for Packages {
     }
 }
 
-/// Lets no download begin before packages are being installed.
+/// Blocks downloads until packages are being installed.
 struct InStep(Mutex<Receiver<()>>);
 
 impl Progress for InStep {
@@ -69,7 +69,7 @@ fn package(name: &str) -> Package {
     Package { name: name.into() }
 }
 
-/// A node of packages and one download, which is what it should be or is not.
+/// A node with packages and one download, whose content is right or wrong.
 fn node(packages: &[&str], mirror: &Mirror, is_right: bool) -> DesiredState {
     let bytes = b"a program";
     let url = mirror.put("/program", bytes);
@@ -121,7 +121,7 @@ async fn a_first_run_whose_download_fails_has_left_packages_and_nothing_else() {
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
 
-    // The next run is as much a first one, and goes on from there.
+    // The next run is again a first run, and continues from there.
     let right = node(&["chrony"], &mirror, true);
     apply(&machine, &host, &right, &kops_agent_host::Silent).await.unwrap();
     assert!(machine.plan(&host, &right).is_empty());

@@ -1,4 +1,4 @@
-//! What the agent left and is no longer wanted goes; what others made or changed stays.
+//! The agent removes its own resources that are no longer wanted. Resources that others made or changed stay.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use kops_agent_plan::resource::{
 
 use crate::support::{Machine, Mirror, state};
 
-/// What runs leave that are killed while they write a part of [`everything`].
+/// Temporary files of runs that were killed while they wrote a part of [`everything`].
 const BEGUN: [&str; 4] = [
     "/etc/ours/.a.kops-agent",
     "/etc/.link.kops-agent",
@@ -77,7 +77,7 @@ async fn what_is_no_longer_wanted_goes() {
     assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
     assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
 
-    // It has been told once, and belongs to nothing any more.
+    // The plan reported it once. It now belongs to no resource.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
 }
@@ -177,12 +177,12 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     node.add(Unit::new("kubelet.service", "[Service]\nExecStart=/bin/true\n"));
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/bin/true\n"));
     machine.converge(&node).await.unwrap();
-    // What runs leaves its own behind.
+    // Running components leave files behind.
     fs::create_dir_all(machine.path("/var/lib/kubelet/pods/x")).unwrap();
     fs::write(machine.path("/var/lib/kubelet/pods/x/volume"), "").unwrap();
     fs::create_dir_all(machine.path("/etc/systemd/system")).unwrap();
     fs::write(machine.path("/etc/systemd/system/kops-configuration.service"), "").unwrap();
-    // And so does a run that is killed.
+    // A killed run leaves files behind, too.
     for path in BEGUN.iter().chain(&["/etc/.theirs.kops-agent"]) {
         fs::write(machine.path(path), "half").unwrap();
     }
@@ -204,7 +204,7 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
         assert!(!machine.path(gone).exists(), "{gone}");
     }
     assert!(!machine.read("/etc/hosts").contains("api.internal"));
-    // Once more finds nothing to do.
+    // A second reset has nothing to do.
     let again = machine.host().plan_reset(&["kops-configuration.service"], &[], &[]).unwrap();
     assert_eq!((again.units, again.removed), (vec![], vec![]));
 }
@@ -290,13 +290,13 @@ async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("have `kops-agent converge` write one anew"), "{error}");
 
-    // Neither a run that fails nor one that is interrupted makes it known again.
+    // Neither a failed run nor an interrupted run makes the record readable.
     machine.host().note_failure("no network").unwrap();
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("record.json cannot be read"), "{error}");
     let mut interrupted = node.clone();
     interrupted.add(File::text("/etc/rules", "new"));
-    // It is dropped when it waits for the first time, which is between two stages.
+    // The timeout drops the run at its first wait, which is between two stages.
     assert!(tokio::time::timeout(std::time::Duration::ZERO, machine.converge(&interrupted)).await.is_err());
     let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
     assert!(error.contains("no run has come to its end since"), "{error}");
@@ -307,7 +307,7 @@ async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
     assert!(machine.host().status().unwrap().converged);
 }
 
-/// A kubeconfig for the user that logs in, beside what is root's.
+/// A kubeconfig for the login user, beside a file of root.
 fn with_kubeconfig() -> DesiredState {
     let mut state = DesiredState::default();
     let folder = Directory::new("/home/admin/.kube").mode(Mode(0o700));
@@ -317,7 +317,7 @@ fn with_kubeconfig() -> DesiredState {
     state
 }
 
-/// A machine whose user has made `~/.kube` a link to /etc.
+/// A machine whose user made `~/.kube` a link to /etc.
 fn linked() -> Machine {
     let machine = Machine::new();
     fs::create_dir_all(machine.path("/home/admin")).unwrap();
@@ -333,7 +333,7 @@ fn linked() -> Machine {
 #[tokio::test]
 async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
     if !nix::unistd::geteuid().is_root() {
-        // Only root gives files away; agent/host/src/root/tests.rs tells the rest.
+        // Only root can change owners; agent/host/src/root/tests.rs covers the rest.
         return;
     }
     let machine = linked();
@@ -351,7 +351,7 @@ async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
     let told = format!("{:?}", plan.step(&id).unwrap().changes);
     assert!(told.contains("a symbolic link to /etc, which another user than root can change"), "{told}");
 
-    // Everything else is done, and the next run says the same.
+    // The run does everything else, and the next run reports the same error.
     for _ in 0..2 {
         let error = machine.error(&with_kubeconfig()).await;
         assert!(error.contains("everything else is as it should be"), "{error}");
@@ -360,7 +360,7 @@ async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
     }
     assert_eq!(machine.read("/etc/ours"), "ours");
 
-    // What the link leads to is another's file of the same name.
+    // The link's target holds another user's file of the same name.
     fs::write(machine.path("/etc/config"), "kubeconfig").unwrap();
     let host = machine.host();
     let reset = host.plan_reset(&[], &[], &[]).unwrap();
@@ -383,13 +383,13 @@ async fn a_folder_that_becomes_a_users_link_later_leads_nowhere() {
     fs::remove_file(&link).unwrap();
     machine.converge(&with_kubeconfig()).await.unwrap();
     assert_eq!(machine.read("/home/admin/.kube/config"), "kubeconfig");
-    // The kubeconfig is moved there, so that its name is known where the link leads.
+    // The user moves the kubeconfig, and puts a link in the place of its folder.
     fs::rename(&link, machine.path("/home/admin/mine")).unwrap();
     symlink("/etc", &link).unwrap();
     lchown(&link, Some(4711), Some(4711)).unwrap();
     fs::write(machine.path("/etc/config"), "of root").unwrap();
 
-    // Neither by a removal, a change, or going back.
+    // Neither a change nor a removal goes through the link.
     let error = machine.error(&with_kubeconfig()).await;
     assert!(error.contains("a link to /etc that another user"), "{error}");
     let mut without = DesiredState::default();

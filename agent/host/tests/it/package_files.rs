@@ -1,4 +1,4 @@
-//! Files that packages have brought are written over where the node needs it, and deleted by nothing.
+//! Files that packages installed. The agent overwrites those that the node needs, and deletes none.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -34,7 +34,7 @@ fn debian() -> Machine {
     machine
 }
 
-/// A machine on which nodeup has written over what the package containerd had brought.
+/// A machine on which nodeup overwrote files of the package containerd.
 fn made_by_nodeup() -> Machine {
     let machine = debian();
     write(&machine, CONFIG, "version = 3\n");
@@ -43,7 +43,7 @@ fn made_by_nodeup() -> Machine {
     machine
 }
 
-/// Has dpkg know of the package, by the names that `/usr` has for merged folders.
+/// Makes dpkg know the package, with the paths of a merged `/usr`.
 fn install(machine: &Machine) {
     let list = "/.\n/etc\n/etc/containerd\n/etc/containerd/config.toml\n/usr/lib/systemd/system/containerd.service\n";
     write(machine, "/var/lib/dpkg/info/containerd.io.list", list);
@@ -95,7 +95,7 @@ async fn what_an_earlier_version_adopted_of_a_package_is_not_removed() {
 
 #[tokio::test]
 async fn what_is_put_back_is_what_the_package_has_by_now() {
-    // It was upgraded while the agent's unit was there.
+    // The package was upgraded while the agent's unit was there.
     let machine = debian();
     install(&machine);
     write(&machine, LIB, "1.0");
@@ -103,14 +103,15 @@ async fn what_is_put_back_is_what_the_package_has_by_now() {
     write(&machine, LIB, "2.0");
     machine.converge(&node()).await.unwrap();
     assert_eq!(machine.read(LIB), UNIT);
-    // What is changed by hand is not the package's.
+    // A change by hand is not the package's.
     fs::remove_file(machine.path("/var/lib/dpkg/info/containerd.io.list")).unwrap();
     write(&machine, LIB, "by hand");
     machine.converge(&node()).await.unwrap();
     reset(&machine);
     assert_eq!(machine.read(LIB), "2.0");
 
-    // It was removed while the agent's unit was there, and installed again once that was no longer wanted.
+    // The package was removed while the agent's unit was there, and installed again after the unit was no longer
+    // wanted.
     let machine = debian();
     write(&machine, LIB, "1.0");
     machine.converge(&node()).await.unwrap();

@@ -1,6 +1,6 @@
-//! Packages are installed by the real apt and the real dnf, from repositories made on the spot.
+//! The real apt and the real dnf install packages from repositories that the tests make.
 //!
-//! It takes root, so `tests/packages/run` runs them.
+//! That needs root, so `tests/packages/run` runs these tests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use kops_agent_plan::resource::{DesiredState, Package, PackageSource};
 const ROCKY: &str =
     "NAME=\"Rocky Linux\"\nID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\nVERSION_ID=\"9.5\"\n";
 
-/// Makes a repository of apt's, signed, with two versions of a package `tiny` and one that only sets itself up where
-/// /root/ready is; its key is in /srv/key.asc.
+/// Makes a signed apt repository with its key in /srv/key.asc. It has two versions of a package `tiny`, and a package
+/// whose setup fails without the file /root/ready.
 fn apt_repository() {
     sh(r#"
         mkdir -p /srv/debs; cd /srv
@@ -50,7 +50,7 @@ fn apt_repository() {
     "#);
 }
 
-/// Makes a repository of dnf's with two versions of a package `tiny`.
+/// Makes a dnf repository with two versions of a package `tiny`.
 fn dnf_repository() {
     fs::write("/etc/os-release", ROCKY).unwrap();
     sh(r#"
@@ -65,7 +65,7 @@ fn dnf_repository() {
     "#);
 }
 
-/// What a run said, and the process to end once the run waits for it.
+/// The messages of a run, and the process to end once the run waits for it.
 #[derive(Default)]
 struct Said(Mutex<(Vec<String>, Option<Holder>)>);
 
@@ -105,7 +105,7 @@ fn wanted(packages: &[&str]) -> DesiredState {
     desired
 }
 
-/// Observes, plans and applies; the plan must then be empty.
+/// Observes, plans and applies. The plan must be empty afterwards.
 fn converge(desired: &DesiredState, said: &Said) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());
@@ -188,13 +188,13 @@ fn what_dpkg_was_interrupted_at_is_finished() {
         assert!(error.contains("picky"), "{error}");
         assert!(!has("picky"), "half-configured counts as installed");
         fs::write("/root/ready", "").unwrap();
-        // As a power cut leaves it.
+        // The state after a power cut.
         fs::write("/var/lib/dpkg/updates/0001", "").unwrap();
         let said = Said::default();
         converge(&wanted(&["tiny"]), &said).unwrap();
         assert!(has("picky") && said.says("had been interrupted"));
 
-        // Removed by half, and to be installed anew.
+        // The package was removed by half, and must be reinstalled.
         sh(
             "sed -i '/^Package: picky$/,/^$/s/^Status: .*/Status: install reinstreq half-installed/' /var/lib/dpkg/status",
         );
@@ -219,7 +219,7 @@ fn the_process_that_holds_apts_lock_is_waited_for_and_named() {
     });
 }
 
-/// A process that has a file locked by fcntl(2).
+/// A process that locks a file by fcntl(2).
 fn holding(path: &str) -> Holder {
     let script = format!(
         "import fcntl, time\nfile = open({path:?}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\n\

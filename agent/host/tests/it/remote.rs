@@ -1,4 +1,4 @@
-//! What is asked of others over the network, which may be down.
+//! Requests to remote services, which may be down.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::*;
 
-/// A remote that counts its requests, and fails as often as it is told.
+/// A remote that counts its requests, and fails the given number of times.
 struct Counting {
     assigned: AtomicUsize,
     registered: Mutex<Vec<PemPair>>,
@@ -70,7 +70,7 @@ async fn a_discovery_service_that_is_down_does_not_keep_a_node_from_being_made()
     machine.converge_with(&host(), &desired).await.unwrap();
     assert!(machine.plan(&host(), &desired).is_empty());
     assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
-    // The service may have forgotten it.
+    // Every run registers again, because the service may have forgotten the registration.
     machine.converge_with(&host(), &desired).await.unwrap();
     let registered = remote.registered.lock();
     assert_eq!(registered.len(), 3);

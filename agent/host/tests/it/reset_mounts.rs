@@ -1,6 +1,7 @@
-//! A reset beside mounts: what is mounted into pods is unmounted and never removed, wherever kubelet's folder really is.
+//! A reset of a machine with mounts. What is mounted into pods is unmounted and never removed, wherever kubelet's
+//! folder really is.
 //!
-//! Each test has a root and mounts of its own, with the programs of the machine that runs it; it takes the right to mount.
+//! Each test has its own root and mounts, with the programs of the machine that runs it. It needs the right to mount.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +27,9 @@ fn bind(from: &str, to: &str) {
     mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).unwrap();
 }
 
-/// Runs `test` in a root and with mounts that go with it; not where that may not be made.
+/// Runs `test` in a root with mounts that vanish with it. Does nothing without the right to make them.
 fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
-    // Not on a file system of memory: it is to be the same that a user's folder is on, and as on machines.
+    // Not on tmpfs: the root and the user's folder must be on one file system, as on real machines.
     let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {
@@ -44,7 +45,7 @@ fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
                 Err(_) if from.exists() => {
                     fs::create_dir(&to).unwrap();
                     bind(from.to_str().unwrap(), to.to_str().unwrap());
-                    // What a test writes must not get to the machine that runs it.
+                    // A test must not write to the machine that runs it.
                     if !["proc", "dev"].contains(&name) {
                         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
                         mount(NONE, &to, NONE, flags, NONE).unwrap();
@@ -62,7 +63,7 @@ fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
     }
 }
 
-/// A systemd that does what it is asked.
+/// A systemd that does every request.
 #[derive(Default)]
 struct Willing(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
 
@@ -123,7 +124,7 @@ impl Resetting for Deaf {
     fn doing(&self, _: &str) {}
 }
 
-/// A node by its units, and nothing of them runs.
+/// A node by its units, with none of them running.
 fn node() -> Host {
     let host = Host::machine().unwrap().with_systemd(Arc::<Willing>::default());
     let desired: DesiredState =
@@ -138,7 +139,7 @@ fn node() -> Host {
 const KUBELET: &str = "/var/lib/kubelet";
 const VOLUMES: &str = "/var/lib/kubelet/pods/1/volumes";
 
-/// What a user has on the machine, on the file system that kubelet's folder is on.
+/// Files of a user, on the file system of kubelet's folder.
 fn users_folder() {
     fs::create_dir_all("/srv/users/deep/deeper").unwrap();
     fs::write("/srv/users/file", "theirs").unwrap();
@@ -151,7 +152,7 @@ fn users_folder_is_as_it_was() {
     assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
 }
 
-/// A user's folder, a part of it within that, a subPath of a folder, one of a file, and a file system of memory.
+/// Mounts a user's folder, a part of it inside, subPaths of a folder and of a file, and a tmpfs.
 fn mount_into_a_pod() {
     for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
         fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();
@@ -207,7 +208,7 @@ fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_remo
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // Below a link that is not followed when mounts are looked for.
+    // A mount below a link that the search for mounts does not follow.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();
@@ -279,7 +280,7 @@ fn what_a_pod_links_its_logs_to_stays_with_what_is_mounted_there() {
     });
 }
 
-/// Looked at without all mounts in sight, as a race would have it.
+/// A view that misses mounts, as in a race.
 struct Blind;
 
 impl Mounts for Blind {

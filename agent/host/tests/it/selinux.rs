@@ -1,6 +1,7 @@
-//! On a machine with SELinux everything has the label that the policy gives it, from before it can be used.
+//! On a machine with SELinux, everything gets the policy's label before it is used.
 //!
-//! Only root may set labels, on kernels with and without SELinux; without it these tests name themselves as skipped.
+//! Only root may set labels, on kernels with and without SELinux. Without that right, these tests report that they are
+//! skipped.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -34,7 +35,7 @@ const RULES: &str = "\
 /volatile(/.*)?                         <<none>>
 ";
 
-/// A root with a policy; `None`, and a word about it, where labels cannot be set.
+/// A root with a policy. Returns `None` and prints a reason if labels cannot be set.
 fn machine() -> Option<Machine> {
     let machine = Machine::new();
     let probe = machine.path("/probe");
@@ -56,7 +57,7 @@ fn machine() -> Option<Machine> {
     Some(machine)
 }
 
-/// The type in the label of what is there; empty where it has none.
+/// The type in the label of a path; empty if the path has no label.
 fn type_of(path: &Path) -> String {
     let mut buffer = [0; 256];
     let label = match lgetxattr(path, ATTRIBUTE, &mut buffer) {
@@ -100,7 +101,7 @@ fn certificate() -> Certificate {
     }
 }
 
-/// A bit of everything that is made.
+/// A node with each kind of resource that gets a label.
 fn node() -> DesiredState {
     let mut node = DesiredState::default();
     node.add(Directory::new("/etc/kubernetes/own"));
@@ -126,7 +127,7 @@ async fn everything_that_is_made_has_its_label() {
         &[
             ("/etc/kubernetes", "kubernetes_file_t"),
             ("/etc/kubernetes/own", "own_t"),
-            // Made on the way.
+            // Parent directories that the run made.
             ("/etc/kubernetes/deep", "kubernetes_file_t"),
             ("/etc/kubernetes/deep/manifests", "kubernetes_file_t"),
             ("/etc/kubernetes/deep/manifests/a.yaml", "kubernetes_file_t"),
@@ -140,7 +141,7 @@ async fn everything_that_is_made_has_its_label() {
             ("/usr/bin", "bin_t"),
             ("/usr/bin/link", "link_t"),
             ("/etc/systemd/system/kubelet.service", "systemd_unit_file_t"),
-            // It was there before.
+            // It existed before.
             ("/etc", ""),
         ],
     );
@@ -179,7 +180,7 @@ async fn a_wrong_label_is_drift_and_is_mended() {
         lsetxattr(machine.path(path), ATTRIBUTE, b"system_u:object_r:var_t:s0\0", XattrFlags::empty())
             .unwrap();
     }
-    // The user and the range of a label are no drift.
+    // Differences in the user and range of a label are no drift.
     let path = machine.path("/etc/kubernetes/deep/manifests/a.yaml");
     lsetxattr(path, ATTRIBUTE, b"root:object_r:kubernetes_file_t:s0:c1\0", XattrFlags::empty()).unwrap();
 

@@ -1,4 +1,4 @@
-//! Programs that were downloaded, and do not start on this machine.
+//! Downloaded programs that do not start on this machine.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use kops_agent_host::Result;
 use kops_agent_host::system::commands::Commands;
 use kops_agent_plan::digest::sha256_hex;
 
-/// A machine that is too old for programs with these bytes.
+/// A machine that is too old for programs with this content.
 #[derive(Default)]
 struct Old {
     unfit: &'static [u8],

@@ -1,5 +1,5 @@
-//! A machine that nodeup made a node: taken over without a restart, guarded where something must restart, adopted when
-//! asked, and left so that either program writes over the other's.
+//! A machine that nodeup made a node. The agent takes it over without a restart, guards necessary restarts, and adopts
+//! files on request. Each program can overwrite the other's files later.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -46,7 +46,7 @@ fn write(machine: &Machine, path: &str, text: impl AsRef<[u8]>) {
     fs::write(machine.path(path), text).unwrap();
 }
 
-/// A Debian machine on which this runs.
+/// A Debian machine on which these units run.
 fn debian(units: &str) -> Machine {
     let machine = Machine::new();
     write(&machine, "/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
@@ -59,7 +59,7 @@ fn debian(units: &str) -> Machine {
 const RUNNING: &str = "\"kubelet.service\": {\"enabled\": true, \"running\": true}, \
                        \"chrony.service\": {\"enabled\": true, \"running\": true}";
 
-/// That machine as nodeup leaves it: the same in other words.
+/// That machine as nodeup leaves it: equivalent files with other texts.
 fn made_by_nodeup() -> Machine {
     let machine = debian(RUNNING);
     write(
@@ -98,7 +98,7 @@ async fn what_means_the_same_stays_and_nothing_is_restarted() {
     assert_eq!(after, before);
     assert_eq!(requests(&machine), [""; 0]);
 
-    // From then on, what changes is known by what it was.
+    // After that, the agent detects changes by comparison with the record.
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
     machine.converge(&node("2")).await.unwrap();
     assert_eq!(requests(&machine), ["systemd: daemon-reload", "systemd: restart kubelet.service"]);
@@ -106,7 +106,7 @@ async fn what_means_the_same_stays_and_nothing_is_restarted() {
     assert!(machine.read(LIB).starts_with("# nodeup's"), "it says the same still");
     assert!(!machine.path(ETC).exists());
     assert!(machine.plan(&machine.host(), &node("2")).is_empty());
-    // A change by hand is undone, whatever it is.
+    // The agent reverts a change by hand, even one without effect.
     for path in [KUBELET_CONFIG, LIB, FLAGS] {
         write(&machine, path, format!("# by hand\n{}", machine.read(path)));
     }
@@ -122,7 +122,7 @@ async fn a_run_that_fails_first_leaves_the_machine_to_be_seen_for_the_first_time
     let machine = made_by_nodeup();
     machine.host().note_failure("no network").unwrap();
     assert!(machine.plan(&machine.host(), &node("1")).is_empty());
-    // Where one is interrupted once it has written files, what ran is known by what it had read.
+    // A run is interrupted after it wrote files. The next run knows what the components had read.
     let mut interrupted = node("2");
     interrupted.add(File::text("/etc/rules", "new").on_change(&["load-rules"]));
     let host = machine.host().with_commands(Arc::new(Failing));
@@ -142,7 +142,7 @@ impl Commands for Failing {
     }
 }
 
-/// kubelet, which is well with few pods only.
+/// A kubelet that is healthy only with `maxPods: 1`.
 struct Picky(std::path::PathBuf);
 
 impl Health for Picky {
@@ -181,14 +181,14 @@ async fn the_first_run_over_a_node_that_works_is_taken_back_if_kubelet_does_not_
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert!(error.to_string().contains("rolled back to what was there before kops-agent"), "{error}");
     assert_eq!(machine.read(KUBELET_CONFIG), before);
-    // As it was, it is as good as before the first run.
+    // After the rollback, the machine is equivalent to the one before the first run.
     machine.converge_with(&picky(), &node("1")).await.unwrap();
     assert_eq!(machine.read(KUBELET_CONFIG), before);
 }
 
 #[tokio::test]
 async fn a_unit_of_an_earlier_version_is_moved_to_where_upstream_writes_it() {
-    // An earlier version wrote it into /etc whatever the distribution.
+    // An earlier version wrote the unit into /etc on every distribution.
     let machine = debian("");
     fs::remove_file(machine.path("/etc/os-release")).unwrap();
     machine.converge(&node("1")).await.unwrap();
@@ -275,7 +275,7 @@ async fn what_matches_is_adopted_when_asked_and_goes_with_a_reset() {
         .unwrap();
     assert!(plan(&adopting()).adopted == [ResourceId::new(Kind::File, KUBELET_CONFIG)]);
 
-    // What is no longer wanted goes, and so does all of it with a reset.
+    // A run removes resources that are no longer wanted. A reset removes all of them.
     let mut fewer = DesiredState::default();
     for (_, resource) in node("2").iter().filter(|(id, _)| id.name != MANIFEST) {
         fewer.add(resource.clone());
@@ -307,7 +307,7 @@ async fn a_program_is_known_by_its_archive_wherever_that_is() {
         fs::set_permissions(machine.path("/usr/bin/ctr"), fs::Permissions::from_mode(0o755)).unwrap();
         machine
     };
-    // nodeup keeps what it has downloaded.
+    // nodeup keeps its downloads.
     let with_cache = machine();
     write(&with_cache, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive);
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty());
@@ -315,11 +315,11 @@ async fn a_program_is_known_by_its_archive_wherever_that_is() {
     fs::remove_dir_all(with_cache.path("/var/cache/nodeup")).unwrap();
     assert!(with_cache.plan(&with_cache.host(), &state).is_empty(), "it is noted");
     assert_eq!(mirror.requests(), [""; 0]);
-    // An archive that is damaged says nothing.
+    // A damaged archive identifies no program.
     let damaged = machine();
     write(&damaged, &format!("/var/cache/nodeup/sha256:{sha256}_a.tar.gz"), &archive[1..]);
     assert!(!damaged.plan(&damaged.host(), &state).is_empty());
-    // Where it is not there, it is downloaded to be looked at.
+    // Without the archive in the cache, the agent downloads it to identify the program.
     let without = machine();
     without.host().recognize_programs(&state, &without.downloads, &Silent).await.unwrap();
     assert!(without.plan(&without.host(), &state).is_empty());

@@ -1,4 +1,4 @@
-//! Units that fail, or that block: they keep neither kubelet nor anything else of the node down.
+//! Units that fail or block. They keep neither kubelet nor the rest of the node down.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use kops_agent_host::{Error, Host, Report, Waits};
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::resource::*;
 
-/// A systemd whose units may be masked, fail, or not come to their end before another runs.
+/// A systemd whose units may be masked, fail, or block until another unit runs.
 #[derive(Default)]
 pub(crate) struct Manager(Arc<Mutex<Units>>);
 
 impl Manager {
-    /// One that refuses this, as `start a.service`.
+    /// A manager that refuses these requests, for example `start a.service`.
     pub(crate) fn refusing(refused: &[&str]) -> Manager {
         let manager = Manager::default();
         manager.0.lock().refused = refused.iter().map(|asked| (*asked).to_owned()).collect();
@@ -31,13 +31,13 @@ impl Manager {
 struct Units {
     enabled: BTreeSet<String>,
     running: BTreeSet<String>,
-    /// What is refused of a unit, as `start a.service`.
+    /// Refused requests, for example `start a.service`.
     refused: BTreeSet<String>,
-    /// Units of which a job ends only once the other runs; one that is named nowhere never runs.
+    /// Units whose job ends only when the other unit runs. A unit with an unknown blocker never runs.
     blocked_by: BTreeMap<String, String>,
-    /// Units of which a process is at starting them.
+    /// Units that have a running start process.
     starting: BTreeSet<String>,
-    /// Units that come after the one that runs the agent, and what comes after them.
+    /// Units ordered after the unit that runs the agent, each with the unit that follows it.
     after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }
@@ -147,7 +147,6 @@ impl Systemd for Manager {
 
 const KUBELET: &str = "kubelet.service";
 
-/// A machine and its systemd.
 struct Node {
     machine: Machine,
     systemd: Arc<Manager>,
@@ -172,7 +171,7 @@ impl Node {
         self.systemd.0.lock()
     }
 
-    /// What was asked since this was called last.
+    /// The requests since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.units().asked)
     }
@@ -220,7 +219,7 @@ fn unit(name: &str, text: &str) -> Unit {
     )
 }
 
-/// A node with these units besides.
+/// A node with these additional units.
 fn node(others: impl IntoIterator<Item = Unit>) -> DesiredState {
     let own = [unit("containerd.service", ""), unit(KUBELET, "After=containerd.service")];
     state(own.into_iter().chain([Unit::existing("chrony.service")]).chain(others))
@@ -242,7 +241,7 @@ async fn a_hook_that_fails_is_named_and_keeps_nothing_down() {
     let status = it.host().status().unwrap();
     assert!(!status.converged && status.failure.unwrap().problem.contains("a-hook.service"));
 
-    // It is all that is left to do, and is tried again.
+    // Only this unit is left to do. The next run tries it again.
     let plan = it.machine.plan(&it.host(), &desired);
     let left: Vec<&str> = plan.steps.iter().map(|step| step.resource.name.as_str()).collect();
     assert_eq!(left, ["a-hook.service"]);
@@ -285,7 +284,7 @@ async fn units_start_at_boot_before_any_of_them_is_waited_for() {
     let desired = node([]);
     let waiting = it.host().with_waits(Waits::default());
     let converging = it.machine.converge_with(&waiting, &desired);
-    // A run that waits for systemd can be ended at once.
+    // A run that waits for systemd can be ended immediately.
     let is_waited_for = |asked: &Vec<String>| asked.contains(&"start containerd.service".to_owned());
     ended_once(converging, || is_waited_for(&it.units().asked)).await;
     assert!(it.units().enabled.contains(KUBELET) && !it.units().running.contains(KUBELET));
@@ -312,7 +311,7 @@ async fn a_hook_that_waits_for_what_waits_for_this_run_is_left_to_systemd() {
     assert_eq!(report.starting, ["a-hook.service"]);
     it.joins();
     assert!(it.host().status().unwrap().failure.is_none());
-    // It is started by the job that was left, and not another time.
+    // The job that was left in the queue starts the unit. The run does not start it again.
     it.units().running.insert("a-hook.service".into());
     it.units().blocked_by.clear();
     it.news();
@@ -338,7 +337,7 @@ async fn a_slow_start_that_pods_wait_for_is_joined_by_the_next_run_and_never_beg
     it.units().starting.insert("disk.service".into());
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     it.news();
-    // As often as it is converged, the process goes on.
+    // The process continues through any number of converges.
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.failures(&desired).await, ["disk.service"]);
     assert_eq!(it.news(), ["start disk.service", "start disk.service"]);
@@ -376,7 +375,7 @@ async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
     let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
     assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
 
-    // What may still run what the change had started is restarted once its job has ended.
+    // A unit that may still run what the change started is restarted after its job ends.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     it.converge(&with("one")).await.unwrap();
@@ -403,7 +402,7 @@ async fn on_a_node_that_works_no_process_is_left_older_than_its_file() {
     let status = it.host().status().unwrap();
     assert!(!status.unfinished && !status.converged, "{status:?}");
 
-    // What failed does not run; what systemd had run on would be restarted all the same.
+    // The failed unit does not run. A process that systemd had left running would be restarted too.
     it.units().running.insert("a-hook.service".into());
     it.units().refused.clear();
     it.converge(&with("two")).await.unwrap();
@@ -423,7 +422,7 @@ async fn a_restart_that_waits_in_the_queue_stays_due() {
     it.units().blocked_by.insert("a-hook.service".into(), "nothing".into());
     let report = it.converge(&with("two")).await.unwrap();
     assert_eq!(report.starting, ["a-hook.service"]);
-    // As long as its job waits, the process of before runs on.
+    // While the job waits in the queue, the old process continues.
     it.units().running.insert("a-hook.service".into());
     it.units().blocked_by.clear();
     it.news();
@@ -446,7 +445,7 @@ async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_k
     let report = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap();
     assert_eq!(report.starting, ["a-hook.service", KUBELET]);
     assert!(it.units().enabled.contains(KUBELET));
-    // Once cloud-init has ended systemd goes on by itself, and nothing is left to do.
+    // After cloud-init ends, systemd continues by itself, and nothing is left to do.
     it.units().blocked_by.clear();
     it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
     assert!(it.machine.plan(&it.host(), &desired).is_empty());

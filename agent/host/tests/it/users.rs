@@ -1,4 +1,5 @@
-//! Users and groups are made and mended by shadow's own programs. It takes root, so `tests/packages/run` runs them.
+//! Users and groups are created and repaired by shadow's own programs. That needs root, so `tests/packages/run` runs
+//! these tests.
 #![allow(clippy::unwrap_used)]
 
 use crate::own_root::{on_a_machine, sh};
@@ -9,7 +10,7 @@ use kops_agent_plan::resource::{DesiredState, File, Group, User};
 
 const UID: u32 = 10_002;
 
-/// A user of a component's, and a file of that user's.
+/// The user of a component, and a file that this user owns.
 fn etcd() -> DesiredState {
     let mut desired = DesiredState::default();
     desired.add(User { name: "etcd".into(), uid: UID, home: String::new(), shell: "/sbin/nologin".into() });
@@ -17,7 +18,7 @@ fn etcd() -> DesiredState {
     desired
 }
 
-/// Observes, plans and applies; the plan must then be empty.
+/// Observes, plans and applies. The plan must be empty afterwards.
 fn converge(desired: &DesiredState) -> Result<Report, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (host, store) = (Host::machine().unwrap(), Store::new());
@@ -58,10 +59,10 @@ fn what_differs_of_a_user_is_mended_with_its_files() {
 #[ignore = "makes users: tests/packages/run"]
 fn a_user_without_its_group_gets_it() {
     on_a_machine(|| {
-        // As a useradd leaves it that was cut off.
+        // The state after an interrupted useradd.
         sh("useradd --uid 10002 --no-user-group --gid games --shell /sbin/nologin etcd");
         sh("touch /etc/etcd.conf");
-        // The file says that the group is missing; the user alone would look right.
+        // Only the owner of the file shows that the group is missing.
         let error = converge(&etcd());
         assert!(error.is_ok(), "{:?}", error.err().map(|error| error.to_string()));
         assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:etcd\n");

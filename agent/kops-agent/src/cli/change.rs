@@ -1,4 +1,4 @@
-//! How a node is changed that works.
+//! Flags for how a run changes a working node.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use crate::node::options::Pacing;
 
 /// The default of `--health-timeout`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;
-/// What says the default of `--max-unavailable`.
+/// The environment variable with the default of `--max-unavailable`.
 const MAX_UNAVAILABLE: &str = "KOPS_AGENT_MAX_UNAVAILABLE";
-/// The default of `--slot-timeout`, in seconds: what a killed run has kept from others is free after half of that.
+/// The default of `--slot-timeout`, in seconds. The slot of a killed run expires after half of this time.
 const SLOT_TIMEOUT: u64 = 600;
 /// The default of `--drain-timeout`, in seconds.
 const DRAIN_TIMEOUT: u64 = 300;
 
-/// How a node that works is changed: beside how many others, whether it is drained, and what is done about components that do
-/// not come back.
+/// How a run changes a working node: beside how many others, whether it drains the node, and when it rolls back.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ChangeArgs {
-    /// For how many seconds each component may take to be well again after it was changed; then everything is put back
-    /// as it was. 0 waits for none and puts nothing back.
+    /// Seconds to wait for each changed component to become healthy before rolling back. 0 disables the wait and the
+    /// rollback.
     #[arg(long = "health-timeout", alias = "health-patience", value_name = "SECONDS", default_value_t = HEALTH_TIMEOUT)]
     pub health_timeout: u64,
 
-    /// Try a configuration again that was rolled back.
+    /// Retry a configuration that was rolled back.
     #[arg(long)]
     pub retry_failed: bool,
 
-    /// How many nodes of this one's instance group may have kubelet, containerd, the API server or etcd restarted at a time; of all
-    /// control planes together it is never more than one. 0 asks for no slot, to put right a cluster that cannot give any. Without
-    /// this it is what KOPS_AGENT_MAX_UNAVAILABLE says, or else 1.
+    /// Number of nodes of this instance group whose kubelet, containerd, API server or etcd may restart at a time.
+    /// Control planes always restart one at a time. 0 takes no slot, to repair a cluster that cannot give any. Default:
+    /// KOPS_AGENT_MAX_UNAVAILABLE, or else 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_SLOTS)))]
     pub max_unavailable: Option<u32>,
 
-    /// After how many seconds without a slot the run ends, having changed nothing.
+    /// Seconds to wait for a slot; without one the run ends and changes nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = SLOT_TIMEOUT)]
     pub slot_timeout: u64,
 
-    /// Before such a restart, cordon this node and evict its pods, as PodDisruptionBudgets allow; uncordon it after that.
+    /// Cordon this node and evict its pods before kubelet, containerd, the API server or etcd restarts, as
+    /// PodDisruptionBudgets allow. Uncordon it afterwards.
     #[arg(long)]
     pub drain: bool,
 
-    /// For how many seconds pods may take to leave; then the node is uncordoned, and nothing is changed.
+    /// Seconds that pods may take to leave; after that the run uncordons the node and changes nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_TIMEOUT)]
     pub drain_timeout: u64,
 }
@@ -65,17 +65,17 @@ impl Default for ChangeArgs {
 }
 
 impl ChangeArgs {
-    /// The same host, which is changed in this way.
+    /// Returns the host with these settings.
     pub fn applied_to(self, host: Host) -> Host {
         let timeout = Duration::from_secs(self.health_timeout);
         host.with_health_timings(HealthTimings { timeout, ..HealthTimings::default() })
             .retrying_failed(self.retry_failed)
     }
 
-    /// How its changes are paced.
+    /// The pacing of the run, from the flags and from `KOPS_AGENT_MAX_UNAVAILABLE`.
     ///
     /// # Errors
-    /// The variable is no such number.
+    /// The value of `KOPS_AGENT_MAX_UNAVAILABLE` is not a number from 0 to `MOST_SLOTS`.
     pub fn pacing(self) -> Result<Pacing, WrongConfiguration> {
         let by_variable = by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?;
         let said = self.max_unavailable.or(by_variable);

@@ -8,18 +8,16 @@ use kops_agent_process::output::Output;
 use super::spec::{SpecArgs, StoreArgs, default_conf};
 use crate::source::{ConfigFrom, OnHashMismatch};
 
-/// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print nodeupconfig.yaml of a group as kOps would have written it, byte for byte.
     Derive(DeriveArgs),
-    /// Print what this node is decided from, every default settled.
+    /// Print the resolved configuration of this node, with every default filled in.
     Dump(DumpArgs),
-    /// Say all that is wrong, and which fields do less than they seem to.
+    /// List the errors of a configuration, and fields that have less effect than they seem to.
     Check(CheckArgs),
 }
 
-/// Arguments of `config derive`.
 #[derive(Args, Clone, Debug)]
 pub struct DeriveArgs {
     /// The cluster's folder in the state store.
@@ -28,7 +26,6 @@ pub struct DeriveArgs {
     /// The instance group.
     #[arg(long, value_name = "NAME")]
     pub instance_group: String,
-    /// How the store is reached.
     #[command(flatten)]
     pub store: StoreArgs,
     /// Hashes of downloads, as lines of `sha256  URL`, for machines that cannot reach the publishers.
@@ -36,27 +33,24 @@ pub struct DeriveArgs {
     pub asset_hashes: Option<PathBuf>,
 }
 
-/// Arguments of `config dump`.
 #[derive(Args, Clone, Debug)]
 pub struct DumpArgs {
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
     /// Show your own texts too: files, hooks, variables. Private keys and secrets of the store stay hidden.
     #[arg(long)]
     pub show_secrets: bool,
-    /// How it is printed: as YAML, or as JSON.
+    /// Output format; text is YAML.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Arguments of `config check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The boot config of a machine, which is then checked as a whole; without --instance-group it is that of this machine.
+    /// Boot config of the machine to check. Default: the boot config of this machine, unless --instance-group is given.
     #[arg(long, value_name = "FILE|URL")]
     pub conf: Option<PathBuf>,
-    /// The instance group, if it is to be checked without a machine.
+    /// Instance group to check without a machine.
     #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]
     pub instance_group: Option<String>,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
@@ -65,19 +59,18 @@ pub struct CheckArgs {
     /// Where the configuration of a machine comes from.
     #[arg(long, value_enum, default_value_t = ConfigFrom::ClusterSpec)]
     pub config_from: ConfigFrom,
-    /// How the store is reached.
     #[command(flatten)]
     pub store: StoreArgs,
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]
     pub facts: Option<PathBuf>,
-    /// How the findings are printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
 impl CheckArgs {
-    /// What decides the machine, where there is one.
+    /// The flags that decide the machine; `None` for the check of a group without a machine.
     pub fn spec(&self) -> Option<SpecArgs> {
         let conf = match (&self.conf, &self.instance_group) {
             (Some(conf), _) => conf.clone(),

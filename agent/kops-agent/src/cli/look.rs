@@ -1,4 +1,5 @@
-//! `kops-agent doctor` and `kops-agent support-bundle`, which look at a machine that may have nothing that they look for.
+//! Flags of `kops-agent doctor` and `kops-agent support-bundle`. The machine may lack anything that these commands look
+//! for.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use super::spec::default_conf;
 use crate::node::options::NodeOptions;
 use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
-/// The default of `--store-timeout`, in seconds: these commands are run at a terminal, and not at boot.
+/// The default of `--store-timeout`, in seconds. It is short because operators run these commands at a terminal.
 const STORE_TIMEOUT: u64 = 10;
 
-/// The machine that is looked at, and as which node.
+/// The machine to examine, and the node that it should be.
 #[derive(Args, Clone, Debug)]
 pub struct LookArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
@@ -29,7 +30,7 @@ pub struct LookArgs {
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
-    /// For how many seconds to try again to reach a store that does not answer.
+    /// Seconds to retry a store that does not answer.
     #[arg(long = "store-timeout", alias = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
     pub store_timeout: u64,
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
@@ -40,30 +41,26 @@ pub struct LookArgs {
     pub root: PathBuf,
 }
 
-/// Arguments of `doctor`.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The machine.
     #[command(flatten)]
     pub look: LookArgs,
-    /// How the findings are printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Arguments of `support-bundle`.
 #[derive(Args, Clone, Debug)]
 pub struct SupportBundleArgs {
-    /// The machine.
     #[command(flatten)]
     pub look: LookArgs,
-    /// The file to write, which must not be there yet; by default one in /var/tmp with the host's name and the time.
+    /// File to write; it must not exist yet. Default: a file in /var/tmp with the host's name and the time.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
 impl LookArgs {
-    /// What decides the node.
+    /// The options that decide the node of this machine.
     pub fn options(&self) -> NodeOptions {
         NodeOptions {
             source: SourceOptions {
@@ -84,7 +81,7 @@ impl LookArgs {
         }
     }
 
-    /// The same with this machine's root as `/`, however its path was written.
+    /// Sets the root to `/` if it is `/` under another path.
     pub fn settled(mut self) -> LookArgs {
         if self.is_this_machine() {
             self.root = PathBuf::from("/");
@@ -92,7 +89,7 @@ impl LookArgs {
         self
     }
 
-    /// Whether it is this machine, and not a root of its own, however its path is written: `/..` is `/`.
+    /// Whether the root is `/`, under whatever path: `/..` is `/`.
     pub fn is_this_machine(&self) -> bool {
         let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         self.root == Path::new("/")

@@ -1,4 +1,4 @@
-//! The machine that is looked at and changed.
+//! Flags for the machine that a run examines and changes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,24 +12,23 @@ use crate::started;
 /// The default of `--download-timeout`, in seconds.
 pub const DOWNLOAD_TIMEOUT: u64 = 300;
 
-/// The machine that is looked at and changed.
 #[derive(Args, Clone, Debug)]
 pub struct RootArgs {
     /// A scratch root instead of this machine: files are written below it, everything else is recorded there.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
 
-    /// Where downloads are kept, below the root.
+    /// Folder of downloads, below the root.
     #[arg(long, value_name = "DIR", default_value = "/var/cache/nodeup")]
     pub cache: PathBuf,
 
-    /// After how many seconds without anything coming from any of its mirrors a download is given up.
+    /// Seconds without data from any mirror before a download fails.
     #[arg(long = "download-timeout", alias = "download-patience", value_name = "SECONDS", default_value_t = DOWNLOAD_TIMEOUT)]
     pub download_timeout: u64,
 }
 
 impl RootArgs {
-    /// A run on this machine, how its changes are paced, and whether it waits for another that is at work there.
+    /// The options of a run on this machine. With `waits_for_lock`, the run waits for another run that has the lock.
     pub fn options(&self, waits_for_lock: bool, pacing: Pacing) -> RunOptions {
         RunOptions {
             root: self.root.clone(),

@@ -39,7 +39,7 @@ Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
 ";
 
-/// What stands below the options.
+/// The text below the options in the help.
 fn after_help() -> String {
     let codes = exit::MEANINGS.iter().map(|(code, meaning)| format!("\n  {code}  {meaning}"));
     format!("{EXAMPLES}\nExit codes, the same for every command:{}", codes.collect::<String>())
@@ -49,11 +49,10 @@ fn after_help() -> String {
 #[derive(Debug, Parser)]
 #[command(name = "kops-agent", version = VERSION, after_help = after_help(), max_term_width = 110, disable_help_flag = true)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
-    /// Say more: -v 2 tells each step, -v 10 also what libraries say.
+    /// Log more: -v 2 logs each step, -v 10 also messages of libraries.
     #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1, help_heading = GLOBAL)]
     pub verbosity: u8,
 
@@ -62,52 +61,48 @@ pub struct Cli {
     _help: Option<bool>,
 }
 
-/// What every command takes is listed apart from what it takes alone.
+/// The help heading for flags of every command. The help lists them apart from a command's own flags.
 const GLOBAL: &str = "Global options";
 
-/// What the agent can be asked to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make this machine the node it must be; a second run changes nothing.
     Converge(ConvergeArgs),
     /// Show what converge would change, touching nothing.
     Plan(PlanArgs),
-    /// Say what differs from what was last applied, and from what is wanted now.
+    /// Show how this machine differs from its last applied configuration, and from the one that is wanted now.
     Verify(VerifyArgs),
-    /// Say how this node is: converged or not, since when, what failed last, what expires.
+    /// Show node status: converged or not, since when, the last failure, the next certificate to expire.
     Status(StatusArgs),
-    /// Say what would stop this machine from becoming its node, and what to do about it, changing nothing. Ends with 4 if
-    /// anything would.
+    /// Show what stops this machine from becoming its node, and what to do about it. Changes nothing. Ends with 4 if
+    /// anything stops it.
     Doctor(DoctorArgs),
-    /// Write what a report needs about this machine into one file, without what is secret.
+    /// Write a support bundle about this machine into one file, without secrets.
     SupportBundle(SupportBundleArgs),
     /// Take this node back to the machine that it was.
     Reset(ResetArgs),
     /// Print everything the node must have.
     Render(RenderArgs),
-    /// Print what is observed on this machine and from its cloud.
+    /// Print the facts observed on this machine and from its cloud.
     Facts(FactsArgs),
-    /// Look at a configuration: derive, dump or check it.
+    /// Derive, dump or check a configuration.
     Config {
-        /// What to do with it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
     /// Control-plane mode: label nodes by their instance group, as kops-controller does.
     Controller(ControllerArgs),
-    /// Look at a cluster's add-ons, and apply them, as kOps' channels pod does.
+    /// Show a cluster's add-ons, and apply them, as kOps' channels pod does.
     Addons {
-        /// What to do with them.
         #[command(subcommand)]
         command: AddonsCommand,
     },
-    /// Look at the nodes of a cluster, which tell in their Nodes which configurations they run.
+    /// Show which configurations the nodes of a cluster run, or report this node's.
     Fleet {
-        /// What to do with them.
         #[command(subcommand)]
         command: FleetCommand,
     },
-    /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
+    /// Show where a value on the machine comes from: a field of a file, a fact, or a default.
     Explain(ExplainArgs),
     /// Print completions for a shell.
     Completions {
@@ -120,9 +115,9 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         all: Option<PathBuf>,
     },
-    /// Print the version, and the commit of which this program was built.
+    /// Print the version and the commit of this program.
     Version {
-        /// How it is printed.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Output,
     },
@@ -143,27 +138,23 @@ pub enum Color {
     Never,
 }
 
-/// Arguments of `converge`.
 #[derive(Args, Clone, Debug)]
 pub struct ConvergeArgs {
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// What is changed.
     #[command(flatten)]
     pub root: RootArgs,
-    /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
-    /// wanted is removed later and `reset` takes it away.
+    /// On a node that nodeup made, take ownership of everything that already matches. Later runs remove it when it is
+    /// no longer wanted, and `reset` removes it.
     #[arg(long)]
     pub adopt: bool,
-    /// How often to try again after a failure, whatever it is, also a configuration that is wrong; -1 for as long as it
-    /// takes. Pauses grow from five seconds to some minutes.
+    /// Number of retries after a failure, including a wrong configuration; -1 retries forever. Pauses grow from five
+    /// seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
-    /// How the report is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
     /// When to use colour.
@@ -171,17 +162,14 @@ pub struct ConvergeArgs {
     pub color: Color,
 }
 
-/// Arguments of `plan`.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// What is looked at.
     #[command(flatten)]
     pub root: RootArgs,
-    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
-    /// wanted is removed later and `reset` takes it away.
+    /// On a node that nodeup made, take ownership of everything that already matches. Later runs remove it when it is
+    /// no longer wanted, and `reset` removes it.
     #[arg(long)]
     pub adopt: bool,
     /// End with 4 if there is a difference.
@@ -193,7 +181,7 @@ pub struct PlanArgs {
     /// Print only how much changes, and what restarts.
     #[arg(long)]
     pub summary: bool,
-    /// How the plan is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
     /// When to use colour.
@@ -201,29 +189,25 @@ pub struct PlanArgs {
     pub color: Color,
 }
 
-/// Arguments of `verify`.
 #[derive(Args, Clone, Debug)]
 pub struct VerifyArgs {
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// What is looked at.
     #[command(flatten)]
     pub root: RootArgs,
-    /// Read every file, also those that nothing has touched.
+    /// Read every file, also files whose inode, size and change time have not changed.
     #[arg(long)]
     pub deep: bool,
-    /// Renew certificates of which less than a third of their life is left, restart what reads them, and change nothing
-    /// else.
+    /// Renew certificates with less than a third of their life left, restart the components that read them, and change
+    /// nothing else.
     #[arg(long)]
     pub renew: bool,
-    /// Converge if there is a difference, which renews certificates, too.
+    /// Converge if there is a difference. This renews certificates too.
     #[arg(long)]
     pub repair: bool,
-    /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// How the differences are printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
     /// When to use colour.
@@ -231,7 +215,7 @@ pub struct VerifyArgs {
     pub color: Color,
 }
 
-/// How a status is printed.
+/// Output formats of `status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum StatusOutput {
     /// For people.
@@ -243,61 +227,54 @@ pub enum StatusOutput {
     Prometheus,
 }
 
-/// Arguments of `status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
     /// The machine's root.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// How it is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: StatusOutput,
-    /// Show instead what the last runs took their time for, step by step: the last one, and the last that changed
-    /// something.
+    /// Show instead the duration of each step, for the last run and for the last run that changed something.
     #[arg(long)]
     pub timeline: bool,
-    /// Write the metrics (--output prometheus) into this file below --root, whole at once, instead of printing them. Its folder
-    /// may be node_exporter's own; it has to be there, and no link may lead to it.
+    /// Write the metrics (--output prometheus) atomically into this file below --root, instead of printing them. The
+    /// file's folder must exist, and no link may lead to it. The folder may belong to node_exporter.
     #[arg(long, value_name = "FILE", conflicts_with = "timeline")]
     pub write: Option<String>,
 }
 
-/// Arguments of `reset`.
 #[derive(Args, Clone, Debug)]
 pub struct ResetArgs {
     /// The machine's root.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Do it without asking.
+    /// Reset without asking.
     #[arg(long)]
     pub yes: bool,
-    /// Remove the boot config and the units' variables too, which a later node of the same cluster would need: before an image is made of
-    /// the machine.
+    /// Also remove the boot config and the units' variables, which a later node of the same cluster would need. Use
+    /// this before making an image of the machine.
     #[arg(long)]
     pub purge: bool,
 }
 
-/// Arguments of `render`.
 #[derive(Args, Clone, Debug)]
 pub struct RenderArgs {
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
     /// Print private keys and secrets too.
     #[arg(long)]
     pub show_secrets: bool,
-    /// How the state is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Arguments of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
     /// A path (`/etc/containerd/config.toml`), a unit (`kubelet.service`), or a flag or setting (`--max-pods`).
     #[arg(value_name = "PATH|UNIT|FLAG", allow_hyphen_values = true)]
     pub question: String,
-    /// What decides the node.
     #[command(flatten)]
     pub spec: SpecArgs,
     /// The root of the machine whose os-release and files are read.
@@ -306,25 +283,23 @@ pub struct ExplainArgs {
     /// Show your own texts too: files, hooks, variables. Private keys and secrets of the store stay hidden.
     #[arg(long)]
     pub show_secrets: bool,
-    /// How the answer is printed.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
 
-/// Arguments of `facts`.
 #[derive(Args, Clone, Debug)]
 pub struct FactsArgs {
-    /// The boot config, which names the cloud to ask. Without this it is that of this machine; where there is none, only the machine
-    /// itself is observed.
+    /// Boot config, which names the cloud to ask. Default: the boot config of this machine. Without one, only the
+    /// machine itself is observed.
     #[arg(long, value_name = "FILE|URL")]
     pub conf: Option<PathBuf>,
-    /// How a store is reached that has the boot config.
     #[command(flatten)]
     pub store: StoreArgs,
     /// The root whose os-release is read.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
-    /// Print JSON instead of YAML.
+    /// Output format; text is YAML.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }

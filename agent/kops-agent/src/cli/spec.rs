@@ -1,4 +1,4 @@
-//! What decides a node, and where that is read.
+//! Flags for everything that decides a node, and for the state store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use clap::{Args, ValueEnum};
 use crate::node::options::NodeOptions;
 use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
-/// The default of `--store-timeout`, in seconds: long enough for a network that comes up late, short enough to say what
-/// is wrong while an operator looks.
+/// The default of `--store-timeout`, in seconds: long enough for a network that comes up late, short enough for an
+/// operator who waits for the error.
 pub const STORE_TIMEOUT: u64 = 60;
 
 /// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
 const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
-/// The same where `/opt` is read-only, as on Container-Optimized OS.
+/// The path of the boot config where `/opt` is read-only, as on Container-Optimized OS.
 const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
 
 /// The boot config of this machine.
@@ -24,7 +24,7 @@ pub fn default_conf() -> PathBuf {
     if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
 }
 
-/// What decides a node: the same for every command that decides one.
+/// The flags that decide a node, shared by every command that decides one.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
@@ -39,7 +39,6 @@ pub struct SpecArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
 
-    /// How the store is reached.
     #[command(flatten)]
     pub store: StoreArgs,
 
@@ -51,38 +50,41 @@ pub struct SpecArgs {
     #[arg(long, value_name = "FILE")]
     pub asset_hashes: Option<PathBuf>,
 
-    /// What to do if the cluster spec does not give the configuration that the user-data pins, and no pinned one
-    /// can be used instead.
+    /// Action if the cluster spec gives another configuration than the user-data pins, and the pinned one is not
+    /// available.
     #[arg(long, value_enum, default_value_t)]
     pub on_hash_mismatch: OnHashMismatch,
 
-    /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
-    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same, and
-    /// false takes it away; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
+    /// On a control plane, install control-plane mode as a service (`kops-agent controller`) in place of kOps'
+    /// kops-controller: its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true does the same, and
+    /// false removes the service. Set the variable in /etc/environment, where every run finds it. Without the flag and
+    /// the variable, the service stays as it is.
     #[arg(long)]
     pub controller: bool,
 
-    /// On a control plane, apply the cluster's add-ons by a service (`kops-agent addons run`), in place of kOps' channels pod, whose
-    /// manifest goes, or up to kOps 1.35 of protokube, which keeps gossip alone. KOPS_AGENT_ADDONS=true says the same, and false brings
-    /// kOps' own back; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
+    /// On a control plane, apply the cluster's add-ons with a service (`kops-agent addons run`) in place of kOps'
+    /// channels pod, whose manifest is removed. Up to kOps 1.35 the service replaces protokube, which then only does
+    /// gossip. KOPS_AGENT_ADDONS=true does the same, and false restores kOps' own. Set the variable in
+    /// /etc/environment, where every run finds it. Without the flag and the variable, the service stays as it is.
     #[arg(long)]
     pub addons: bool,
 }
 
-/// How the state store is reached.
+/// Flags for reaching the state store.
 #[derive(Args, Clone, Debug)]
 pub struct StoreArgs {
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
 
-    /// For how many seconds to try again to reach a store, or a kops-controller in its place, that does not answer.
+    /// Seconds to retry a store, or a kops-controller in its place, that does not answer.
     #[arg(long = "store-timeout", alias = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
     pub store_timeout: u64,
 }
 
 impl SpecArgs {
-    /// What decides the node whose root this is: what it has there shows kops-controller which node it is.
+    /// The options that decide the node whose files are below `node_root`. Credentials there prove to kops-controller
+    /// which node it is.
     pub fn for_machine(&self, node_root: &Path) -> NodeOptions {
         NodeOptions {
             source: SourceOptions {
@@ -102,7 +104,6 @@ impl SpecArgs {
 }
 
 impl StoreArgs {
-    /// How the store is reached.
     pub fn options(&self) -> StoreOptions {
         StoreOptions { mirrors: self.store_mirror.clone(), timeout: Duration::from_secs(self.store_timeout) }
     }

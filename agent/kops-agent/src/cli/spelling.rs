@@ -1,4 +1,4 @@
-//! nodeup's own way of being called, so that a machine's user-data works unchanged.
+//! Accepts nodeup's own command line, so that a machine's user-data works unchanged.
 
 use clap::CommandFactory as _;
 
@@ -6,8 +6,8 @@ use super::Cli;
 
 const NODEUP_FLAGS: [&str; 6] = ["conf", "cache", "retries", "dryrun", "target", "install-systemd-unit"];
 
-/// The arguments with nodeup's way of calling made ours: no command means `nodeup`, and one dash is
-/// as good as two before its flags, as Go's flag package has it.
+/// Translates nodeup's command line into ours. No command means `nodeup`. nodeup's flags may have one dash or two, as
+/// in Go's flag package.
 pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
     let called_like_nodeup =
         args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
@@ -19,7 +19,7 @@ pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
     spelled
 }
 
-/// `-conf=x` or `--conf=x` as `--conf=x`, if it is a flag of nodeup's.
+/// Returns a nodeup flag with two dashes: `-conf=x` becomes `--conf=x`. `None` for any other argument.
 fn nodeup_flag(arg: &str) -> Option<String> {
     let flag = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
     let name = flag.split('=').next()?;

@@ -1,10 +1,9 @@
-//! `kops-agent addons`: a cluster's add-ons, looked at and applied.
+//! `kops-agent addons`: shows and applies a cluster's add-ons.
 
 use anyhow::Result;
 
 use crate::cli::AddonsCommand;
 
-/// Does what is asked of them.
 pub(super) async fn run(command: &AddonsCommand) -> Result<u8> {
     Box::pin(kops_agent_controller::addons::run(command)).await
 }

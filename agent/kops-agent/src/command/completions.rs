@@ -7,14 +7,13 @@ use clap_complete::Shell;
 use crate::cli::Cli;
 use crate::output;
 
-/// Prints them.
 pub(super) fn run(shell: Shell) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "kops-agent", &mut script);
     if shell == Shell::Bash {
         let text = String::from_utf8(script).context("completions for bash")?;
-        // clap_complete (4.6.11) writes a hyphen of a program's name in one way where it looks for a verb and in another where it has the
-        // verb's flags, so that none of these would be found.
+        // clap_complete (4.6.11) encodes the hyphen of the program's name differently where it looks up a verb and
+        // where it lists the verb's flags. Without this replacement bash finds no flags.
         script = text.replace("kops__subcmd__agent", "kops__agent").into_bytes();
     }
     output::print_bytes(&script)

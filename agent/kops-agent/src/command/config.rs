@@ -1,5 +1,5 @@
-//! `kops-agent config`: a node's configuration for people. `derive` prints what kOps would have written for a
-//! group, `dump` what is decided from, `check` all that is wrong.
+//! `kops-agent config`: `derive` prints the configuration that kOps would have written for a group. `dump` prints the
+//! resolved configuration of a node. `check` lists all errors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,6 @@ use crate::node::{decide, spec};
 use crate::output::{self, Finding, Findings};
 use crate::source::{self, Origin, asset_hashes_file, boot_config};
 
-/// Carries out one of them.
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
     match command {
         ConfigCommand::Derive(args) => derive(&args).await,
@@ -39,7 +38,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     match nodeup_config::last_written(&store, base, role, &args.instance_group).await {
         Ok(Some(written)) => derivation = derivation.with_addresses_of(&written),
         Ok(None) => {}
-        // This prints what should be in its place.
+        // This command prints a replacement for that file, so an unreadable file is only a warning.
         Err(error) => log::warn!(
             "the addresses of the API's load balancer are left out, which only the file has that kOps last wrote for the group: {}",
             error_text(&error)
@@ -71,14 +70,14 @@ async fn check(args: &CheckArgs) -> Result<u8> {
     Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
 }
 
-/// What can be told of a machine.
+/// Checks a machine: the files of its cluster and group, and the node that they decide.
 async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     let options = args.for_machine(Path::new("/"));
     let boot = boot_config(&options.source.conf, &options.store).await?;
     let base = options.source.config_base(&boot)?;
     let store = options.store.open()?;
     let mut findings = files(&store, &base, &boot.instance_group_name).await?;
-    // A file that cannot be read has been told; what hangs on it cannot be.
+    // The findings already contain these errors. The checks below need correct files.
     if !findings.errors.is_empty() {
         return Ok(findings);
     }
@@ -109,7 +108,7 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     Ok(findings)
 }
 
-/// What can be told of a group without a machine.
+/// Checks a group without a machine.
 async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
         return Err(WrongConfiguration("give --config-base with --instance-group".into()).into());
@@ -128,7 +127,7 @@ async fn of_group(args: &CheckArgs) -> Result<Findings> {
     Ok(findings)
 }
 
-/// What is wrong with the files of the cluster and of the group by themselves.
+/// Checks the cluster's file and the group's file, each by itself.
 async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     let cluster = cluster_files::cluster_file(store, base).await;
@@ -142,7 +141,7 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     }
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
-        // What kOps completed is not the user's; what the user wrote is, where it can be read.
+        // Warnings are about the file that the user wrote, if it can be read. kOps wrote the completed one.
         let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url), &mut findings)?;
     }
@@ -153,7 +152,7 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     Ok(findings)
 }
 
-/// The file, unless that it cannot be read is the configuration's fault.
+/// Returns the file. A configuration error becomes a finding; any other error is returned.
 fn readable(file: Result<StoreFile>, findings: &mut Findings) -> Result<Option<StoreFile>> {
     match file {
         Ok(file) => Ok(Some(file)),
@@ -187,7 +186,7 @@ fn add_warnings(
     Ok(())
 }
 
-/// An error as what is wrong with the configuration, warnings included; any other error stays one.
+/// Adds a configuration error and its warnings to the findings. Returns any other error.
 fn add_error(error: anyhow::Error, findings: &mut Findings) -> Result<()> {
     let problems = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()).cloned();
     match problems.filter(|_| exit::code_of(&error) == exit::CONFIGURATION) {
@@ -206,7 +205,7 @@ fn of_problem(problem: &Problem) -> Finding {
     Finding { file: String::new(), field: problem.field.clone(), problem: problem.problem.clone() }
 }
 
-/// What is wrong with a file; any other error stays one.
+/// Converts a configuration error into findings. Returns any other error.
 fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
     let Some(error) = error else { return Ok(Vec::new()) };
     if exit::code_of(&error) != exit::CONFIGURATION {

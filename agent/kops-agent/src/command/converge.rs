@@ -1,4 +1,4 @@
-//! `kops-agent converge`: makes this machine what it must be.
+//! `kops-agent converge`: makes this machine the node that it must be.
 
 use std::time::Duration;
 
@@ -20,19 +20,20 @@ use crate::node::machine::{self, noted};
 use crate::node::options::{NodeOptions, RunOptions};
 use crate::{exit, output};
 
-/// Between two looks at whether the cluster wants something else than what was rolled back; with its jitter, up to twice
-/// as long.
+/// The pause between two tries after a rollback, which only another configuration of the cluster can help. Jitter makes
+/// it up to twice as long.
 const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
-/// How long a run at boot waits for the API server of a new control plane before it has pods started that end where none answers.
-/// etcd-manager takes a minute or more to find its volumes and peers; whatever waits for this run's unit waits as long.
+/// How long a run at boot waits for the API server of a new control plane before it starts pods that exit without an
+/// API server. etcd-manager takes a minute or more to find its volumes and peers. Units that wait for this run's unit
+/// wait too.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// The number of archives whose members decide files of the node: containerd's archive and that of the CNI plugins.
+/// The number of archives whose members decide files of the node: the archives of containerd and of the CNI plugins.
 const MOST_ARCHIVES: usize = 2;
 
-/// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
-/// but what is wrong with this process's own flags: a role is given its permissions, a store its files, and a mistake in
-/// the configuration is put right, all while machines wait.
+/// Converges, and retries after a failure as often as `--retries` says, until it is asked to stop. At boot only an
+/// error in this process's own flags or environment is final. Operators grant permissions, fill stores and correct
+/// configurations while machines wait.
 pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let run = Run {
         args,
@@ -46,7 +47,7 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     until_stopped_or_told(root, run.converge_until_done(), tell).await
 }
 
-/// One call of the command.
+/// One invocation of the command.
 struct Run<'a> {
     args: &'a ConvergeArgs,
     options: NodeOptions,
@@ -62,7 +63,7 @@ impl Run<'_> {
                 .pauses();
         loop {
             let error = match self.converge().await {
-                // As upstream's nodeup ends; what is to be done then is the operator's to decide.
+                // Upstream's nodeup ends here too. The operator decides what to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
                     service_manager::ready("left as it is: this machine is a node already");
@@ -93,14 +94,14 @@ impl Run<'_> {
                 pause + service_manager::TIMEOUT,
             );
             tokio::join!(tokio::time::sleep(pause), condition::tell(&self.on.root, Compared::AsLeft));
-            // Another part of the user-data may have brought the authority that was missed.
+            // Another part of the user-data may have installed the missing CA certificate.
             CaBundle::forget();
             retries -= i64::from(retries > 0);
             self.on.stopwatch.start_over();
         }
     }
 
-    /// Makes this machine what it must be, and tells its cloud so.
+    /// Makes this machine its node, and tells the machine's cloud.
     async fn converge(&self) -> Result<u8> {
         let root = self.on.root.as_path();
         let outcome = Box::pin(self.converge_machine()).await;
@@ -109,8 +110,8 @@ impl Run<'_> {
         Ok(exit::CONVERGED)
     }
 
-    /// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied. Says
-    /// what it is then.
+    /// Converges this machine to the wanted state. If that state is unknown or may not be applied, it repairs the last
+    /// applied state instead. Returns a status for systemd.
     async fn converge_machine(&self) -> Result<&'static str> {
         let root = self.on.root.as_path();
         let error = match Box::pin(self.converge_to_wanted()).await {
@@ -147,7 +148,7 @@ impl Run<'_> {
                 match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
                     Ok(report) => {
                         output::print_report(&report, self.args.output)?;
-                        // It works as it did before.
+                        // The node works as before, so units that wait for this run may start.
                         service_manager::serving(format_args!(
                             "as last applied; what is wanted now is not: {why}"
                         ));
@@ -184,19 +185,19 @@ impl Run<'_> {
         Box::pin(convergence::converge(&self.on, &host, &decision)).await
     }
 
-    /// This machine, as a run changes it that this command's flags ask for.
+    /// This machine, with the settings from the flags of this command.
     fn host(&self) -> Result<Host> {
         let host = self.args.change.applied_to(machine::open(&self.on.root)?);
         Ok(host.timed_by(self.on.stopwatch.clone()).with_waits(self.waits()))
     }
 
-    /// A run that is typed starts everything at once, and ends when that is done.
+    /// Only a run at boot waits for the API server. Other runs start all pods together.
     fn waits(&self) -> Waits {
         let is_boot = self.args.retries != 0;
         Waits { api_server: if is_boot { API_SERVER_TIMEOUT } else { Duration::ZERO }, ..Waits::default() }
     }
 
-    /// Tells what a run came to that had no failure; what it could not put right is one.
+    /// Prints the report of a run without a failure. Resources that the run could not repair are a failure.
     fn converged(&self, report: &Report, what: &'static str) -> Result<&'static str> {
         output::print_report(report, self.args.output)?;
         if let Some(unmended) = last_applied::unmended(report) {
@@ -206,13 +207,14 @@ impl Run<'_> {
     }
 }
 
-/// Whether the run stopped because an archive has other files than was assumed.
+/// Whether the run stopped because an archive has other files than its release.
 fn is_for_other_files(error: &anyhow::Error) -> bool {
     use kops_agent_host::Error::OtherFiles;
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(OtherFiles { .. })))
 }
 
-/// Whether a change was taken back, or refused because it was: only another change helps.
+/// Whether a change was rolled back, or refused because an earlier run rolled it back. Only another configuration
+/// helps.
 fn is_rolled_back(error: &anyhow::Error) -> bool {
     use kops_agent_host::Error::{FailedBefore, RolledBack};
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))

@@ -1,4 +1,4 @@
-//! `kops-agent doctor`: what would stop this machine from becoming its node, and what to do about it.
+//! `kops-agent doctor`: shows what stops this machine from becoming its node, and what to do about it.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::{DoctorArgs, Output};
 use crate::{exit, output};
 
-/// Of a line of a finding, in letters.
+/// Maximum length of a line of a finding, in characters.
 const LONGEST: usize = 2000;
 
 /// Prints the findings; the exit code says whether any of them stops the machine.
@@ -68,7 +68,7 @@ fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// Its lines below each other. What servers and processes said is in it, so nothing else steers the terminal.
+/// Aligns the lines of a finding. They quote servers and processes, so control characters are removed.
 fn indented(lines: &str) -> String {
     let lines: Vec<String> = lines.lines().map(|line| one_line(line, LONGEST)).collect();
     lines.join("\n                         ")

@@ -1,4 +1,4 @@
-//! `kops-agent explain`: where a value on the machine comes from.
+//! `kops-agent explain`: shows where a value on the machine comes from.
 
 use anyhow::{Result, bail};
 use kops_agent_plan::explain::{self, Question, Source};
@@ -24,7 +24,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
         if args.show_secrets { state.map(DesiredState::without_free_text) } else { state }
     });
     if lines.is_empty() {
-        // The node as it is must be right before anything can be said of it.
+        // If the node's configuration is wrong, its errors come before any answer.
         let node = decide::resolve(spec)?;
         if let Some(answer) = settings::not_set(&args.question, &node) {
             return match args.output {
@@ -40,7 +40,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
     output::print_explanation(&lines, args.output)
 }
 
-/// The files that the node is decided from, then its boot config and what was observed.
+/// The files that the node is decided from, then its boot config, then its facts.
 fn sources(spec: &NodeSpec, conf: &str) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in spec.origin.files() {

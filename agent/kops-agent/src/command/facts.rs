@@ -1,4 +1,4 @@
-//! `kops-agent facts`: what is observed of this machine, and what its cloud says of it.
+//! `kops-agent facts`: prints the facts of this machine and those from its cloud.
 
 use anyhow::Result;
 use kops_agent_cloud as cloud;

@@ -1,4 +1,4 @@
-//! `kops-agent fleet`: how the nodes of a cluster are, shown of all and told by one.
+//! `kops-agent fleet`: shows the status of a cluster's nodes, and reports the status of this node.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::exit;
 use crate::node::condition::{self, Compared};
 use crate::node::{machine, pacing};
 
-/// Between two tries. It is short because `reset` takes away what the next one needs, and that is how the wait ends then.
+/// The pause between two tries. It is short because the wait ends when `reset` removes the files that the next try
+/// needs.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Does what is asked of them.
 pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
     match command {
         FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
@@ -30,7 +30,8 @@ async fn tell(args: &FleetTellArgs) -> Result<u8> {
     machine::must_exist(&args.root)?;
     let begun = Instant::now();
     loop {
-        // What others changed can be seen without the store; what is wanted cannot.
+        // Drift is visible without the store. Differences from the wanted state are not, so this report leaves them
+        // out.
         let is_changed = !machine::open(&args.root)?.drift()?.is_empty();
         let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
         let untold = match condition::tell_once(&args.root, compared).await? {

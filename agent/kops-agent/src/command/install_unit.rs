@@ -1,5 +1,5 @@
-//! `--install-systemd-unit`: nodeup's way of being run at boot. Writes the unit that calls this binary
-//! again with the same flags, and starts it.
+//! `--install-systemd-unit`, as in nodeup: writes and starts the unit that runs this binary at boot with the same
+//! flags.
 //!
 //! Source: nodeup/pkg/bootstrap/install.go.
 
@@ -23,27 +23,30 @@ use crate::node::{machine, own_services, upkeep};
 use crate::output;
 use crate::progress::Watch;
 
-/// The unit that calls this program at boot, by nodeup's name for it.
+/// The unit that runs this program at boot. nodeup uses the same name.
 pub(super) const UNIT: &str = "kops-configuration.service";
 
-/// The first systemd that takes `Restart=` for a oneshot; an older one refuses the unit (its NEWS, CHANGES WITH 244).
+/// The first version of systemd that accepts `Restart=` for a oneshot. Older versions reject the unit (its NEWS,
+/// CHANGES WITH 244).
 const RESTARTS_ONESHOTS: u32 = 244;
 /// Timeout of `systemctl --version`.
 const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the unit keeps beside the variables of stores and clouds: in groups, each of which is passed on where its first variable is set.
+/// Variables that the unit gets beside those of stores and clouds, in groups. A group is passed on if its first
+/// variable is set.
 const VARIABLES: &[&[&str]] = &[
-    // kOps' boot script exports it and nodeup keeps it. No store here reads it, so it has no row in `agent/store`.
+    // kOps' boot script exports this variable and nodeup keeps it. No store here reads it, so it has no row in
+    // `agent/store`.
     &["OSS_REGION"],
-    // The agent's own.
+    // The agent's own variables.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
     &[upkeep::VARIABLE],
 ];
 
-/// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
-/// as long as it takes. It does not wait for what the unit does: cloud-init runs the rest of the user-data after this,
-/// and that may bring what the unit waits for. `conf` is the boot config that the unit's run reads.
+/// Installs and starts the unit on this machine. It retries after a failure as often as `retries` says, -1 without
+/// limit. It does not wait for the unit: cloud-init runs the rest of the user-data after this command, and that may
+/// bring what the unit waits for. `conf` is the boot config that the unit's run reads.
 pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
     let mut pauses = RETRIES.pauses();
     loop {
@@ -61,12 +64,12 @@ pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
 
 async fn install_once(conf: &Path) -> Result<u8> {
     let program = program::path().context("finding the path of this program for its unit")?;
-    // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
-    // written both.
+    // Both files must be on the disk before the unit is. The boot script has only just written them, and does not run
+    // again after a power cut.
     let conf = conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map_or(conf, Path::new);
     let is_file = !conf.to_string_lossy().contains("://");
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
-        // A file system that cannot do that is no reason to have no node.
+        // A file system without fsync must not keep the machine from becoming a node.
         if let Err(error) = sync(file) {
             log::warn!("{} may not be on the disk before {UNIT} is: {error}", file.display());
         }
@@ -77,7 +80,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
     let host = Host::machine()?;
-    // Another run may be at work already, as that of a package's own unit.
+    // Another run may have the lock, such as the run of a package's unit.
     let _lock = machine::lock(true, &host).await?;
     let unit_file = host.upstreams_unit_path(UNIT);
     let unit = unit(&command, systemd_version());
@@ -87,13 +90,13 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(LocationClient::new()?);
     let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
-    // An earlier version wrote it where it would win over nodeup's.
+    // An earlier kops-agent wrote the unit to a folder that overrides nodeup's.
     host.remove_superseded_unit(UNIT)?;
     host.start_now_and_at_boot(UNIT)?;
     output::print_report(&report, Output::Text)
 }
 
-/// Has a file and its name on the disk. That a boot config is not there is for the unit's run to tell.
+/// Writes a file and its folder's entry to the disk. A missing boot config is no error: the unit's run reports it.
 fn sync(file: &Path) -> io::Result<()> {
     let file = match file.canonicalize() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -104,8 +107,8 @@ fn sync(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), sync_one)
 }
 
-/// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
-/// keeps others from the machine until it has ended, and what the unit runs is such another.
+/// The files of the unit. The unit itself is no resource: [`Host::apply`] would start it and wait for it while this run
+/// has the lock, and the unit's run needs the lock.
 fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
@@ -114,7 +117,7 @@ fn desired(unit_file: &str, unit: String, environment: String) -> DesiredState {
     desired
 }
 
-/// The text of a file that an earlier run may have left.
+/// Reads a file that an earlier run may have left. A missing file is empty.
 fn before(path: &str) -> Result<String> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -122,12 +125,13 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the file. What is not set now, as in a shell, stays what it was `before`, whole groups of it.
+/// The lines of the environment file. A group whose first variable is not set now, as in a shell, keeps its lines from
+/// `before`.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
     let before = variables(before);
     let mut lines = String::new();
-    // Upstream leaves out the tokens of clouds, since its kops-controller is a pod that gets them otherwise.
+    // Upstream leaves out the tokens of clouds, because its kops-controller is a pod and gets them in another way.
     let groups = kops_agent_store::variables().into_iter().chain(VARIABLES.iter().copied());
     for group in groups.chain(kops_agent_cloud::variables()) {
         if is_set(group) {
@@ -140,9 +144,9 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
     lines
 }
 
-/// A oneshot, as nodeup's own: what is ordered after it waits until the node has converged. It tells what it does all the same, and one that
-/// is stuck is ended, as by `units/kops-agent.service`. A run that something else has ended, the watchdog or the kernel for want of
-/// memory, is started again where systemd has a oneshot restarted; one that has ended by itself is not.
+/// The text of the unit. It is a oneshot as nodeup's: units ordered after it wait until the node has converged. As in
+/// `units/kops-agent.service`, the run reports its progress, and the watchdog ends a stuck run. If this systemd
+/// restarts oneshots, it restarts a run that the watchdog or the OOM killer ended, but none that exited by itself.
 fn unit(command: &str, systemd_version: Option<u32>) -> String {
     let restart = match systemd_version {
         Some(RESTARTS_ONESHOTS..) => "Restart=on-abnormal\nRestartSec=30s\n",
@@ -156,7 +160,7 @@ fn unit(command: &str, systemd_version: Option<u32>) -> String {
     )
 }
 
-/// The version of this machine's systemd; `None` where it does not say.
+/// The version of this machine's systemd; `None` if it is unknown.
 fn systemd_version() -> Option<u32> {
     let answer = programs::ask(&["systemctl", "--version"], SYSTEMD_TIMEOUT);
     let said = answer.map(|answer| answer.stdout).unwrap_or_else(|problem| {
@@ -166,7 +170,7 @@ fn systemd_version() -> Option<u32> {
     version_in(&said)
 }
 
-/// The version in `systemd 252 (252.39-1~deb12u1)`, which is the first line of what systemctl says.
+/// Parses the version in the first line of systemctl's output: `systemd 252 (252.39-1~deb12u1)`.
 fn version_in(said: &str) -> Option<u32> {
     let version = said.strip_prefix("systemd ")?;
     version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

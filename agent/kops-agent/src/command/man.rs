@@ -1,4 +1,4 @@
-//! `kops-agent man`: the manual page, in roff; for packages, one page a verb as well.
+//! `kops-agent man`: prints the manual page in roff, or writes one page per verb for packages.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use kops_agent_process::exit;
 use crate::cli::Cli;
 use crate::output;
 
-/// Prints the page of the program, or writes that of each verb, too, into this folder.
+/// Prints the program's page. With a folder, writes the pages of the program and of each verb into it.
 pub(super) fn run(all: Option<&Path>) -> Result<u8> {
     match all {
         Some(folder) => write_all(folder),
@@ -22,7 +22,7 @@ pub(super) fn run(all: Option<&Path>) -> Result<u8> {
 }
 
 fn write_all(folder: &Path) -> Result<u8> {
-    // The verb that clap adds has no page of its own: it prints the others.
+    // clap adds the verb `help`, which prints the help of the other verbs. It gets no page.
     let command = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, folder)
         .with_context(|| format!("writing the manual pages into {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! What each verb of the command line does, a file a verb.
+//! The verbs of the command line, one file per verb.
 
 mod addons;
 mod completions;
@@ -25,11 +25,8 @@ use anyhow::Result;
 
 use crate::cli::Command;
 
-/// Carries out a command and returns the process's exit code.
-///
-/// # Errors
-/// What keeps the command from its end.
-// What runs long is on the heap: without optimization, all of it at once is more than a stack holds.
+/// Runs a command and returns the process's exit code.
+// Long futures are boxed: without optimization, all of them together overflow the stack.
 pub async fn run(command: Command) -> Result<u8> {
     match command {
         Command::Converge(args) => Box::pin(converge::run(&args)).await,

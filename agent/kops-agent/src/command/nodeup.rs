@@ -1,4 +1,4 @@
-//! nodeup's own way of being called, so that a machine's user-data works unchanged.
+//! nodeup's own command line, so that a machine's user-data works unchanged.
 
 use std::path::PathBuf;
 

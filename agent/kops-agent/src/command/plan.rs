@@ -1,4 +1,4 @@
-//! `kops-agent plan`: what `converge` would change.
+//! `kops-agent plan`: shows what `converge` would change.
 
 use anyhow::{Context, Result};
 use kops_agent_derivation::asset_hashes::HashSource;
@@ -7,12 +7,12 @@ use crate::cli::{Output, PlanArgs};
 use crate::node::{decide, machine, pacing, plan};
 use crate::{exit, output};
 
-/// Prints it, and touches nothing.
+/// Prints the plan. Changes nothing.
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
     let decision = decide::decide(&args.spec.for_machine(root), hashes, &machine::before(root)?).await?;
-    // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
+    // A missing root counts as empty, and must stay missing: a plan changes nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };
     let host = machine::open(root)?.adopting(args.adopt);

@@ -1,4 +1,4 @@
-//! `kops-agent render`: everything that a node must have.
+//! `kops-agent render`: prints everything that a node must have.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::node::materials::Materials;
 use crate::output;
 use crate::source::Before;
 
-/// Prints it without what is secret in it; with its references to secrets resolved for support cases and the conformance check, if that is asked for.
+/// Prints the state without secrets. With `--show-secrets` it fills in the secrets, for support cases and the
+/// conformance check.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
     let decision = decide::decide(&options, HashSource::known(), &Before::Nothing).await?;
@@ -27,7 +28,7 @@ pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     output::print_state(desired, &shown::state(desired), args.output)
 }
 
-/// The same state with every secret text spelled out.
+/// Returns the state with every reference to a secret replaced by its text.
 fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<DesiredState> {
     let mut shown = DesiredState::default();
     for (id, resource) in state.iter() {

@@ -1,4 +1,4 @@
-//! `kops-agent reset`: shows what goes, asks, and takes the node back to the machine that it was.
+//! `kops-agent reset`: lists what it removes, asks, and turns the node back into the machine that it was.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::cli::ResetArgs;
 use crate::node::{environment, machine};
 use crate::{exit, output};
 
-/// The units that packages install (see `units/`), a timer before what it starts. Their files are the package's and stay,
-/// but they must not make the machine a node again.
+/// Units that packages install (see `units/`). A timer comes before the service that it starts. Their files belong to
+/// the package and stay, but the units must not make the machine a node again.
 const OF_PACKAGES: [&str; 7] = [
     "kops-agent-verify.timer",
     "kops-agent-verify.service",
@@ -23,15 +23,15 @@ const OF_PACKAGES: [&str; 7] = [
     "kops-agent-addons.service",
 ];
 
-/// The units that make a machine a node at boot and whose files are no package's: the boot script's, and the one that Ignition
-/// writes from `packaging/cloud-init/user-data --format ignition`.
+/// Units that make a machine a node at boot and belong to no package: the boot script's unit, and the unit that
+/// Ignition writes from `packaging/cloud-init/user-data --format ignition`.
 const OWN_UNITS: [&str; 2] = [install_unit::UNIT, "kops-agent-boot.service"];
 
-/// What these read and run. The boot script of Ignition's has the boot config in it, and keys of a store.
+/// The files that `OWN_UNITS` read and run. Ignition's boot script contains the boot config, and keys of a store.
 const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
 
-/// What the operator or user-data has given the machine, by which it becomes that cluster's node: the boot config, at each of its places,
-/// and variables of the packages' units. They stay without `--purge`.
+/// Files from the operator or the user-data that make the machine a node of its cluster. They are the boot config, at
+/// each of its places, and variables of the packages' units. They stay without `--purge`.
 const GIVEN: [&str; 3] =
     ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
 
@@ -108,7 +108,7 @@ fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
     lines.join("\n")
 }
 
-/// A folder that is a link is emptied where the link leads.
+/// The folder, with the target if it is a link. A reset empties the target.
 fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
     match std::fs::read_link(root.join(folder.trim_start_matches('/'))) {
         Ok(target) => format!("{folder}, which is a link to {}", target.display()),
@@ -127,7 +127,7 @@ fn is_confirmed() -> Result<bool> {
     Ok(answer.trim() == "reset")
 }
 
-/// Tells each step as it is done.
+/// Logs each step of a reset.
 struct Tell;
 
 impl Resetting for Tell {

@@ -1,4 +1,4 @@
-//! What the commands that change a machine share: how they pause between attempts, and how they are stopped.
+//! Pauses between tries and the handling of stop signals, for all commands that change a machine.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -12,21 +12,21 @@ use kops_agent_process::stop;
 use crate::node::machine::note_failure;
 use crate::node::pacing;
 
-/// Between two tries. nodeup waits for half a minute, always (cmd/nodeup/main.go): longer than a role takes to be known
-/// everywhere, and far too often for a store that has what it has for hours.
+/// The pauses between two tries. nodeup always waits half a minute (cmd/nodeup/main.go). A role takes less time to
+/// become known everywhere, and a store may stay wrong for hours.
 pub(super) const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,
     first_pause: Duration::from_secs(5),
-    // With its jitter, five minutes.
+    // Up to five minutes with jitter.
     longest_pause: Duration::from_secs(150),
 };
 
-/// Runs what changes a machine until it is done or is asked to stop; `status` tells of that.
+/// Runs `run` until it ends or the process is asked to stop. `status` shows that it was stopped.
 pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::asked()?;
     tokio::select! {
-        // Where a run could go on and is asked to stop, it stops.
+        // If the run can go on and a stop signal has arrived, the run stops.
         biased;
         signal = stopped => {
             let error = stop::stopped_by(signal);
@@ -37,8 +37,8 @@ pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
     }
 }
 
-/// The same, and tells the cluster of a run that has come to its own end, or leaves the Node cordoned. That takes seconds, in which
-/// a signal ends nothing any more and fails nothing: all is done.
+/// Like `until_stopped`. If the run ends by itself, or leaves the Node cordoned, `tell` then reports to the cluster.
+/// That takes seconds. A signal in this time has no effect, because the run is complete.
 pub(super) async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,

@@ -1,5 +1,5 @@
-//! `kops-agent status`: one screen that says how this node is and what to do about it; the same as JSON, and for
-//! node_exporter's textfile collector.
+//! `kops-agent status`: shows the status of this node and what to do about it, as text, as JSON, or for node_exporter's
+//! textfile collector.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::node::last_applied::superseded as meaning_of_superseded;
 use crate::node::machine;
 use crate::{exit, output};
 
-/// Certificates that expire sooner are pointed out, in days.
+/// The text names each certificate that expires in fewer days than this.
 const SOON: i64 = 30;
 
 /// Prints the status; the exit code says whether the node is converged and its last run succeeded.
@@ -33,7 +33,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         StatusOutput::Json => output::print_json(&status)?,
         StatusOutput::Text => output::print_text(&text(&status))?,
         StatusOutput::Prometheus => {
-            // What cannot be read is left out: the metrics are to tell of a machine that is not well, too.
+            // Unreadable parts are left out, so that an unhealthy machine has metrics too.
             let applied = host.applied().unwrap_or_default();
             let group = applied.map(|applied| [applied.cluster, applied.instance_group]);
             let metrics = prometheus(&status, group.as_ref(), &host.timelines().unwrap_or_default());
@@ -47,7 +47,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
-/// Prints what the last runs took their time for.
+/// Prints the timelines of the last runs.
 fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
     match output {
         StatusOutput::Json => output::print_json(timelines),
@@ -66,7 +66,7 @@ fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, status);
-    // Of what a run failed, a server may have said: the store, a mirror.
+    // A failure may quote a server, such as the store or a mirror, so control characters are removed.
     output::plain_lines(&text)
 }
 
@@ -144,7 +144,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// Further lines of a text begin below its first.
+/// Aligns all lines after the first.
 fn indented(lines: &str) -> String {
     lines.replace('\n', "\n             ")
 }
@@ -378,7 +378,7 @@ mod tests {
         assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
     }
 
-    /// As in an outage of the store.
+    /// In an outage of the store, the last run failed and the node is still converged.
     #[test]
     fn a_failed_run_a_unit_that_is_down_drift_and_no_run_yet_are_told_apart() {
         let well = Status {

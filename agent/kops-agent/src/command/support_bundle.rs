@@ -1,11 +1,11 @@
-//! `kops-agent support-bundle`: what a report needs about this machine, in one file.
+//! `kops-agent support-bundle`: writes a support bundle about this machine into one file.
 
 use anyhow::Result;
 
 use crate::cli::SupportBundleArgs;
 use crate::{output, support};
 
-/// Writes it, and says where it is and what is not in it.
+/// Writes the bundle, prints its path, and names the missing parts.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
     let written = Box::pin(support::write(args)).await?;
     for (name, why) in &written.missing {

@@ -1,5 +1,5 @@
-//! `kops-agent verify`: what differs from what was last applied, which needs no state store, and from what is
-//! wanted now, which does.
+//! `kops-agent verify`: shows drift from the last applied state, which needs no state store, and differences from the
+//! wanted state, which needs one.
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client as bootstrap_client;
@@ -20,8 +20,8 @@ use crate::node::{convergence, pacing, renewal};
 use crate::source::Before;
 use crate::{exit, output};
 
-/// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
-/// change the machine: nothing reads what a timer's run says.
+/// Prints the differences, and repairs them if asked. `status` shows a failed repair, as any failed run, because nobody
+/// reads the output of a timer's run.
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
     let run = Run {
@@ -30,7 +30,8 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
         on: args.root.options(false, args.change.pacing()?),
     };
     if !args.repair && !args.renew {
-        // It only looks, and may have been given another store to look at.
+        // This run changes nothing, and may compare with another store than the machine's. So it reports nothing to the
+        // cluster.
         return Box::pin(verify(&run)).await;
     }
     let tell = async |outcome: &Result<u8>| {
@@ -44,7 +45,7 @@ pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     until_stopped_or_told(root, run, tell).await
 }
 
-/// One call of the command.
+/// One invocation of the command.
 struct Run<'a> {
     args: &'a VerifyArgs,
     options: NodeOptions,
@@ -109,19 +110,19 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     };
     match instead {
         Some((Instead::Superseded(by), _)) => {
-            // A user that may not write may look.
+            // A user without write access may run `verify` too, so this failure is no warning.
             let noting = host.note_superseded(&by, args.repair && code == exit::CONVERGED);
             noting.unwrap_or_else(|error| log::debug!("that is not noted for `status`: {error}"));
             Ok(code)
         }
-        // What is wanted is known, and this machine differs from it.
+        // The wanted state is known (an earlier run rolled it back), and this machine differs from it.
         Some((Instead::Refused, _)) if !args.repair => Ok(exit::DIFFERENT),
         Some((Instead::Refused | Instead::Failed, error)) => Err(error),
         Some((Instead::Registered, _)) | None => Ok(code),
     }
 }
 
-/// What a node is compared with because of an error, and how it differs from that.
+/// The state that replaces the wanted one because of an error, and the plan for it.
 async fn compared_instead(
     options: &NodeOptions,
     host: &Host,
@@ -134,7 +135,7 @@ async fn compared_instead(
     }
 }
 
-/// What there is to tell where nothing is known to compare this machine with but what others changed on it.
+/// Prints only the drift, because there is no state to compare this machine with.
 fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> Result<u8> {
     let is_registered = bootstrap_client::is_already_registered(&error);
     if is_registered {
@@ -148,7 +149,7 @@ fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> R
     }
 }
 
-/// Renews certificates, and tells whether anything differs after that.
+/// Renews certificates. The exit code says whether any difference remains.
 async fn renew(
     run: &Run<'_>,
     host: &Host,
@@ -156,7 +157,7 @@ async fn renew(
     whole: Plan,
     changed: Vec<Drift>,
 ) -> Result<u8> {
-    // What differs otherwise stays as it was applied, also in the files that a certificate is in.
+    // Everything else stays as last applied, also in the files that contain a certificate.
     let applied = match whole.is_empty() || decision.is_last_applied {
         true => None,
         false => Box::pin(last_applied::as_applied(&run.options, host, decision)).await?,
@@ -180,10 +181,10 @@ async fn repair(
     plan: &Plan,
     is_unchanged: bool,
 ) -> Result<u8> {
-    // A repair that succeeds with nothing to do ends the tale of one that failed.
+    // A recorded failure needs a successful repair to clear it, even if there is nothing to change.
     let is_well_again = host.record()?.failure.is_some();
     let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
-    // What another program has issued anew is recorded as it is.
+    // Certificates that another program reissued are recorded as they are now.
     let is_reissued = !is_unchanged && plan.kept.iter().any(|kept| kept.keeping == Keeping::Loaded);
     if plan.is_empty() && !is_well_again && !is_unmended && !is_reissued {
         return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
@@ -199,7 +200,7 @@ async fn repair(
         }
         Err(error) if pacing::is_not_paced(&error) => {
             log::warn!("the differences stay until the next run: {}", error_text(&error));
-            // A certificate that ends waits for no turn, and this run has waited.
+            // Certificates that expire cannot wait for a slot, and this run has already waited for one.
             let on = run.on.clone().without_waiting_for_a_slot();
             if run.args.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
                 log::info!("certificates that were due are renewed all the same");

@@ -1,4 +1,4 @@
-//! The time of the state store's server, by the head of an answer that needs no credentials.
+//! The clock of the state store's server, read from the headers of a response that needs no credentials.
 
 use kops_agent_net::http;
 use kops_agent_store::Store;
@@ -6,7 +6,8 @@ use kops_agent_store::Store;
 use super::deadline::{QUESTION, asked};
 use super::downloads::clock_of;
 
-/// The URL at which the store's server answers, without its path; `None` where it has none, or that cannot be told.
+/// The URL of the store's server, without a path. `None` if the store has no HTTP server, or if its URL cannot be found
+/// out.
 pub(super) async fn url_of_store(store: &Store, base: Option<&str>) -> Option<String> {
     let file = format!("{}/cluster-completed.spec", base?);
     let mut url = asked(QUESTION, store.locate_download(&file)).await.ok()?.ok()??.url;

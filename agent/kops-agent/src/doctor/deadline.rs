@@ -1,33 +1,34 @@
-//! Deadlines: what does not come to its end in time is not known, and holds nothing up.
+//! Deadlines: a check that does not finish in time counts as unknown, and delays no other check.
 
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// For one question to a server, its name included.
+/// The timeout of one request to a server, including its DNS lookup.
 pub const QUESTION: Duration = Duration::from_secs(15);
-/// For a look at the machine: a file system of the network may hang, and a program that is asked.
+/// The timeout of one check of the machine. A network file system or another program may hang.
 pub const LOOK: Duration = Duration::from_secs(30);
 
-/// As much as the main thread has: without optimization, deciding a node takes more than other threads get.
+/// The stack size of the main thread, in bytes. Without optimization, deciding a node needs more than other threads
+/// get.
 const STACK: usize = 8 << 20;
 
-/// What comes of asking, or that it has not come in time.
+/// The result of `asking`, or an error if it takes longer than `within`.
 pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Result<T, String> {
     tokio::time::timeout(within, asking)
         .await
         .map_err(|_| format!("there is no answer within {} s", within.as_secs()))
 }
 
-/// What comes of a look that may hang, which has a thread of its own; that one ends with the process.
+/// Runs a check that may hang, in a thread of its own. A thread that hangs ends with the process.
 pub async fn looked<T: Send + 'static>(
     within: Duration,
     look: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
     let (tell, told) = oneshot::channel();
     let started = thread::Builder::new().name("look".into()).stack_size(STACK).spawn(move || {
-        // The one that waits may have given up.
+        // The caller may have timed out.
         let _ = tell.send(look());
     });
     started.map_err(|error| format!("no thread can be started for it: {error}"))?;

@@ -1,4 +1,4 @@
-//! Whether downloads are served: each of their servers is asked for the head of the file, and none for the file.
+//! Checks whether servers have the downloads. It requests headers or one byte, and downloads no file.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,21 +13,20 @@ use reqwest::{Method, Response, StatusCode, Url};
 use super::deadline::{QUESTION, asked};
 use super::node::WantedDownload;
 
-/// Downloads that are asked for at a time.
+/// Number of downloads that are checked at a time.
 const AT_ONCE: usize = 8;
 
-/// A download, and what its servers told besides.
+/// A download, with the size and the clocks that its servers reported.
 pub(super) struct Asked {
     /// The first of its URLs.
     pub(super) url: String,
     pub(super) download: Download,
-    /// Its size in bytes, where a server tells it.
+    /// Its size in bytes, if a server reports it.
     pub(super) size: Option<u64>,
     /// By how many seconds the clock of each server is ahead, by host and port.
     pub(super) clocks: Vec<(String, i64)>,
 }
 
-/// Asks for all of them.
 pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> {
     let client = LocationClient::new().map_err(|error| error.to_string());
     let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted));
@@ -103,7 +102,8 @@ fn of_file(url: &Url) -> Outcome {
     }
 }
 
-/// What is located in a bucket is signed to be read, and not for its head; and not every server knows HEAD.
+/// Requests the headers with HEAD, or the first byte with GET. A signed URL of a bucket allows GET only, and some
+/// servers do not support HEAD.
 async fn request(client: &LocationClient, location: &Location) -> Result<Response, reqwest::Error> {
     let is_located = location.has_headers() || location.url.query().is_some();
     if !is_located {

@@ -1,4 +1,4 @@
-//! The machine itself: what runs on it, what its kernel has, and how much room there is.
+//! Checks of the machine itself: its programs, kernel, package manager and free disk space.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::node::Wanted;
 use crate::cli::LookArgs;
 use crate::node::machine::open;
 
-/// Where downloads are kept.
+/// The folder of downloads.
 const CACHE: &str = "/var/cache/nodeup";
 
 pub(super) struct Seeing {
@@ -54,7 +54,7 @@ pub(super) async fn volumes(args: &LookArgs, wanted: &Wanted) -> Seen<Volumes> {
     looked(LOOK, move || host::volumes(&root, &desired)).await.and_then(|volumes| volumes)
 }
 
-/// The package manager. Its repositories are asked only where something is to come from them.
+/// The state of the package manager. Its repositories are asked only if packages are missing.
 pub(super) async fn packages(args: &LookArgs, wanted: &Wanted) -> Packages {
     let (root, desired) = (args.root.clone(), wanted.desired.clone());
     let seen = looked(LOOK, move || {
@@ -88,9 +88,9 @@ fn unseen(why: &str, wanted: &Wanted) -> Seeing {
     }
 }
 
-/// How much room there is; `sizes` is what is yet to be downloaded, by URL.
+/// The free space of disks. `sizes` has the bytes of missing downloads, by URL.
 pub(super) async fn disks(args: &LookArgs, wanted: &Wanted, sizes: BTreeMap<String, u64>) -> Seen<Vec<Disk>> {
-    // A server may say any size.
+    // A server may report any size, so the sum must not overflow.
     let size = sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size));
     let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), size)];
     folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));

@@ -1,7 +1,7 @@
-//! What `kops-agent doctor` looks at: everything side by side, each with a deadline, and nothing is changed. What follows from
-//! it is decided elsewhere ([`kops_agent_plan::doctor`]).
+//! The checks of `kops-agent doctor`. They run concurrently, each with a deadline, and change nothing.
+//! [`kops_agent_plan::doctor`] decides which findings follow from them.
 //!
-//! First what a node is decided from; then what it wants: names, downloads, room.
+//! First come the sources that decide a node, then the things that the node needs: names, downloads, disk space.
 
 mod clock;
 pub mod deadline;
@@ -26,10 +26,10 @@ use crate::source::boot_config;
 use downloads::Asked;
 use node::Wanted;
 
-/// Looks at a machine.
+/// Examines a machine.
 ///
 /// # Errors
-/// There is no such root, or `--store-mirror` is malformed.
+/// The root is missing, or `--store-mirror` is malformed.
 pub async fn look(args: &LookArgs) -> Result<Observations> {
     must_exist(&args.root)?;
     let options = args.options();
@@ -78,7 +78,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     })
 }
 
-/// Downloads, by how many seconds the clock of each server is ahead, and the sizes of what is yet to come, by URL.
+/// Returns the downloads, the seconds by which each server's clock is ahead, and the sizes of missing downloads by URL.
 #[allow(clippy::type_complexity)]
 fn together(
     asked: Vec<Asked>,
@@ -97,7 +97,7 @@ fn together(
     (downloads, clocks.into_iter().collect(), sizes)
 }
 
-/// The names that a machine asks name servers for, but those that a proxy asks for.
+/// The names that this machine must resolve. A proxy resolves the names of servers that are asked through it.
 async fn names(
     store: &Store,
     boot: Option<&BootConfig>,

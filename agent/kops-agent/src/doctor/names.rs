@@ -11,7 +11,7 @@ use reqwest::Url;
 
 use super::deadline::{QUESTION, asked};
 
-/// The name in a URL, if it has one that this machine has to resolve: servers of the cluster are never asked through a proxy.
+/// The name in a URL, if this machine must resolve it. Requests to servers of the cluster never use a proxy.
 pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
     let parsed = Url::parse(url).ok()?;
     let name = parsed.host_str()?.trim_matches(['[', ']']).to_owned();
@@ -21,7 +21,7 @@ pub(super) fn of_url(url: &str, purpose: Purpose) -> Option<String> {
     (is_http && name.parse::<IpAddr>().is_err() && !is_resolved_elsewhere()).then_some(name)
 }
 
-/// What name servers say of these, asked all at once.
+/// Resolves these names concurrently.
 pub(super) async fn lookup(names: BTreeMap<String, Purpose>) -> Vec<Name> {
     let looking = names.into_iter().map(|(name, purpose)| async move {
         let outcome = match asked(QUESTION, SystemResolver::lookup(&name)).await {

@@ -1,5 +1,5 @@
-//! What the machine is to become, as far as that can be told now: decided from the store, or what was last applied, or what
-//! every node wants.
+//! The node that the machine should become, as far as it is known now. It is decided from the store, or is the last
+//! applied state. If both are unknown, it has the needs of every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,18 +24,18 @@ use crate::known::error_text;
 use crate::node::options::NodeOptions;
 use crate::node::{decide, machine, spec};
 
-/// Folders that every node writes to, whatever its distribution; where programs go is not the same everywhere.
+/// Folders that every node writes to, on every distribution. The folder of programs differs, so it is not listed.
 const FOLDERS: [&str; 6] =
     ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/kops-agent", "/var/log", "/etc/kubernetes", "/tmp"];
-/// Where nothing of a node stays.
+/// File systems in memory, where a node needs no disk space.
 const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
-/// The file of kernel parameters that every node has.
+/// The folder of files with kernel parameters.
 const SYSCTLS: &str = "/etc/sysctl.d/";
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
-/// What containerd makes the file systems of containers with: no module that a node loads by itself.
+/// The kernel module with which containerd makes the file systems of containers. A node does not load it itself.
 const OVERLAY: &str = "overlay";
 
-/// What a node wants of the machine and of others.
+/// The needs of a node: from its machine, and from servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// Whether it runs an API server.
@@ -45,16 +45,16 @@ pub(super) struct Wanted {
     pub(super) kubernetes: Option<KubernetesVersion>,
     pub(super) api_servers: BTreeSet<String>,
     pub(super) downloads: Vec<WantedDownload>,
-    /// The folders that are written to.
+    /// The folders that the node writes to.
     pub(super) folders: BTreeSet<String>,
     pub(super) modules: BTreeSet<String>,
     /// Texts of files of kernel parameters.
     pub(super) parameters: Vec<String>,
-    /// What it is to be as a whole, for what the package manager is asked; `None` where that is not known.
+    /// The whole desired state, for the checks of packages and volumes; `None` if it is unknown.
     pub(super) desired: Option<DesiredState>,
-    /// What is known of a program that will be downloaded and will not start on this distribution, with what to do.
+    /// A downloaded program that cannot start on this distribution, and what to do about it.
     pub(super) unfit: Option<(String, String)>,
-    /// Whether kubelet is to start where there is swap; `None` where its configuration is not known.
+    /// Whether kubelet starts on a machine with swap; `None` if its configuration is unknown.
     pub(super) allows_swap: Option<bool>,
 }
 
@@ -62,11 +62,11 @@ pub(super) struct Wanted {
 pub(super) struct WantedDownload {
     /// Its URLs, in the order in which they are tried.
     pub(super) urls: Vec<String>,
-    /// Whether the machine has all that is made of it.
+    /// Whether the machine already has every file and image of this download.
     pub(super) is_there: bool,
 }
 
-/// What the machine is to become, and what came of deciding that.
+/// The needs of the machine's node, and the outcome of deciding that node.
 pub(super) async fn wanted(
     store: &Store,
     options: &NodeOptions,
@@ -98,7 +98,7 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
-                // What keeps it from being read has a finding of its own.
+                // The source that cannot be read has a finding of its own.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
                 Err(why) => Outcome::Unknown(why),
             }
@@ -136,14 +136,14 @@ async fn decided(
     Ok((node, desired))
 }
 
-/// What a converge would download, and files and images that it would make of that. Where that cannot be told it is all.
+/// The files and images for which a converge would download something. If that is unknown, all resources count.
 async fn undelivered(args: &LookArgs, desired: &DesiredState) -> BTreeSet<ResourceId> {
     let (root, all) = (args.root.clone(), desired.clone());
     let seen = looked(LOOK, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;
     seen.ok().flatten().unwrap_or_else(|| desired.iter().map(|(id, _)| id.clone()).collect())
 }
 
-/// What was last applied; nothing where that cannot be read.
+/// The last applied state; `None` if it cannot be read.
 fn last_applied(root: &Path) -> Option<Applied> {
     machine::open(root).ok()?.applied().ok()?
 }

@@ -1,5 +1,5 @@
-//! What a node is decided from: the boot config, the state store, the metadata service, and kops-controller where there is no
-//! store to read.
+//! Checks of the sources that decide a node: the boot config, the state store, the metadata service, and
+//! kops-controller if the machine reads no store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::cli::LookArgs;
 use crate::known::error_text;
 use crate::node::facts;
 
-/// A metadata service is link-local: it answers at once, or a person has to see to it.
+/// A metadata service is link-local: it answers within seconds, or an operator must fix it.
 const METADATA: Retries = Retries {
     deadline: Duration::from_secs(6),
     attempt: Duration::from_secs(3),
@@ -31,7 +31,7 @@ const METADATA: Retries = Retries {
     longest_pause: Duration::from_secs(2),
 };
 
-/// What came of reading the boot config.
+/// The outcome of reading the boot config.
 pub(super) fn boot_config(file: &Path, read: &Result<BootConfig>) -> Service {
     let outcome = match read {
         Ok(_) => Outcome::Answers,
@@ -40,7 +40,7 @@ pub(super) fn boot_config(file: &Path, read: &Result<BootConfig>) -> Service {
     Service { kind: ServiceKind::BootConfig, name: file.display().to_string(), outcome }
 }
 
-/// What came of reading the cluster and the instance group.
+/// The outcomes of reading the cluster and the instance group.
 pub(super) async fn store(
     store: &Store,
     base: Option<&str>,
@@ -49,7 +49,7 @@ pub(super) async fn store(
 ) -> Vec<Service> {
     let (Some(base), Some(boot)) = (base, boot) else { return Vec::new() };
     let group = boot.instance_group_name.as_str();
-    // Once the store has been tried for as long as the caller wants, a little more is for the last try.
+    // The last try may start just before the store's timeout, so it gets extra time.
     let within = Duration::from_secs(args.store_timeout) + QUESTION;
     let reading = async {
         let cluster = async { cluster_files::cluster_file(store, base).await.map(drop) };
@@ -70,7 +70,8 @@ pub(super) async fn store(
     ]
 }
 
-/// What the cloud says of this machine, with the machine itself; or the file that stands in for both.
+/// The outcome of asking the metadata service, and the facts of the machine and its cloud. A file of facts replaces
+/// both.
 pub(super) async fn metadata(
     boot: Option<&BootConfig>,
     args: &LookArgs,
@@ -98,8 +99,8 @@ pub(super) async fn metadata(
     (Some(service(ServiceKind::Metadata, &name, outcome)), facts)
 }
 
-/// Whether kops-controllers take connections, of which a machine without a store has its configuration. They are asked for
-/// nothing: what proves a machine to them is good for once.
+/// Checks whether kops-controllers accept connections. A machine without a store gets its configuration from them. It
+/// sends no request, because a proof of the machine's identity is valid only once.
 pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: bool) -> Vec<Service> {
     let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| !reads_store);
     let asking = servers.into_iter().flat_map(|options| &options.servers).map(|url| async move {

@@ -1,4 +1,4 @@
-//! `--addons`: what kOps' channels pod would do on this machine, or protokube, for the service in its place.
+//! `--addons`: the settings of the service that replaces kOps' channels pod, or protokube's channels, on this machine.
 
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::AddonSettings;
@@ -9,10 +9,11 @@ use kops_agent_process::program;
 
 use super::own_services::ADDONS;
 
-/// What the pod of the state store says, or the node's configuration to protokube; and this program.
+/// Reads the settings from the channels pod of the state store, or from the node's `channels` if protokube applies
+/// add-ons.
 ///
 /// # Errors
-/// If the pod is not one that applies channels, or protokube has none to apply.
+/// The pod or the list names no channels to apply.
 pub fn read(node: &NodeConfig) -> Result<AddonsService> {
     let (source, settings) = match node.release().protokube_applies_addons() {
         true => {

@@ -1,4 +1,4 @@
-//! Steps 6 to 8 of the way: this machine is made the node that it must be.
+//! Steps 6 to 8 of node mode: this machine becomes the node that it must be.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::plan::plan;
 use super::{certificates, pacing};
 use crate::progress::Watch;
 
-/// Steps 6 to 8, until nothing is left to do.
+/// Steps 6 to 8: observes the machine, compares it with the node, and applies the differences.
 ///
 /// # Errors
-/// What could not be done; the machine is then as the report of the next run shows it.
+/// A step failed. The plan of the next run shows what is left to do.
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     let watch = Watch::new();
@@ -37,7 +37,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
     let seen = plan(host, decision)?;
     drop(observing);
-    // What was rolled back before is refused again, for which no pod has to leave.
+    // The host refuses a configuration that was rolled back before. No pod needs to leave for that.
     let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
     let paced = match is_refused {
         true => None,
@@ -46,7 +46,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     let Some(paced) = paced else {
         return Box::pin(carry_out(host, decision, seen, &downloads, &watch)).await;
     };
-    // The machine may have changed while the run waited for its slot, or by the drain.
+    // The machine may have changed while the run waited for its slot or drained the node.
     let outcome = match plan(host, decision) {
         Ok(plan) => Box::pin(carry_out(host, decision, plan, &downloads, &watch)).await,
         Err(error) => Err(error),
@@ -55,7 +55,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     outcome
 }
 
-/// Step 8: what is to be downloaded and issued, and then all of the plan.
+/// Step 8: gets certificates and downloads, then applies the whole plan.
 async fn carry_out(
     host: &Host,
     decision: &Decision,
@@ -93,7 +93,7 @@ async fn carry_out(
         host.keep_begun(&applied).context("keeping what is about to be applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
-    // Where only units failed on which no pod depends everything else is as it was wanted.
+    // If only units failed that no pod depends on, everything else is applied.
     let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
     if is_applied && !decision.is_last_applied {
         host.keep_applied(&applied).context("keeping what was applied")?;

@@ -1,5 +1,5 @@
-//! The certificates that a plan needs and this machine cannot sign: keys are made here, kops-controller is asked once
-//! for all of them, and what it answers is looked at before anything is written.
+//! Certificates that a plan needs and this machine cannot sign. The machine generates the keys, and asks
+//! kops-controller once for all certificates. The response is verified before anything is written.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,11 @@ use super::decide::Decision;
 use super::materials::Materials;
 use super::plan::plan_with;
 
-/// A plan, and all the keys and certificates that it takes to carry it out: whatever kops-controller issues has been
-/// asked for. A certificate that is due to be renewed is kept where kops-controller gives a node none any more, and the
-/// plan is another one then.
+/// Gets the keys and certificates for a plan from kops-controller. If kops-controller gives a registered node no
+/// certificates, the node keeps its certificates that are due, and the returned plan differs from `plan`.
 ///
 /// # Errors
-/// If kops-controller does not issue one without which this machine is no node.
+/// kops-controller does not issue a certificate that the node lacks.
 pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(&plan, &decision.desired, &materials);
@@ -52,7 +51,7 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     Ok((plan, kept))
 }
 
-/// Whether a plan takes certificates that this machine has never had, and that only kops-controller issues.
+/// Whether a plan creates certificates that this machine has never had, and that only kops-controller issues.
 pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
     let wanted = to_be_asked_for(plan, &decision.desired, &decision.materials);
     let is_missing = |step: &Step| {
@@ -61,11 +60,11 @@ pub fn are_missing(decision: &Decision, plan: &Plan) -> bool {
     plan.steps.iter().filter(|step| step.resource.kind == Kind::Certificate).any(is_missing)
 }
 
-/// All the keys and certificates that it takes to carry out a plan that renews certificates and does nothing else; `None`
-/// where kops-controller gives a node none any more, so that it keeps those that it has.
+/// Gets the keys and certificates for a plan that renews certificates and does nothing else. `None` if kops-controller
+/// gives a registered node no certificates, so that the node keeps its own.
 ///
 /// # Errors
-/// kops-controller cannot be asked.
+/// The request to kops-controller fails.
 pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<Materials>> {
     let materials = decision.materials.clone();
     let wanted = to_be_asked_for(plan, &decision.desired, &materials);
@@ -90,13 +89,13 @@ fn warn_kept(due: &str, server: &str) {
     );
 }
 
-/// The plan while no certificates are issued: all else is put right, and those that are due are named in it.
+/// The plan without new certificates. It repairs everything else, and names the certificates that are due.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))
 }
 
-/// What a plan issues, and this machine cannot.
+/// The certificates of a plan that this machine cannot issue itself.
 fn to_be_asked_for<'a>(
     plan: &Plan,
     desired: &'a DesiredState,
@@ -115,7 +114,8 @@ fn to_be_asked_for<'a>(
         .collect()
 }
 
-/// Asks for all of them at once. Keys outlive a try, so that a server that answered into the void says the same again.
+/// Requests all certificates together. Retries use the same keys, so that a server whose response was lost can repeat
+/// it.
 async fn issued(
     host: &Host,
     kops_controller: &KopsController,
@@ -125,7 +125,7 @@ async fn issued(
     let mut keys = BTreeMap::new();
     for certificate in wanted {
         keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
-        // A run that is asked to stop can, between two keys.
+        // Between two keys, a run that is asked to stop can stop.
         tokio::task::yield_now().await;
     }
     let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();

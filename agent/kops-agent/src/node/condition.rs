@@ -1,9 +1,9 @@
-//! The end of a run: the cluster is told how this node is, as the condition `KopsConfigured` of its Node, which kubelet's own
-//! credentials may set.
+//! The report at the end of a run: it sets the condition `KopsConfigured` of this machine's Node, with kubelet's own
+//! credentials.
 //!
-//! It is no part of converging. Whatever keeps the cluster from being told changes nothing of how a run ends, and is told by the
-//! next one: the next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, since kubelet
-//! registers it while the run ends; so systemd has this program tell it apart from the run.
+//! Reporting is no part of converging. A failed report does not change how a run ends. The next run reports again: the
+//! next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, because kubelet
+//! registers it while the run ends. So systemd starts this program again to report apart from the run.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,34 +20,34 @@ use kops_agent_process::version::VERSION;
 use super::{machine, pacing};
 use crate::known::error_text;
 
-/// What is being done, for messages.
+/// What the report does, for messages.
 pub const TELLING: &str = "telling the cluster how this node is (the condition KopsConfigured of its Node)";
-/// How long a run may take longer for it.
+/// How much longer a run may take because of the report.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The unit that goes on with it.
+/// The unit that reports apart from the run.
 const UNIT: &str = "kops-agent-fleet-tell.service";
-/// For how long that waits until kubelet has registered the machine, in seconds: a first control plane takes minutes to have an API
-/// server.
+/// How long that unit waits for kubelet to register the machine, in seconds. A first control plane takes minutes to
+/// have an API server.
 const TELL_TIMEOUT: &str = "600";
 
-/// What a run has seen of this machine at its end.
+/// The state of this machine at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// It is as the run has left it, whatever came of that.
+    /// The machine is as the run left it, whether the run succeeded or not.
     AsLeft,
-    /// It is not as it was left, or not as the cluster wants it.
+    /// The machine has drifted, or differs from what the cluster wants.
     Differs,
 }
 
-/// Tells the cluster at the end of a run. What keeps it from that is logged, and nothing else comes of it.
+/// Reports to the cluster at the end of a run. A failure is only logged.
 pub async fn tell(root: &Path, compared: Compared) {
     if let Err(untold) = tell_in_time(root, compared).await {
         note(&untold);
     }
 }
 
-/// Has systemd tell it apart from this run, which other units wait for: kubelet, or the API server, may have been started just
-/// now, or the network be slow. Without systemd the run tells it itself.
+/// Has systemd report apart from this run, which other units wait for. kubelet or the API server may have just started,
+/// or the network may be slow. Without systemd the run reports itself.
 pub async fn have_told(root: &Path) {
     if !is_machine(root) {
         return;
@@ -61,12 +61,13 @@ pub async fn have_told(root: &Path) {
     }
 }
 
-/// A scratch root is no machine of any cluster, and one whose kubelet has no kubeconfig is none yet.
+/// Whether this root belongs to a node. A scratch root does not, and a machine whose kubelet has no kubeconfig is no
+/// node yet.
 fn is_machine(root: &Path) -> bool {
     root == Path::new("/") && machine::has_record(root) && Path::new(KUBELET_KUBECONFIG).exists()
 }
 
-/// Tells the cluster, unless there is nothing to tell.
+/// Reports to the cluster within `TIMEOUT`, if this root belongs to a node.
 async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
     if !is_machine(root) {
         return Ok(());
@@ -85,7 +86,7 @@ async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
     }
 }
 
-/// Says it once, however often a run tries.
+/// Warns once per process, however often a run retries.
 fn note(untold: &Untold) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
@@ -94,10 +95,10 @@ fn note(untold: &Untold) {
     }
 }
 
-/// Tells the cluster how this machine is, by what its runs have recorded; gives the name of its Node.
+/// Reports the recorded state of this machine to the cluster. Returns the name of its Node.
 ///
 /// # Errors
-/// Nothing is known of this machine as a node. Inside: why the cluster could not be told.
+/// The outer error: no run has left a readable record here. The inner error: why the report failed.
 pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
     if !machine::has_record(root) {
         bail!("no run of kops-agent has left anything on this machine, so there is nothing to tell of it");
@@ -105,7 +106,7 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let host = machine::open(root)?;
     let record = host.record().context("reading what earlier runs have recorded")?;
     let certificates = host.certificates().context("reading when this node's certificates expire")?;
-    // Those that expire first come first; one that cannot be read differs from what a run has left.
+    // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
     let report = NodeReport {
         first_certificate: dated.next(),
@@ -121,16 +122,16 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     Ok(told.map(|told| told.node))
 }
 
-/// Has systemd run this program once more, as a unit that no other waits for. Where that runs already, it reads what is told at its
-/// next try.
+/// Has systemd start the unit that reports, which no other unit waits for. If the unit already runs, its next try
+/// reports the new state.
 fn tell_apart(root: &Path) -> Result<()> {
     machine::run_apart(&machine::open(root)?, UNIT, &["fleet", "tell", "--timeout", TELL_TIMEOUT])
 }
 
-/// What a record says of a node.
+/// The report from a record.
 fn report(record: Record, compared: Compared) -> NodeReport {
     let Record { config_hash, converged_since, failure, rolled_back, superseded, .. } = record;
-    // A rollback is told as such, and not as the failure that the same run ended with.
+    // A rollback is reported as a rollback, not as the failure of the same run.
     let is_rollback = rolled_back.as_ref().is_some_and(|rolled_back| {
         failure.as_ref().is_none_or(|failure| failure.problem.contains(&rolled_back.problem))
     });

@@ -1,4 +1,5 @@
-//! `--controller`: what the state store has for control-plane mode as a service of this machine.
+//! `--controller`: reads kops-controller's configuration from the state store, for control-plane mode as a service of
+//! this machine.
 
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::bootstrap_channel;
@@ -12,10 +13,10 @@ use kops_agent_store::Store;
 
 use super::own_services::CONTROLLER;
 
-/// kops-controller's configuration as kOps wrote it below `base`, the cluster's folder, and this program.
+/// Reads kops-controller's configuration as kOps wrote it below `base`, the cluster's folder.
 ///
 /// # Errors
-/// If the store cannot be read, or has no such configuration.
+/// The store cannot be read, or has no such configuration.
 pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let channel = bootstrap_channel(base);
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;

@@ -1,9 +1,9 @@
-//! What belongs to converging besides applying a plan: what the cloud told is kept for later runs, and once this machine
-//! is a node, the cloud is told so.
+//! The parts of converging around the plan: a run keeps the cloud's facts for later runs, and tells the cloud that this
+//! machine is a node.
 //!
-//! That it is a node is noted first, and that the cloud was told so, each for the time until the machine is started anew:
-//! whatever keeps a run from telling, the next one does, also one that finds nothing else to do. An image that is made of
-//! the disk takes neither along, nor does an instance that leaves its warm pool.
+//! First a run notes that the machine is a node, then that the cloud was told. Both notes are valid until the next
+//! boot. If a run cannot tell the cloud, the next run does, even with nothing else to do. The notes are not valid on an
+//! image made of the disk, or on an instance that leaves its warm pool.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use crate::exit::leaves_a_working_node;
 use crate::known::error_text;
 use crate::source::Before;
 
-/// Between two tries to complete the action of a hook that may hold this machine yet.
+/// The pause between two tries to complete a lifecycle action, while its hook may not hold this machine yet.
 const UNTIL_HELD: Duration = Duration::from_secs(15);
 
-/// Converges. A machine that kops-controller calls a ready node has no less to tell its cloud than one that has just
-/// become one, and neither has one of which a unit failed that no pod waits for.
+/// Converges, and notes for the cloud that the machine is a node. It also does so if kops-controller calls the machine
+/// a ready node, or if only units failed that no pod waits for.
 ///
 /// # Errors
-/// As [`apply::apply`].
+/// Same errors as [`apply::apply`].
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = machine::lock(options.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
@@ -49,7 +49,7 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     outcome
 }
 
-/// Keeps what the run took its time for; the end of a boot tells of it.
+/// Saves the run's timeline. A successful run that downloaded, installed or started something also logs a summary.
 fn keep_timeline(host: &Host, report: Option<&Report>) {
     let changes = report.map_or(0, |report| report.applied.len());
     match host.keep_timeline(changes, report.is_some()) {
@@ -61,11 +61,12 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
     }
 }
 
-/// Decides the node that is to converge. A ready node is told nothing by kops-controller, but may be held by its group all
-/// the same, as one that a run was interrupted on after it joined: what held it when it was last decided is remembered.
+/// Decides the node to converge to. kops-controller gives nothing to a ready node, but the node's group may still hold
+/// the node. That happens if a run was interrupted after the node joined. So the lifecycle action of the last decision
+/// is used then.
 ///
 /// # Errors
-/// As [`decide::decide`].
+/// Same errors as [`decide::decide`].
 pub async fn decide(
     options: &NodeOptions,
     run: &RunOptions,
@@ -81,10 +82,10 @@ pub async fn decide(
     decided
 }
 
-/// Notes that this machine is the node that it was when it was last decided.
+/// Notes that this machine is ready, if an earlier run remembered a lifecycle action.
 ///
 /// # Errors
-/// Another run is at work.
+/// Another run has the lock.
 pub async fn remember_ready(options: &RunOptions) -> Result<()> {
     if remembered::read(&options.root).lifecycle_action().is_some() {
         let host = machine::open(&options.root)?;
@@ -103,11 +104,12 @@ fn note_ready(host: &Host, root: &Path) {
     noted().unwrap_or_else(|error| log::error!("{}", error_text(&untold(&error_text(&error)))));
 }
 
-/// Tells the cloud that this machine is a node, where it has become one since it was started, something holds it until
-/// then, and it was not told yet. At boot this waits for a lifecycle hook that may still come to hold it.
+/// Tells the cloud that this machine is a node. It does so if the machine became a node since its last boot, a
+/// lifecycle action is remembered, and the cloud was not told yet. At boot this waits for a lifecycle hook that may
+/// still come to hold the machine.
 ///
 /// # Errors
-/// That of `outcome`; and where the node is as it should be otherwise, why the cloud could not be told.
+/// The error of `outcome`. If the node is otherwise as it should be, why the cloud could not be told.
 pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
     let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
     match outcome {

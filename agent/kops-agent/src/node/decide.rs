@@ -1,4 +1,4 @@
-//! Steps 4 and 5 of the way, with all that comes before them: what a node is, and all that it must have.
+//! Steps 4 and 5 of node mode, with all steps before them: decides the node and everything that it must have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,38 +29,39 @@ use crate::source::{Before, Denied, NodeSpec, Origin};
 #[derive(Debug)]
 pub struct Decision {
     pub desired: DesiredState,
-    /// The keys and secrets that this refers to.
+    /// The keys and secrets that `desired` refers to.
     pub materials: Materials,
     /// The issuer of the certificates that this machine cannot sign.
     pub kops_controller: KopsController,
-    /// `NodeupConfigHash` of the configuration that it follows from.
+    /// The `NodeupConfigHash` of the configuration.
     pub config_hash: String,
-    /// The hashes of downloads that were told, by URL, so that no publisher has to be asked again.
+    /// The known hashes of downloads, by URL, so that no publisher is asked again.
     pub known_hashes: BTreeMap<String, String>,
-    /// What a later run need not ask the cloud again; `None` where a file said what is observed.
+    /// Facts that a later run need not request from the cloud; `None` if the facts came from a file.
     pub remembered: Option<RememberedFacts>,
-    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty if there is none.
     pub ipv6_prefix: String,
-    /// Where it was read, and where its downloads may be too.
+    /// The state store. Downloads may be there too.
     pub store: Arc<Store>,
-    /// Whether it is what was last applied, because what is wanted now is not known or may not be applied.
+    /// Whether this is the last applied state, because the wanted state is unknown or may not be applied.
     pub is_last_applied: bool,
-    /// Where its keys and secrets are read.
+    /// The store's folders of keys and secrets.
     pub sources: Sources,
-    /// The cluster, and the instance group.
+    /// The names of the cluster and of the instance group.
     pub names: [String; 2],
-    /// What was observed of the machine that it is for.
+    /// The facts of the machine.
     pub facts: Facts,
     /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
     pub is_proven: bool,
-    /// The kOps release that wrote the configuration; `None` where an earlier kops-agent applied it and did not note that.
+    /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
+    /// release.
     pub written_by: Option<WrittenBy>,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
 ///
 /// # Errors
-/// Whatever of it cannot be read, and everything that is wrong with the configuration.
+/// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
 pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
     service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(options.store.open()?);
@@ -85,7 +86,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
         log::warn!("{unfit}; {advice}");
     }
-    // An instance that a file tells of may be another one, for which this machine has nothing to say.
+    // A file may have the facts of another instance, so nothing of it is remembered for this machine.
     let remembered = options
         .facts
         .is_none()
@@ -140,10 +141,11 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     })
 }
 
-/// Step 4: everything that is wrong with the cluster spec and with this node, or the node's configuration.
+/// Step 4: resolves the configuration of the node.
 ///
 /// # Errors
-/// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
+/// All mistakes in the cluster spec and in this node's configuration, together. If this machine may not read files that
+/// it needs, the error names these files.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let denied = needed_but_denied(&spec);
     let mut problems = spec.problems;
@@ -159,10 +161,10 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// What is wrong with the nodes of a group, whatever machines they will be.
+/// The mistakes that every machine of a group would have.
 ///
 /// # Errors
-/// Where what they are decided by may not be read, and something is wrong without it.
+/// Files that decide the node may not be read, and there are mistakes without them.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let denied = needed_but_denied(&spec);
     let NodeSpec { inputs, mut problems, .. } = spec;
@@ -187,10 +189,10 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     }
 }
 
-/// Files that decide the node, and that may not be read now: why not.
+/// Why files that decide the node may not be read now, one reason per file.
 fn needed_but_denied(spec: &NodeSpec) -> Vec<String> {
     let Denied { keysets, secrets, files: _ } = &spec.denied;
-    // A worker may not read keysets, and needs none but to derive its configuration.
+    // A worker may not read keysets. It needs them only to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
     match needs_keysets {
@@ -214,10 +216,10 @@ fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
 }
 
-/// Step 5: what this node must have.
+/// Step 5: everything that this node must have.
 ///
 /// # Errors
-/// What is described twice.
+/// A resource is described twice.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
     desired::desired(node).map_err(contradictory)
 }

@@ -1,7 +1,7 @@
-//! The variables that a run at boot has in its environment, for a run that was started otherwise: from a shell that has
-//! none of them a machine must be decided no other way. They are in the files that the agent's units name, and nodeup's.
+//! The environment variables of a run at boot, for runs that start in another way: a run from a shell must decide the
+//! same node. The variables are in files that the units of the agent and of nodeup name.
 //!
-//! What is in neither place is not known, which is something else than empty.
+//! A variable that is neither in the process nor in a file is unknown. Unknown is not the same as empty.
 //!
 //! Source: nodeup/pkg/bootstrap/install.go; `EnvironmentFile=` in systemd.exec(5).
 
@@ -14,14 +14,14 @@ use kops_agent_host::Reader;
 use kops_agent_plan::desired::LOGIN_VARIABLE;
 use kops_agent_spec::InstanceGroupRole;
 
-/// What nodeup's unit needs to reach the state store and the cloud; there may be credentials in it.
+/// The file of variables for nodeup's unit, to reach the state store and the cloud. It may contain credentials.
 pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 const OF_MACHINE: &str = "/etc/environment";
-/// The packages', for operators to write in.
+/// The file of variables for the packages' units, written by operators.
 pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
-/// That of the controller's unit, which is no source of what decides a machine.
+/// The file of variables for the controller's unit. It never decides a machine.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
-/// No file of variables is longer, in bytes.
+/// Maximum size of a file of variables, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// The variables of this process, and those that the agent's units are given.
@@ -38,7 +38,8 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// That of a machine whose files are below `root`. A file that cannot be read tells nothing.
+    /// Reads the environment of the machine whose files are below `root`. A file that cannot be read counts as empty,
+    /// with a warning.
     pub fn of_machine(root: &Path) -> Environment {
         let reader = Reader::open(root).ok();
         let read = |path: &str| {
@@ -52,13 +53,13 @@ impl Environment {
         Environment { of_units, is_without_login: false }
     }
 
-    /// The same for a machine of this role: kOps gives a login to the control plane only, so elsewhere none that is set is
-    /// none that there is.
+    /// Sets the machine's role. kOps gives a cloud login only to control planes, so on other machines a missing login
+    /// is not unknown but empty.
     pub fn of_role(self, role: InstanceGroupRole) -> Environment {
         Environment { is_without_login: role != InstanceGroupRole::ControlPlane, ..self }
     }
 
-    /// What the agent's units are given and this process is not.
+    /// The variables of the agent's units that this process lacks.
     pub fn beyond_process(&self) -> BTreeMap<String, String> {
         self.beyond(process)
     }
@@ -77,8 +78,8 @@ impl Environment {
         process(name).or_else(|| self.of_units.get(name).cloned())
     }
 
-    /// The first of these variables of a login to the cloud that has a value; empty where none has. `None` where there is
-    /// no login that is known: parts of two are never put together.
+    /// The first of these variables of the cloud login that has a value; empty if none has one. `None` if no login is
+    /// known. All variables come from one source, so that two logins are never mixed.
     pub fn login(&self, names: &[String]) -> Option<String> {
         self.login_beside(names, process)
     }
@@ -109,8 +110,8 @@ fn process(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// All variables that the files set which units name, and of each all values: one that another file overrides may be a secret
-/// that a program was given earlier. Beside those of the agent's units these files are read. And why others cannot be.
+/// All variables in environment files of units, with all their values: an overridden value may be a secret that a
+/// program got earlier. Reads the files of the agent's units and `others`. Also returns why files cannot be read.
 pub fn set_by_files(root: &Path, others: &[String]) -> (Vec<(String, String)>, Vec<String>) {
     let Ok(reader) = Reader::open(root) else { return (Vec::new(), Vec::new()) };
     let own = [OF_NODEUP, OF_MACHINE, OF_PACKAGE, OF_CONTROLLER];
@@ -131,16 +132,16 @@ pub fn of_process() -> Vec<(String, String)> {
     std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
-/// What a file sets; nothing where there is none.
+/// The variables that a file sets. A missing file sets none.
 fn of_file(reader: &Reader, path: &str) -> Result<Vec<(String, String)>, String> {
     let text = reader.text(path, LONGEST).map_err(|error| error.to_string())?;
     Ok(variables(&text.unwrap_or_default()))
 }
 
-/// The line by which a file sets a variable, so that systemd, [`variables`] and a shell that is told to read the file
-/// (docs/take-over-nodes.md) get this value, whatever is in it. What these four mean in double quotes a backslash takes away
-/// (`parse_env_file_internal` in systemd's src/basic/env-file.c), and `%` means nothing there. What needs no quotes gets none, as nodeup
-/// writes it.
+/// The line that sets a variable in a file. systemd, [`variables`] and a shell that reads the file
+/// (docs/take-over-nodes.md) get exactly this value. In double quotes a backslash escapes the double quote, the
+/// backslash, the dollar sign and the backtick (`parse_env_file_internal` in systemd's src/basic/env-file.c), and `%`
+/// has no meaning. A plain value gets no quotes, as in nodeup's file.
 pub fn line(name: &str, value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+=,@%".contains(c);
     if value.chars().all(is_plain) {
@@ -156,7 +157,7 @@ pub fn line(name: &str, value: &str) -> String {
     format!("{name}=\"{escaped}\"\n")
 }
 
-/// The variables that a file sets, in its order.
+/// The variables in the text of a file, in the file's order.
 pub fn variables(text: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     let mut rest = text;
@@ -178,10 +179,10 @@ pub fn variables(text: &str) -> Vec<(String, String)> {
     variables
 }
 
-/// A value, and what follows its line.
+/// Parses a value. Returns it with the text after its line.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
-    // Spaces that nothing has quoted end with the line.
+    // The length of the value without unquoted spaces at its end.
     let mut kept = 0;
     let mut quote = None;
     let mut chars = text.char_indices();

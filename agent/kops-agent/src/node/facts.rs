@@ -1,4 +1,4 @@
-//! What is observed: this machine, and what its cloud says of it; or a file of facts in its place.
+//! The facts of this machine and of its cloud: observed, or read from a file.
 
 use std::path::Path;
 
@@ -11,8 +11,7 @@ use kops_agent_spec::{BootConfig, CloudProvider, parse_yaml};
 /// Observes the machine whose files are under `root`, and asks its cloud, if it has one.
 ///
 /// # Errors
-/// If the machine is of a kind that kOps does not run on, or its cloud's metadata service cannot be
-/// asked.
+/// kOps does not run on this kind of machine, or the request to its cloud's metadata service fails.
 pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe_host(root).context("observing this machine")?;
     facts.cloud = match provider {
@@ -22,20 +21,20 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
     Ok(facts)
 }
 
-/// The facts that a file holds, as YAML or JSON, in the place of observation.
+/// Reads facts from a file, as YAML or JSON, instead of observing them.
 ///
 /// # Errors
-/// If the file cannot be read; with the field's path, if one has the wrong type or is missing.
+/// The file cannot be read, or a field is missing or has the wrong type. The error has the field's path.
 pub fn load(file: &Path) -> Result<Facts> {
     let name = file.display().to_string();
     let bytes = std::fs::read(file).with_context(|| format!("reading the facts {name}"))?;
     Ok(parse_yaml(&bytes, &name)?)
 }
 
-/// The facts of a file, where one is given; else those of this machine and its cloud.
+/// The facts of a file, if there is one; else those of this machine and its cloud.
 ///
 /// # Errors
-/// As [`load`] or [`observe`].
+/// Same errors as [`load`] or [`observe`].
 pub async fn given(file: Option<&Path>, boot: &BootConfig) -> Result<Facts> {
     match file {
         Some(file) => load(file),

@@ -1,4 +1,4 @@
-//! The machine that a run is about, and what earlier runs have left on it.
+//! The machine of a run, and the files that earlier runs left on it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::remote;
 use crate::known::error_text;
 use crate::source::Before;
 
-/// How often a lock is tried that another run holds.
+/// The pause between two tries to take a lock that another run has.
 const LOCK_POLL: Duration = Duration::from_millis(500);
 
-/// What a run came to that was to change a machine; where it failed, `status` tells of that.
+/// Returns the outcome of a run that changes a machine, and records a failure for `status`.
 pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome
         && !bootstrap_client::is_already_registered(error)
@@ -30,7 +30,7 @@ pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
     outcome
 }
 
-/// Has `status` tell of a failure. A root that is not there is not made for it.
+/// Records a failure for `status`. It does not create a missing root.
 pub fn note_failure(root: &Path, error: &anyhow::Error) {
     let is_first = !has_record(root);
     if is_first && !root.is_dir() {
@@ -43,9 +43,9 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
     let Err(error) = note() else { return };
     let text = format!("the failure could not be noted for `kops-agent status`: {}", error_text(&error));
     match error.downcast_ref() {
-        // The run that is at work notes its own end.
+        // The run that has the lock records its own outcome.
         Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
-        // A user who may not change the machine has only tried.
+        // A user without write access only tried to run the command.
         _ if is_first && !nix::unistd::geteuid().is_root() => log::debug!("{text}"),
         _ => log::warn!("{text}"),
     }
@@ -56,7 +56,7 @@ pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
 
-/// Whether what an earlier run has left here is another machine's: an image may be made of a node's disk.
+/// Whether another machine left the record here: an image may be made of a node's disk.
 pub fn is_left_by_another(root: &Path, facts: &Facts) -> bool {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };
@@ -67,18 +67,18 @@ pub fn kubeconfig(root: &Path) -> PathBuf {
     root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
-/// The hashes of downloads that an earlier run was told, so that no publisher has to be asked again.
+/// The hashes of downloads that an earlier run learnt, so that no publisher is asked again.
 pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
     if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
 
-/// What an earlier run has made of the store's secrets.
+/// How earlier runs used the store's secrets and files.
 pub fn before(root: &Path) -> Result<Before> {
-    // A root that is not there yet is not made by a look at it.
+    // Reading must not create a missing root.
     if root.exists() { Before::on(&open(root)?) } else { Ok(Before::Nothing) }
 }
 
-/// Refuses a root that is not there, where nothing is to be made.
+/// Fails if the root is missing, for commands that must not create it.
 pub fn must_exist(root: &Path) -> Result<()> {
     match root.is_dir() {
         true => Ok(()),
@@ -86,7 +86,7 @@ pub fn must_exist(root: &Path) -> Result<()> {
     }
 }
 
-/// This machine, or the scratch root in its place.
+/// Opens this machine, or the scratch root in its place.
 pub fn open(root: &Path) -> Result<Host> {
     Ok(if root == Path::new("/") {
         Host::machine()?.with_remote(Arc::new(remote::World))
@@ -95,18 +95,18 @@ pub fn open(root: &Path) -> Result<Host> {
     })
 }
 
-/// Has systemd run this program once more, apart from this run, as a unit that no other waits for. Where that unit runs already, it
-/// goes on.
+/// Has systemd start this program again, apart from this run, as a unit that no other unit waits for. If the unit
+/// already runs, it goes on.
 ///
 /// # Errors
-/// systemd refuses.
+/// systemd rejects the unit, or the path of this program is unknown.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
     let program = program.to_str().context("the path of this program is no text")?;
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 
-/// Keeps other runs away from the machine.
+/// Takes the machine's lock, which keeps other runs away.
 ///
 /// # Errors
 /// Another run has the lock, and `is_waited_for` is false.

@@ -12,7 +12,8 @@ use kops_agent_spec::{Keyset, KeysetItem, Secret};
 use super::environment::Environment;
 use crate::source::{Denied, NodeSpec};
 
-/// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
+/// The store's `pki/` and `secrets/` for one node, as far as they could be read, and the certificates that
+/// kops-controller issued to it.
 #[derive(Clone, Default)]
 pub struct Materials {
     keysets: BTreeMap<String, Keyset>,
@@ -20,36 +21,36 @@ pub struct Materials {
     cas: BTreeMap<String, String>,
     bootstrapped: BTreeMap<String, PemPair>,
     kept: BTreeSet<String>,
-    /// What the store does not give now, and why.
+    /// Keys and secrets that the store does not give now, and why.
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store has otherwise than they were applied, or not at all.
+    /// Items of keysets that the store lacks, or has in another form than the applied one.
     unusable: BTreeSet<(String, String)>,
-    /// What is public of keysets, from what was last applied.
+    /// The last applied state, for the public parts of keysets.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues nothing now.
     unissuable: Option<String>,
-    /// The variables that runs at boot are given.
+    /// The environment variables of runs at boot.
     environment: Environment,
 }
 
-/// What of the materials of a state could be read, and what could not.
+/// The keys and secrets of a state that could be read, and those that could not.
 #[derive(Default)]
 pub struct Read {
     /// Keysets of the store, by name.
     pub keysets: BTreeMap<String, Keyset>,
     /// Secrets of the store, by name.
     pub secrets: BTreeMap<String, Secret>,
-    /// What the store did not give, and why.
+    /// Keys and secrets that the store did not give, and why.
     pub unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
     pub at_hand: BTreeMap<(String, String), PemPair>,
-    /// Items of keysets that the store does not have as they were applied; why is among what is unknown.
+    /// Items of keysets that the store does not have as they were applied. `unknown` has the reasons.
     pub unusable: BTreeSet<(String, String)>,
 }
 
-/// An item of a keyset with its private key, where the store has both.
+/// An item of a keyset as a pair; `None` if the store lacks the certificate or the private key.
 pub fn pair_of(item: &KeysetItem) -> Option<PemPair> {
     Some(PemPair {
         certificate: item.certificate.as_ref()?.pem(),
@@ -67,7 +68,6 @@ impl fmt::Debug for Materials {
 }
 
 impl Materials {
-    /// The materials of a node.
     pub fn new(spec: &NodeSpec) -> Materials {
         Materials {
             keysets: spec.inputs.keysets.clone(),
@@ -78,7 +78,7 @@ impl Materials {
         }
     }
 
-    /// The texts of all private keys and secrets that are at hand: what must be in nothing that is printed or written for others.
+    /// All available private keys and secrets as texts. No output for others may contain them.
     pub fn secret_texts(&self) -> Vec<String> {
         let keysets = self
             .keysets
@@ -91,44 +91,44 @@ impl Materials {
         keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
     }
 
-    /// URLs of files of the store that the state was decided without, because they may not be read.
+    /// URLs of store files that may not be read, and that the state was decided without.
     pub fn denied_files(&self) -> &BTreeSet<String> {
         &self.unknown.files
     }
 
-    /// The materials of what was last applied, as far as they are to be had.
+    /// The keys and secrets of the last applied state, as far as they are available.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
         let Read { keysets, secrets, unknown, at_hand, unusable } = read;
         let applied = Some(applied);
         Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
     }
 
-    /// A keyset of the store, where it was read.
+    /// A keyset of the store, if it was read.
     pub fn stored_keyset(&self, name: &str) -> Option<&Keyset> {
         self.keysets.get(name)
     }
 
-    /// A secret of the store, where it was read.
+    /// A secret of the store, if it was read.
     pub fn stored_secret(&self, name: &str) -> Option<&Secret> {
         self.secrets.get(name)
     }
 
-    /// The same, with what is in this environment.
+    /// Returns these materials with this environment.
     pub fn with_environment(self, environment: Environment) -> Materials {
         Materials { environment, ..self }
     }
 
-    /// The same while kops-controller issues nothing, and why.
+    /// Returns these materials for a time when kops-controller issues nothing; `why` is the reason.
     pub fn without_issuer(self, why: String) -> Materials {
         Materials { unissuable: Some(why), ..self }
     }
 
-    /// The same, with these certificates of kops-controller's by name.
+    /// Returns these materials with certificates from kops-controller, by name.
     pub fn with_bootstrapped(self, bootstrapped: BTreeMap<String, PemPair>) -> Materials {
         Materials { bootstrapped, ..self }
     }
 
-    /// The same for a node that keeps these certificates as long as they are valid.
+    /// Returns these materials for a node that keeps the named certificates while they are valid.
     pub fn keeping(&self, names: impl IntoIterator<Item = String>) -> Materials {
         Materials { kept: names.into_iter().collect(), ..self.clone() }
     }
@@ -145,11 +145,11 @@ impl Secrets for Materials {
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-        // What the configuration gives is what kOps vouched for; the store may be newer.
+        // kOps vouched for the authorities in the configuration; those in the store may be newer.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
         let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
         let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
-        // What was applied was given then; the store may be newer.
+        // The configuration of the applied state had these authorities; those in the store may be newer.
         given.cloned().or_else(applied).or_else(stored)
     }
 

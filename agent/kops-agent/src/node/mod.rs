@@ -1,15 +1,16 @@
-//! Node mode, top to bottom: one way with different ends.
+//! Node mode: the steps that all commands share. Each command stops after a step of its own.
 //!
 //! | step | file | in → out |
 //! | --- | --- | --- |
 //! | 1 to 3 | [`facts`], [`spec`] | boot config, facts, store → everything that decides the node |
-//! | 4 and 5 | [`decide`] | that → the node and all that it must have, or all that is wrong |
-//! | 6 and 7 | [`plan`] | that and this machine → what is to be done |
-//! | 8 | [`apply`] | that → this machine is the node |
+//! | 4 and 5 | [`decide`] | everything that decides the node → the node and all that it must have, or all mistakes |
+//! | 6 and 7 | [`plan`] | all that the node must have, this machine → the plan |
+//! | 8 | [`apply`] | the plan → this machine is the node |
 //!
-//! `render` stops after deciding, `plan` after comparing, `converge` goes on. Where a node cannot be decided or applied,
-//! [`last_applied`] takes the place of the decision. [`convergence`] is what belongs to a run besides, and [`condition`] what the cluster is told at
-//! its end. [`pacing`] has a run wait where a change would disrupt a node that works while others of its group are disrupted.
+//! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
+//! or applied, [`last_applied`] replaces the decision. [`convergence`] has the parts of a run around the plan, and
+//! [`condition`] reports to the cluster at the end of a run. [`pacing`] makes a run wait if its change would disrupt a
+//! working node while other nodes of its group are disrupted.
 
 mod addons_service;
 pub mod apply;

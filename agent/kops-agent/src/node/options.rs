@@ -1,4 +1,4 @@
-//! What can be said of a node that is decided, and of a run that makes a machine that node.
+//! Options for deciding a node, and for a run that converges a machine to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,40 +9,38 @@ use crate::source::{SourceOptions, StoreOptions};
 
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// Where its specification comes from.
     pub source: SourceOptions,
-    /// How the state store is reached.
     pub store: StoreOptions,
-    /// A file of facts, in the place of observing this machine and its cloud.
+    /// A file of facts, used instead of observing this machine and its cloud.
     pub facts: Option<PathBuf>,
-    /// Whether control-plane mode is asked for as a service of the machine.
+    /// Whether the flag asks for control-plane mode as a service of the machine.
     pub controller: bool,
-    /// Whether what applies add-ons is.
+    /// Whether the flag asks for the service that applies add-ons.
     pub addons: bool,
 }
 
-/// The machine that is changed, and how.
+/// Options of a run that changes a machine.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub root: PathBuf,
-    /// Where downloads are kept, below the root.
+    /// The folder of downloads, below the root.
     pub cache: PathBuf,
-    /// After how long without anything coming from any of its mirrors a download is given up.
+    /// How long a download may go without data from any mirror before it fails.
     pub download_timeout: Duration,
-    /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
+    /// Whether the run waits for another run on this root instead of failing. Runs at boot wait.
     pub waits_for_lock: bool,
-    /// How changes are paced that restart what a working node is made of.
+    /// The pacing of changes that restart components of a working node.
     pub pacing: Pacing,
     pub stopwatch: Stopwatch,
 }
 
 impl RunOptions {
-    /// The same for a change that pods do not notice.
+    /// Returns these options without a drain, for a change that pods do not notice.
     pub fn without_drain(self) -> RunOptions {
         RunOptions { pacing: Pacing { drain: None, ..self.pacing }, ..self }
     }
 
-    /// The same, which asks for a slot once.
+    /// Returns these options for a run that asks for a slot only once.
     pub fn without_waiting_for_a_slot(self) -> RunOptions {
         RunOptions { pacing: Pacing { slot_timeout: Duration::ZERO, ..self.pacing }, ..self }
     }
@@ -56,13 +54,13 @@ impl RunOptions {
 /// How a run takes its turn among the nodes of its group.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacing {
-    /// How many nodes of a group may be disrupted at a time; with 0 no slot is taken.
+    /// How many nodes of a group may be disrupted at a time. 0 takes no slot.
     pub max_unavailable: u32,
-    /// For how long a run waits for a slot.
+    /// How long a run waits for a slot.
     pub slot_timeout: Duration,
-    /// For how long pods may take to leave, where the node is to be drained.
+    /// How long pods may take to leave; `None` without a drain.
     pub drain: Option<Duration>,
-    /// Whether it was asked for by a flag or a variable. Then a run that cannot know whether other nodes are restarted is refused;
-    /// else it goes on as it did before there were slots.
+    /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
+    /// restart. If not, the run goes on without a slot.
     pub is_asked_for: bool,
 }

@@ -1,4 +1,5 @@
-//! Whether a service of ours is to be on this machine, in the place of a program of kOps': by a flag, by a variable, or because it is there.
+//! Whether a service of the agent replaces a program of kOps on this machine: because of a flag, a variable, or an
+//! earlier run.
 
 use std::path::Path;
 
@@ -11,10 +12,10 @@ use super::machine;
 
 #[derive(Debug)]
 pub struct OwnService {
-    /// The flag that asks for it.
+    /// The flag that asks for the service.
     pub flag: &'static str,
-    /// `true` has a machine run the service as the flag does, and `false` takes it away. What converges at boot is called as kOps wrote it
-    /// down.
+    /// The environment variable. `true` asks for the service as the flag does, and `false` removes it. Runs at boot
+    /// need the variable, because kOps wrote their command line.
     pub variable: &'static str,
     pub unit: &'static str,
     runs: &'static str,
@@ -28,7 +29,7 @@ pub const CONTROLLER: OwnService = OwnService {
     runs: "control-plane mode",
 };
 
-/// What applies add-ons, in the place of kOps' channels pod, or up to kOps 1.35 of protokube's channels.
+/// The service that applies add-ons, in the place of kOps' channels pod, or up to kOps 1.35 of protokube's channels.
 pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",
@@ -37,11 +38,11 @@ pub const ADDONS: OwnService = OwnService {
 };
 
 impl OwnService {
-    /// Whether the machine below `root` is to have the service, by its flag or by its variable. Where neither says so the machine has it as
-    /// before: a run from a shell does not know what another was told.
+    /// Whether the machine below `root` should have the service, because of its flag or its variable. Without both, an
+    /// installed service stays: a run from a shell does not know the flags of other runs.
     ///
     /// # Errors
-    /// If the variable is neither `true` nor `false`, or what earlier runs left cannot be read.
+    /// The variable is neither `true` nor `false`, or the record of earlier runs cannot be read.
     pub fn is_wanted(&self, is_asked_for: bool, root: &Path, environment: &Environment) -> Result<bool> {
         if is_asked_for {
             return Ok(true);
@@ -58,10 +59,10 @@ impl OwnService {
     }
 }
 
-/// What a variable says about running `what` as a service: yes, no, or nothing.
+/// Whether a variable asks for `what` as a service; `None` if the variable is unset or empty.
 ///
 /// # Errors
-/// It is neither `true` nor `false`: what means yes is not to be taken for no.
+/// The value is neither `true` nor `false`. Another spelling of yes must not count as no.
 pub fn yes_or_no(
     variable: &str,
     what: &str,

@@ -1,4 +1,4 @@
-//! Steps 6 and 7 of the way: this machine is observed and compared with the node that it must be.
+//! Steps 6 and 7 of node mode: observes this machine, and compares it with the node that it must be.
 
 use anyhow::{Context, Result};
 use kops_agent_host::Host;
@@ -9,26 +9,17 @@ use kops_agent_process::service_manager;
 use super::decide::Decision;
 use super::materials::Materials;
 
-/// Steps 6 and 7: what would change on the machine.
-///
-/// # Errors
-/// What cannot be observed.
+/// Steps 6 and 7: the changes that this machine needs.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     plan_with(host, decision, &decision.materials)
 }
 
-/// The plan, which shows free text too.
-///
-/// # Errors
-/// As [`plan`].
+/// The plan, with free text shown.
 pub fn plan_with_free_text(host: &Host, decision: &Decision) -> Result<Plan> {
     compared(host, &decision.desired.clone().without_free_text(), decision, &decision.materials, true)
 }
 
-/// The plan, with other keys and secrets.
-///
-/// # Errors
-/// As [`plan`].
+/// The plan with these keys and secrets instead of the decision's.
 pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Result<Plan> {
     compared(host, &decision.desired, decision, materials, false)
 }

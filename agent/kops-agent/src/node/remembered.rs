@@ -1,4 +1,4 @@
-//! What the cloud told earlier runs, and which files archives have, each in a file beside the record.
+//! The facts that the cloud gave earlier runs, and the lists of files in archives. Each is a file beside the record.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use kops_agent_host::Host;
 use kops_agent_plan::resource::ArchiveFiles;
 use serde::de::DeserializeOwned;
 
-/// What the machine below `root` remembers; nothing where no run has left any. What cannot be read counts for nothing: it
-/// is asked for again.
+/// The facts that earlier runs saved below `root`; empty if there are none. An unreadable file counts as empty, and the
+/// facts are requested again.
 pub fn read(root: &Path) -> RememberedFacts {
     read_file(root, Host::REMEMBERED_FACTS)
 }
 
-/// Which files the archives have that the machine below `root` has downloaded.
+/// The lists of files in archives that the machine below `root` has downloaded.
 pub fn archives(root: &Path) -> ArchiveFiles {
     read_file(root, Host::ARCHIVES)
 }
@@ -28,10 +28,10 @@ fn read_file<T: Default + DeserializeOwned>(root: &Path, path: &str) -> T {
     })
 }
 
-/// Writes it, if it is another than what is there.
+/// Saves the facts, if they differ from the saved ones.
 ///
 /// # Errors
-/// If it cannot be written, or another run is at work.
+/// The file cannot be written, or another run has the lock.
 pub fn keep(remembered: &RememberedFacts, host: &Host, root: &Path) -> Result<()> {
     if *remembered == read(root) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What this machine asks over the network while it becomes a node: its cloud, and the discovery service.
+//! The requests of this machine while it becomes a node: to its cloud, and to the discovery service.
 //!
 //! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go, and client-go's server-side apply.
 
@@ -17,9 +17,10 @@ use serde_json::Value;
 
 /// The field manager of the registration (upstream's name, for the same object).
 const FIELD_MANAGER: &str = "nodeup-register";
-/// The timeout of registering: a control plane works without it.
+/// The timeout of registering with the discovery service. It is short because a control plane works without the
+/// registration.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How much of an answer is repeated.
+/// Maximum length of a response that an error quotes.
 const LONGEST_ANSWER: usize = 300;
 
 /// The cloud of this machine, and services elsewhere.
@@ -53,7 +54,7 @@ impl Remote for World {
     }
 }
 
-/// For how long this machine has run, proc_uptime(5); for ever, where that is not told.
+/// The uptime of this machine, proc_uptime(5); `Duration::MAX` if it is unknown.
 fn uptime() -> Duration {
     let read = std::fs::read_to_string("/proc/uptime").ok();
     let seconds = read.and_then(|text| text.split_whitespace().next()?.parse().ok());
@@ -79,7 +80,7 @@ async fn register(client: &Client, registration: &DiscoveryRegistration) -> Resu
     Err(format!("it answers {status} {said}").trim_end().to_owned())
 }
 
-/// Where the object of a registration is.
+/// The URL of a registration's object.
 fn url_of(registration: &DiscoveryRegistration) -> Option<String> {
     let object: Value = serde_json::from_str(&registration.object).ok()?;
     let metadata = &object["metadata"];

@@ -1,5 +1,5 @@
-//! `kops-agent verify --renew`: certificates are renewed before they end, on a node that is otherwise only looked at.
-//! What a timer does on each machine by default changes nothing that an operator has not decided to change.
+//! `kops-agent verify --renew`: renews certificates before they expire, and changes nothing else. By default a timer
+//! runs it on each machine, so it must make no change that no operator has decided on.
 
 use std::time::SystemTime;
 
@@ -18,11 +18,12 @@ use super::plan::plan;
 use crate::known::error_text;
 use crate::progress::Watch;
 
-/// Renews the certificates that are due, and starts anew what reads them; `None` where there is nothing of that to do, or
-/// it cannot be done now, which is said.
+/// Renews the certificates that are due, and restarts the components that read them. `None` if nothing is due, or if
+/// renewal is not possible now, which is logged.
 ///
 /// # Errors
-/// A certificate cannot be had or written, or what reads it does not come back, after which all is as it was.
+/// A certificate cannot be obtained or written, or a component does not become healthy again. Then everything is rolled
+/// back.
 pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Option<Report>> {
     let _lock = match lock(options.waits_for_lock, host).await {
         Ok(lock) => lock,
@@ -48,12 +49,12 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
     if plan.is_empty() {
         return Ok(None);
     }
-    // kubelet is started anew, which no pod notices.
+    // Renewal restarts kubelet, which no pod notices.
     let undrained = options.clone().without_drain();
     let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,
         Err(error) => match error.downcast_ref() {
-            // A certificate that ends is worse than nodes that restart kubelet at the same time.
+            // An expired certificate is worse than several kubelets that restart together.
             Some(NotPaced::Unknown { .. }) => {
                 log::warn!("certificates are renewed without a slot: {}", error_text(&error));
                 None
@@ -79,7 +80,7 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
     renewed
 }
 
-/// Whether a certificate of this node ends within days.
+/// Whether a certificate of this node expires within `FEW_DAYS`.
 fn ends_soon(host: &Host) -> Result<bool> {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let last = i64::try_from(now).unwrap_or(i64::MAX).saturating_add(FEW_DAYS * 24 * 60 * 60);

@@ -1,4 +1,4 @@
-//! Steps 1 to 3 of the way: boot config, facts, store.
+//! Steps 1 to 3 of node mode: boot config, facts, store.
 
 use anyhow::Result;
 use kops_agent_cloud as cloud;
@@ -12,10 +12,7 @@ use super::{facts, remembered};
 use crate::known;
 use crate::source::{self, Before, NodeSpec, boot_config};
 
-/// Reads what decides a node; and the facts that are worth asking for only once that is read.
-///
-/// # Errors
-/// Whatever of it cannot be read.
+/// Reads everything that decides a node, then the cloud facts that this node needs.
 pub async fn read(
     store: &Store,
     options: &NodeOptions,
@@ -27,10 +24,7 @@ pub async fn read(
     read_of(store, options, boot, facts, hashes, before).await
 }
 
-/// The same of a machine that has been observed.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], with a boot config and facts that are already known.
 pub async fn read_of(
     store: &Store,
     options: &NodeOptions,
@@ -49,10 +43,7 @@ pub async fn read_of(
     Ok(spec)
 }
 
-/// The same, to be shown only: no publisher is asked for hashes.
-///
-/// # Errors
-/// As [`read`].
+/// Like [`read`], for display only: it asks no publisher for hashes.
 pub async fn read_to_show(store: &Store, options: &NodeOptions) -> Result<NodeSpec> {
     read(store, options, HashSource::known(), &Before::default()).await
 }

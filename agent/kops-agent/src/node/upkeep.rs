@@ -1,4 +1,5 @@
-//! Whether this machine gets the timers from this program: a package brings them, a boot script brings the program alone.
+//! Whether this program installs its timers on this machine. A package brings the timers; a boot script brings only the
+//! program.
 
 use std::path::Path;
 
@@ -9,13 +10,14 @@ use kops_agent_process::program;
 use super::environment::Environment;
 use super::own_services::yes_or_no;
 
-/// `false` keeps the timers, and the name in `PATH`, from a machine to which its boot script has brought this program.
+/// The environment variable. With `false`, a machine whose boot script brought this program gets no timers and no name
+/// in `PATH`.
 pub const VARIABLE: &str = "KOPS_AGENT_TIMERS";
 
-/// What the machine below `root` gets, whose boot config is `conf`.
+/// The timers and the name for the machine below `root`, whose boot config is `conf`; `None` if it gets none.
 ///
 /// # Errors
-/// If the variable is neither `true` nor `false`.
+/// The variable is neither `true` nor `false`.
 pub fn of_machine(
     root: &Path,
     conf: &Path,
@@ -29,8 +31,9 @@ pub fn of_machine(
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
 }
 
-/// What a program of a boot script gets, which is in `bin` beside `conf` with the boot config (pkg/model/resources/nodeup.go of kOps,
-/// `packaging/cloud-init/kops-agent.sh`); `None` for a program that is elsewhere.
+/// The timers and the name for a boot script's program, in the folder `bin` beside the folder `conf` with the boot
+/// config (pkg/model/resources/nodeup.go of kOps, `packaging/cloud-init/kops-agent.sh`). `None` for a program
+/// elsewhere.
 fn beside(program: &Path, conf: &Path) -> Option<Upkeep> {
     let (bin, conf_folder) = (program.parent()?, conf.parent()?);
     let is_pair = bin.file_name()? == "bin" && conf_folder.file_name()? == "conf";

@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use kops_agent_plan::derive::KnownHashes;
 use kops_agent_process::exit::WrongConfiguration;
 
-/// The hashes of a file of `sha256  URL` lines; none where there is no file.
+/// The hashes in a file of `sha256  URL` lines; empty without a file.
 ///
 /// # Errors
-/// If the file cannot be read or a line is no such line.
+/// The file cannot be read, or a line has another form.
 pub(crate) fn read(path: Option<&Path>) -> Result<KnownHashes> {
     let Some(path) = path else { return Ok(KnownHashes::default()) };
     let text = std::fs::read_to_string(path)

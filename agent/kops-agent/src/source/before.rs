@@ -1,27 +1,25 @@
-//! What an earlier run has made of the store's secrets and files.
+//! How earlier runs used the store's secrets and files.
 
 use std::collections::BTreeSet;
 
 use anyhow::Result;
 use kops_agent_host::{Applied, Decided, Host};
 
-/// What an earlier run has made of the store's secrets, which tells what a denial may not take away.
+/// How earlier runs used the store's secrets and files. If the store now denies one of these, the machine keeps
+/// everything made of it.
 #[derive(Clone, Debug, Default)]
 pub enum Before {
-    /// There was none on this machine, and no other program has made it a node.
+    /// No run has left anything on this machine, and no other program has made it a node.
     #[default]
     Nothing,
-    /// What has gone into its files is known, whether or not the last run came to its end.
+    /// It is known which secrets and files earlier runs used, even if the last run did not complete.
     Known(Decided),
-    /// There was one, or another program's, and what it has used is not known.
+    /// A run or another program has made this machine a node, and it is unknown what it used.
     Unclear,
 }
 
 impl Before {
-    /// As the host has it.
-    ///
-    /// # Errors
-    /// If that cannot be read.
+    /// Reads it from the record of earlier runs.
     pub fn on(host: &Host) -> Result<Before> {
         let applied = host.applied()?;
         let secrets =
@@ -43,7 +41,7 @@ impl Before {
         })
     }
 
-    /// Whether nothing that is here can have been made of this file of the store.
+    /// Whether nothing on this machine can come from this file of the store.
     pub(super) fn is_without(&self, url: &str) -> bool {
         match self {
             Before::Nothing => true,

@@ -14,10 +14,10 @@ pub(super) struct Served {
     pub(super) secrets: BTreeMap<String, Secret>,
 }
 
-/// Asks for it, and refuses one that does not have the hash that the boot config pins.
+/// Requests the configuration from kops-controller, and rejects one without the hash that the boot config pins.
 ///
 /// # Errors
-/// If no server gives it, or it is not the pinned one, or is no configuration.
+/// No server gives a configuration, or it has another hash or is malformed.
 pub(super) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;

@@ -1,4 +1,4 @@
-//! The node's configuration: the one that kOps wrote, or the one that the cluster spec gives.
+//! The node's configuration, as kOps wrote it or as the cluster spec gives it.
 
 use anyhow::Result;
 use kops_agent_derivation::asset_hashes::HashSource;
@@ -17,11 +17,11 @@ use super::options::{OnHashMismatch, SourceOptions};
 use super::origin::Origin;
 use crate::known::error_text;
 
-/// A cluster spec that gives another configuration than the one that the user-data pins.
+/// The cluster spec gives another configuration than the user-data pins.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub(crate) struct SpecDiffers {
-    /// What differs, and perhaps why.
+    /// The differences, and perhaps their cause.
     pub(crate) problem: String,
     /// The hash in the boot config.
     pub(crate) expected: String,
@@ -29,7 +29,7 @@ pub(crate) struct SpecDiffers {
     pub(crate) actual: String,
 }
 
-/// A node's configuration, and what is known of where it comes from.
+/// A node's configuration and its origin.
 pub(super) struct Configuration {
     pub(super) config: NodeupConfig,
     pub(super) problems: Problems,
@@ -62,7 +62,8 @@ impl Configuration {
     }
 }
 
-/// The pinned configuration; the derived one where it is the same, because more is known of that.
+/// The pinned configuration. If the derived one is the same, returns the derived one, because its origin is known in
+/// more detail.
 pub(super) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -96,7 +97,7 @@ pub(super) async fn pinned_and_proven(
     Configuration::of_pinned(pinned)
 }
 
-/// The derived configuration, whatever is pinned, unless the user wants it proven.
+/// The derived configuration, even if another one is pinned, unless `--on-hash-mismatch refuse` is given.
 pub(super) async fn derived(
     store: &Store,
     base: &str,
@@ -116,7 +117,7 @@ pub(super) async fn derived(
                 log::debug!(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
-                // Whatever may not be read makes no difference to it.
+                // The derived bytes are proven, so the files that may not be read make no difference.
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
@@ -132,7 +133,7 @@ pub(super) async fn derived(
             ),
         };
         match options.on_hash_mismatch {
-            // What is pinned is to be proven, and a mirror that vouches for itself proves nothing.
+            // A pinned configuration must be proven, and a mirror's hashes of its own downloads prove nothing.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(WrongConfiguration(format!(
                     "{problem}\nit is not used, because mirrors told the hashes of their own downloads (give them with \
@@ -150,10 +151,7 @@ pub(super) async fn derived(
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
-/// Derives for a machine, learning hashes as far as its arguments allow.
-///
-/// # Errors
-/// The store's, and those of learning hashes.
+/// Derives the configuration of a machine. Hashes that no argument has come from `source`.
 async fn derive_for_machine(
     files: ClusterFiles,
     options: &SourceOptions,
@@ -167,7 +165,7 @@ async fn derive_for_machine(
     if let Some(pinned) = pinned {
         derivation = derivation.as_wrote(&pinned.config);
     }
-    // The file lists both architectures, so its bytes are known only with the hashes of both.
+    // A nodeupconfig lists the downloads of both architectures, so its bytes are known only with the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
     let mut given = pinned.map(|pinned| KnownHashes::of_config(&pinned.config)).unwrap_or_default();
     given.extend(asset_hashes_file::read(options.asset_hashes.as_deref())?);

@@ -1,10 +1,10 @@
-//! Step 3 of the way: from the boot config to everything that decides the node.
+//! Step 3 of node mode: from the boot config to everything that decides the node.
 //!
-//! Three sources give the same result. `kops_agent_derivation` reads the completed Cluster and the InstanceGroup, from
-//! which it derives the node's configuration, or what kOps derived. Where the boot
-//! config pins that one, they are held against each other: equal bytes prove the whole derivation, and where
-//! they differ the pinned one wins if it can be read, for kOps vouched for it. `config_server` asks kops-controller for
-//! what kOps derived, on a machine that does not read the store.
+//! Three sources give the same result. `kops_agent_derivation` reads the completed Cluster and the InstanceGroup, and
+//! derives the node's configuration from them. It also reads the configuration that kOps derived. If the boot config
+//! pins that one, both are compared. Equal bytes prove the whole derivation. If they differ, the pinned one wins if it
+//! can be read, because kOps vouched for it. On a machine that does not read the store, `config_server` asks
+//! kops-controller for the configuration that kOps derived.
 
 pub(crate) mod asset_hashes_file;
 mod before;
@@ -43,10 +43,11 @@ pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
 pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 pub use origin::Origin;
 
-/// The boot config at `--conf`: a path, or a URL of any store, as nodeup takes it (upstream: `ReadFile` in util/pkg/vfs/context.go).
+/// The boot config at `--conf`: a path, or a URL of any store, as nodeup takes it (upstream: `ReadFile` in
+/// util/pkg/vfs/context.go).
 ///
 /// # Errors
-/// If it cannot be read, or there is none in it.
+/// The file cannot be read, or it contains no boot config.
 pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConfig> {
     let url = conf.to_str().filter(|conf| conf.contains("://"));
     let reading = || match url {
@@ -72,7 +73,7 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
 /// Reads everything that decides the node of this boot config.
 ///
 /// # Errors
-/// The store's, and whatever is wrong with the files in it.
+/// The store cannot be read, or its files are wrong.
 pub async fn read(
     store: &Store,
     options: &SourceOptions,
@@ -107,7 +108,7 @@ pub async fn read(
                 log::warn!("this node is decided as if the cluster had no such file: {why}");
                 without.insert(url.clone());
             }
-            // It may well be there, and have been read by an earlier run.
+            // The file may exist, and an earlier run may have used it.
             _ => return Err(why.into()),
         }
     }
@@ -116,14 +117,14 @@ pub async fn read(
     Ok(spec)
 }
 
-/// Stands in for a manifest that kOps has not written yet.
+/// Replaces a manifest that kOps has not written yet.
 const UNWRITTEN_MANIFEST: &str = "apiVersion: v1\nkind: Pod\nspec: {containers: []}\n";
 
-/// Reads everything that decides the nodes of a group, whatever machines they will be: their boot config is the one that
-/// kOps would write. No facts are in it.
+/// Reads everything that decides the nodes of a group, for any machine. The boot config is the one that kOps would
+/// write, and the facts are empty.
 ///
 /// # Errors
-/// The store's, and whatever is wrong with the files in it.
+/// The store cannot be read, or its files are wrong.
 pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<NodeSpec> {
     let derivation = Derivation::of_group(cluster_files::read(store, base, group).await?);
     let derived = derivation.derive();
@@ -140,8 +141,8 @@ pub async fn read_of_group(store: &Store, base: &str, group: &str) -> Result<Nod
     complete(store, base, boot, Facts::default(), configuration, &before, Some(UNWRITTEN_MANIFEST)).await
 }
 
-/// The configuration of the group where none is pinned and the store has nothing to derive one from, as what `kops toolbox enroll`
-/// copies to a control plane.
+/// The configuration that kOps wrote for the group, if none is pinned and the store has no cluster spec to derive one
+/// from. `kops toolbox enroll` copies such a store to a control plane.
 async fn only_written(
     store: &Store,
     base: &str,
@@ -159,7 +160,8 @@ async fn only_written(
     }
 }
 
-/// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
+/// Reads the node of a machine that asks kops-controller. It has no keysets, and only the secrets that kops-controller
+/// gives it.
 async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
     let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
         .for_node_at(&options.node_root)
@@ -185,8 +187,8 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     Ok(spec)
 }
 
-/// Whether it tells by itself where a manifest is: a URL, or a path of this machine, to which `kops toolbox enroll` copies what a control
-/// plane runs (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
+/// Whether the location of a manifest is complete: a URL, or a path of this machine. `kops toolbox enroll` copies the
+/// manifests of a control plane to such paths (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
 fn is_whole(manifest: &str) -> bool {
     manifest.contains("://") || manifest.starts_with('/')
 }
@@ -195,8 +197,7 @@ fn is_not_found(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::NotFound { .. })))
 }
 
-/// Reads what the configuration refers to: keysets, secrets and manifests. `unwritten` stands in for a manifest that is
-/// not there.
+/// Reads the keysets, secrets and manifests that the configuration refers to. `unwritten` replaces a missing manifest.
 async fn complete(
     store: &Store,
     base: &str,
@@ -244,7 +245,8 @@ async fn complete(
         each(spec.inputs.wanted_manifests(), of_store),
         cluster_files::kops_version(store, base),
     );
-    // A worker's role often may not read it, and its configuration tells the release as far as it can.
+    // A worker's role often may not read the file with the version. Then its configuration tells the release, as far as
+    // it can.
     spec.inputs.kops_version = version?;
     for (name, keyset) in keysets? {
         match keyset {

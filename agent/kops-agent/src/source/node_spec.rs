@@ -1,4 +1,4 @@
-//! What was read for one node.
+//! Everything that was read for one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +14,23 @@ use super::before::Before;
 use super::configuration::Configuration;
 use super::origin::Origin;
 
-/// What was read of the store for one node.
+/// Everything that was read from the store for one node.
 pub struct NodeSpec {
-    /// What decisions are made from.
+    /// The inputs of all decisions.
     pub inputs: Inputs,
     /// The secrets of the store that this node may read, by name; for applying only.
     pub secrets: BTreeMap<String, Secret>,
-    /// What is wrong with the cluster spec, where the node is decided from it.
+    /// The mistakes in the cluster spec, if the node is decided from it.
     pub problems: Problems,
-    /// What the node is decided from.
+    /// The files that the node is decided from.
     pub origin: Origin,
-    /// What of the store this machine may not read now.
+    /// Files of the store that this machine may not read now.
     pub denied: Denied,
-    /// Where its keys and secrets are read.
+    /// The store's folders of keys and secrets.
     pub sources: Sources,
 }
 
-/// What of the store a machine may not read now, though it may be there: by name, and why.
+/// Files of the store that a machine may not read now, although they may exist: by name, with the reason.
 #[derive(Clone, Debug, Default)]
 pub struct Denied {
     pub keysets: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ pub struct Denied {
 }
 
 impl NodeSpec {
-    /// Without what the configuration refers to.
+    /// A node without the keysets, secrets and manifests that its configuration refers to.
     pub(super) fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
         let Configuration { mut config, problems, origin, .. } = configuration;
         trust_the_boot_configs_authority(&boot, &mut config);
@@ -58,10 +58,10 @@ impl NodeSpec {
         NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }
     }
 
-    /// Has what an earlier run has made of a secret stay, and leaves out what none has made yet.
+    /// Notes that a secret may not be read. If an earlier run used it, it stays as it is; otherwise it is left out.
     ///
     /// # Errors
-    /// If it is not known whether an earlier run has made anything of it.
+    /// It is unknown whether an earlier run used the secret.
     pub(super) fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),
@@ -82,7 +82,7 @@ impl NodeSpec {
     }
 }
 
-/// A manifest that a node is to run, behind its path.
+/// Reads a manifest that a node must run. Returns its path and its text.
 pub(super) async fn manifest(store: &Store, path: String, url: String) -> Result<(String, String)> {
     let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
     let manifest =
@@ -90,8 +90,8 @@ pub(super) async fn manifest(store: &Store, path: String, url: String) -> Result
     Ok((path, manifest))
 }
 
-/// A worker's nodeupconfig leaves out the authority that its boot config brings. Whatever else came over the network
-/// does not change the authority that it trusts.
+/// Sets the authority of the boot config, which a worker's nodeupconfig leaves out. Nothing else from the network can
+/// change the authority that a worker trusts.
 pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()

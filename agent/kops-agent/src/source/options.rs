@@ -1,4 +1,4 @@
-//! What can be said of where the specification of a node comes from.
+//! Options for the source of a node's specification.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kops_agent_store::Store;
 /// Where the node's configuration comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned one wins.
+    /// From the cluster spec. If the boot config pins a nodeupconfig, both are compared and the pinned one wins.
     #[default]
     Auto,
     /// From cluster-completed.spec and the InstanceGroup.
@@ -30,12 +30,11 @@ pub enum OnHashMismatch {
     Refuse,
 }
 
-/// Where the specification of a node comes from.
+/// The source of a node's specification.
 #[derive(Clone, Debug)]
 pub struct SourceOptions {
     /// The path or the URL of the boot config, or of the user-data that carries it.
     pub conf: PathBuf,
-    /// Where the configuration comes from.
     pub config_from: ConfigFrom,
     /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
     pub config_base: Option<String>,
@@ -69,15 +68,15 @@ impl SourceOptions {
 pub struct StoreOptions {
     /// Folders in the place of URLs, each as `URL=DIR`.
     pub mirrors: Vec<String>,
-    /// For how long a store that does not answer is tried again.
+    /// How long to retry a store that does not answer.
     pub timeout: Duration,
 }
 
 impl StoreOptions {
-    /// The state store.
+    /// Opens the state store.
     ///
     /// # Errors
-    /// If a mirror is given wrongly.
+    /// A mirror is malformed.
     pub fn open(&self) -> Result<Store> {
         let retries = Retries { deadline: self.timeout, ..Retries::default() };
         Ok(Store::new(&self.mirrors)?.with_retries(retries))

@@ -35,7 +35,7 @@ impl Origin {
         matches!(self, Origin::ClusterSpec(derivation) if derivation.is_proven)
     }
 
-    /// The hashes of downloads that were told to derive it, by URL.
+    /// The hashes of downloads that the derivation used, by URL.
     pub(crate) fn known_hashes(&self) -> BTreeMap<String, String> {
         match self {
             Origin::ClusterSpec(derivation) => derivation.known_hashes(),

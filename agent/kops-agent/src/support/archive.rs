@@ -1,4 +1,4 @@
-//! A bundle as one file: a tar archive, packed by Zstandard, for root's eyes only.
+//! A bundle as one file: a tar archive, compressed with Zstandard, that only root can read.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -11,13 +11,13 @@ use time::OffsetDateTime;
 
 use super::part::Part;
 
-/// Of the archive and of each file in it.
+/// The mode of each file in the archive.
 const MODE: u32 = 0o600;
 
-/// The bytes of an archive whose files are in one folder.
+/// Packs an archive whose files are all in `folder`.
 ///
 /// # Errors
-/// A name is longer than tar knows names.
+/// A name is too long for tar.
 pub fn pack(folder: &str, now: OffsetDateTime, manifest: &str, parts: &[Part]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut add = |name: &str, bytes: &[u8]| {
@@ -39,15 +39,15 @@ pub fn pack(folder: &str, now: OffsetDateTime, manifest: &str, parts: &[Part]) -
     Ok(compress_to_vec(tar.into_inner()?.as_slice(), CompressionLevel::Fastest))
 }
 
-/// The folder that a file is to be in.
+/// The folder of a path; `.` for a bare file name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes it where there is nothing yet: beside its place, so that what has its name is whole.
+/// Writes a new file atomically: first a temporary file beside it, then a rename.
 ///
 /// # Errors
-/// It cannot be written, or something has its name.
+/// The file cannot be written, or it exists already.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || {
         let folder = folder_of(path).display();
@@ -57,7 +57,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
             bytes.len()
         )
     };
-    // It has mode 0600 from the beginning.
+    // A temporary file has mode 0600 from the beginning.
     let mut file = NamedTempFile::new_in(folder_of(path)).with_context(failed)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).with_context(failed)?;
     file.persist_noclobber(path).map_err(|error| error.error).with_context(failed)?;

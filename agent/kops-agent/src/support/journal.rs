@@ -11,7 +11,8 @@ use super::units::{CLOUD_FINAL, CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
-/// The units, by what their files are called in the bundle. Each by its name: journalctl fails where a pattern fits none.
+/// The units, by the name of their file in the bundle. They are named in full, because journalctl fails if a pattern
+/// matches no unit.
 const UNITS: [(&str, &[&str]); 5] = [
     ("kops-agent", &OF_AGENT),
     ("kops-configuration", &[OF_BOOT_SCRIPT]),
@@ -19,8 +20,8 @@ const UNITS: [(&str, &[&str]); 5] = [
     ("kubelet", &[KUBELET]),
     ("containerd", &[CONTAINERD]),
 ];
-/// Of which only the boot script's own lines are told, and those of what it downloads with: scripts of the operator's write there, too, and
-/// what is secret in them nothing here knows.
+/// The journal of cloud-init. The bundle contains only the lines of the boot script and of its download programs.
+/// Scripts of the operator write there too, and their secrets are unknown.
 const CLOUD_INIT: &str = "cloud-init";
 const OF_BOOT_SCRIPT_ITSELF: [&str; 3] = [": kops-agent: ", ": curl: (", ": wget: "];
 const LINES: &str = "--lines=5000";
@@ -61,7 +62,7 @@ fn read(arguments: &[String]) -> Result<String, String> {
     let answer = programs::ask(&command, WITHIN)?;
     match answer.is_success {
         true => Ok(answer.stdout),
-        // It fails where nothing of a unit is in the journal, too, and says nothing then.
+        // journalctl also fails if the journal has nothing of a unit, and prints nothing then.
         false if answer.stderr.trim().is_empty() => Ok(answer.stdout),
         false => Err(answer.stderr.trim().to_owned()),
     }

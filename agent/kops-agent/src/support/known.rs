@@ -1,4 +1,4 @@
-//! What is known to be secret on a machine, from all places that tell.
+//! The secrets of a machine, as known from all sources.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,21 +14,21 @@ use serde_json::Value;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
 
-/// In bytes. No file with a secret is longer.
+/// Maximum size of a file with a secret, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Something that is known of a value.
+/// A piece of knowledge about secrets.
 #[derive(Clone)]
 pub enum Known {
-    /// A secret: of the store, a private key, a login.
+    /// A secret: from the store, a private key, or a login.
     Secret(String),
     /// Free text, in which anything may be secret.
     FreeText(String),
-    /// No secret: a text that follows from fields with a meaning of their own.
+    /// A text that is no secret, because fields with a fixed meaning decide it.
     Public(String),
-    /// The text of the file at this path, which is free text unless a state tells of the path.
+    /// The path and the text of a file. The text is free text, unless a state knows the path (`Path`).
     File(String, String),
-    /// A state tells what of the file at this path is secret.
+    /// The path of a file that a state knows, with its secrets.
     Path(String),
     /// The name and value of a variable that a unit is given.
     Variable(String, String),
@@ -38,14 +38,14 @@ pub enum Known {
     Unread(String),
     /// A run of the agent has left files here, so there may be secrets of the cluster.
     Claims,
-    /// A state tells of all secrets of the cluster that this machine has.
+    /// A state knows all secrets of the cluster that this machine has.
     Told,
-    /// Why a place that may have secrets could not be looked at.
+    /// Why a place that may have secrets could not be examined.
     Untold(String),
 }
 
-/// Why what programs say cannot be given away; `None` where it can. What a store knows of is in journals in clear, and where
-/// no state tells of it nothing could hide it.
+/// Why journals must stay out of a bundle; `None` if they may be in it. Journals may contain secrets of the cluster in
+/// clear text, and only a state that knows these secrets lets the agent hide them.
 pub fn why_not_known(known: &[Known]) -> Option<String> {
     let untold = known.iter().find_map(|known| match known {
         Known::Untold(why) => Some(why.as_str()),
@@ -84,7 +84,7 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
 
 /// The texts of files that may be secret, found without a store.
 pub async fn of_files(root: &Path) -> Vec<Known> {
-    // Where there is no machine there is nothing of it in a journal.
+    // Without a machine below the root, no journal has anything of it.
     if !root.is_dir() {
         return Vec::new();
     }
@@ -168,7 +168,8 @@ fn of_file(file: &File, reader: Option<&Reader>, known: &mut Vec<Known>) {
     }
 }
 
-/// What stands in a file in the place of its secret pieces; the whole file where it was changed and is not of these pieces.
+/// The texts in a file in the place of its secret pieces. If the file has changed and does not match the pieces, the
+/// whole file.
 fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut rest = text;
@@ -190,7 +191,7 @@ fn secrets_in(pieces: &[SecretPiece], text: &str) -> Vec<String> {
     secrets
 }
 
-/// What a kubeconfig has of its users (k8s.io/client-go/tools/clientcmd/api/v1, `AuthInfo`).
+/// The values of all users in a kubeconfig (k8s.io/client-go/tools/clientcmd/api/v1, `AuthInfo`).
 fn logins_in(text: &str) -> Vec<String> {
     let document: Value = yaml::from_str(text).unwrap_or_default();
     let users = document["users"].as_array().into_iter().flatten();
@@ -198,10 +199,10 @@ fn logins_in(text: &str) -> Vec<String> {
     fields.filter_map(|(_, value)| value.as_str()).map(str::to_owned).collect()
 }
 
-/// What hides all of it.
+/// A redactor that hides all known secrets and free text.
 ///
 /// # Errors
-/// Something secret could not be read, so it cannot be looked for.
+/// A secret could not be read, so it cannot be hidden.
 pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
     let told: BTreeSet<String> = known
         .iter()

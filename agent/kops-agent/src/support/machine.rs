@@ -1,4 +1,4 @@
-//! What earlier runs have left on the machine: how it is, the record, what was applied, the timeline.
+//! The parts that earlier runs left on the machine: its status, the record, the last applied state, the timeline.
 
 use std::path::Path;
 
@@ -13,13 +13,13 @@ use crate::doctor::deadline::{LOOK, looked};
 use crate::known::error_text;
 use crate::node::machine;
 
-/// Files below the state directory that are taken as they are, and must be JSON: each with its name in the bundle.
+/// JSON files of the state directory, each with its name in the bundle.
 const FILES: [(&str, &str); 2] = [
     ("/var/lib/kops-agent/record.json", "record.json"),
     ("/var/lib/kops-agent/timeline.json", "timeline.json"),
 ];
 
-/// All of it, and what is secret in the files that were applied.
+/// All these parts, and the secrets in the files of saved states.
 pub async fn parts(look: &LookArgs) -> Told {
     let root = look.root.clone();
     let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
@@ -41,11 +41,11 @@ pub async fn parts(look: &LookArgs) -> Told {
     (parts, known)
 }
 
-/// A longer one tells of nothing but a disk that is spoilt, in bytes.
+/// Maximum size of a file, in bytes. A longer file means a broken disk.
 const LONGEST: u64 = 32 << 20;
 
 fn read(root: &Path, path: &str) -> Result<Value, String> {
-    // A root that is not there has no files.
+    // A missing root has no files.
     let text = match root.is_dir() {
         true => Reader::open(root)
             .and_then(|reader| reader.read(path, LONGEST))
@@ -57,7 +57,7 @@ fn read(root: &Path, path: &str) -> Result<Value, String> {
 }
 
 fn open(root: &Path) -> Result<Host, String> {
-    // A root that is not there yet is not made by a look at it.
+    // Reading must not create a missing root.
     if !root.is_dir() {
         return Err(format!("there is no machine below {}", root.display()));
     }
@@ -69,8 +69,8 @@ fn status(root: &Path) -> Result<Value, String> {
     serde_json::to_value(status).map_err(|error| error.to_string())
 }
 
-/// What was last applied: which resources, and of which configuration. What users have written into them is not told: it may be
-/// secret, and no store knows it.
+/// The last applied state: its configuration and the names of its resources. Texts of users are left out, because they
+/// may be secret and no store knows that.
 fn applied(root: &Path) -> Result<Value, String> {
     let applied = open(root)?.applied().map_err(|error| error.to_string())?;
     let applied = applied.ok_or("nothing has been applied to this machine that is known")?;
@@ -86,7 +86,7 @@ fn applied(root: &Path) -> Result<Value, String> {
     }))
 }
 
-/// What is secret in the files of all states that are kept, begun ones too, whatever the record says of them.
+/// The secrets in the files of all saved states, including unfinished changes, whatever the record says of them.
 fn kept_secrets(root: &Path) -> Vec<Known> {
     if !root.is_dir() {
         return Vec::new();
@@ -100,7 +100,7 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
     let mut known = Vec::new();
     for state in states {
         let of_this = of_state(&state.desired(), Some(&reader));
-        // Of a state whose secrets have not come to this machine nothing is told.
+        // A state does not count if its secrets have not come to this machine.
         if state.secrets().is_empty() || of_this.iter().any(|known| matches!(known, Known::Secret(_))) {
             known.push(Known::Told);
         }

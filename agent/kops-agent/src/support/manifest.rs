@@ -1,4 +1,4 @@
-//! The first file of a bundle: what is in it, and what is not.
+//! The first file of a bundle: a list of its parts, and of the missing ones.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,7 @@ use time::OffsetDateTime;
 use super::part::Part;
 use crate::cli::VERSION;
 
-/// Its text.
-///
-/// # Errors
-/// The text cannot be written.
+/// The text of the manifest.
 pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
     let now = timestamp(now);
     let mut text = format!("A support bundle of {host}, made at {now} by kops-agent {VERSION}.\n\n");

@@ -1,8 +1,8 @@
-//! What `kops-agent support-bundle` writes: all that a report needs about a machine, and nothing secret.
+//! The bundle of `kops-agent support-bundle`: everything that a report about a machine needs, and nothing secret.
 //!
-//! Every part is gathered beside the others, with a deadline. A part that cannot be had is named with the reason, in the
-//! bundle's MANIFEST and on the terminal; it never costs the others. What is secret on the machine is learnt along the way, and
-//! hidden in every part before any of it is written ([`kops_agent_plan::redaction`]).
+//! All parts are collected concurrently, each with a deadline. The bundle's MANIFEST and the terminal name each missing
+//! part with the reason. A missing part does not affect the other parts. The secrets of the machine are learnt
+//! meanwhile, and hidden in every part before anything is written ([`kops_agent_plan::redaction`]).
 
 mod archive;
 mod journal;
@@ -33,29 +33,28 @@ use crate::doctor::deadline::{LOOK, asked, looked};
 use crate::known::error_text;
 use part::{Hiding, Part};
 
-/// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
+/// The default folder of bundles, which survives a reboot (file-hierarchy(7)).
 const FOLDER: &str = "/var/tmp";
 
-/// No host's name is longer, in bytes (gethostname(2)).
+/// Maximum length of a host's name with its newline, in bytes (gethostname(2)).
 const LONGEST_NAME: u64 = 64 + 1;
 
-/// How long all that `doctor` looks at may take: one server after another may be slow.
+/// How long all checks of `doctor` may take. Several slow servers may be asked one after another.
 const DIAGNOSIS: Duration = Duration::from_secs(150);
 
 /// A bundle that was written.
 pub struct Written {
-    /// Where it is.
     pub path: PathBuf,
-    /// How many bytes it has.
+    /// In bytes.
     pub size: usize,
-    /// The parts that are not in it, and why.
+    /// The missing parts, each with the reason.
     pub missing: Vec<(String, String)>,
 }
 
-/// Gathers a bundle and writes it.
+/// Collects a bundle and writes it.
 ///
 /// # Errors
-/// It cannot be written, or what is secret on the machine cannot be known. No part that cannot be had is an error.
+/// The bundle cannot be written, or the secrets of the machine cannot be read. A missing part is no error.
 pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     let args = &SupportBundleArgs { look: args.look.clone().settled(), out: args.out.clone() };
     let look = &args.look;
@@ -90,7 +89,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     let learning = looked(LOOK, move || known::redactor(known)).await;
     let redactor = learning.unwrap_or_else(|why| bail!("learning what is to be hidden: {why}"))?;
     let hiding = Arc::new(Hiding::of(redactor));
-    // One after the other: a machine in need has other work, too.
+    // One part after another, because a machine with a problem needs its CPU for other work.
     let mut redacted = Vec::new();
     for part in parts {
         redacted.push(part.redacted_in_time(&hiding).await);
@@ -111,7 +110,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     Ok(Written { path, size: bytes.len(), missing })
 }
 
-/// Only root may read what is secret on a machine, and what has not been read cannot be hidden in a journal.
+/// Fails without root. Only root may read the secrets of a machine, and an unread secret cannot be hidden in a journal.
 fn refuse_without_root(look: &LookArgs) -> Result<()> {
     if look.is_this_machine() && !geteuid().is_root() {
         bail!(
@@ -121,7 +120,7 @@ fn refuse_without_root(look: &LookArgs) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file before anything is gathered for it.
+/// Rejects a path before anything is collected for it.
 fn refuse(out: &Path) -> Result<()> {
     if out.symlink_metadata().is_ok() {
         bail!("{} is there already; give --out another file, or remove it", out.display());
@@ -133,14 +132,14 @@ fn refuse(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `kops-agent doctor` finds.
+/// The findings of `kops-agent doctor`.
 async fn diagnosis(args: &SupportBundleArgs) -> Part {
     let looking = asked(DIAGNOSIS, Box::pin(crate::doctor::look(&args.look)));
     let seen = looking.await.and_then(|seen| seen.map_err(|error| error_text(&error)));
     Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
 }
 
-/// What the kernel calls this host, as a part of a file's name.
+/// The kernel's name of this host, reduced to characters for a file name.
 fn hostname(root: &Path) -> String {
     let read = Reader::open(root).and_then(|reader| reader.text("/proc/sys/kernel/hostname", LONGEST_NAME));
     let name = read.ok().flatten().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the machine is to become: its facts, and the plan. Both ask others over the network, so they have a thread and a
-//! runtime of their own, which may be left behind.
+//! The facts of the machine, and the plan for its node. Both need the network, so each has a thread and a runtime of
+//! its own, which may be abandoned.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::node::plan::plan;
 use crate::node::{facts, last_applied, machine};
 use crate::source::{Before, boot_config};
 
-/// Longer than the metadata service is tried for, and a store after it.
+/// Longer than all tries of the metadata service and of a store after it.
 const WITHIN: Duration = Duration::from_secs(100);
 
-/// Both, and the keys and secrets that the plan refers to.
+/// Both parts, and the secrets of the plan.
 pub async fn parts(look: &LookArgs) -> Told {
     let (of_facts, of_plan) = (look.clone(), look.clone());
     let (facts, planned) = tokio::join!(
@@ -59,8 +59,8 @@ async fn observed(look: &LookArgs) -> Result<Value> {
     Ok(serde_json::to_value(facts)?)
 }
 
-/// The plan, as `kops-agent verify` makes it: where what is wanted is not known, by what was last applied.
-/// What is secret is told also where no plan can be made.
+/// The plan as `kops-agent verify` makes it: for the last applied state, if the wanted state is unknown. The secrets
+/// are returned even if no plan can be made.
 async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)> {
     let options = look.options();
     anyhow::ensure!(look.root.is_dir(), "there is no machine below {}", look.root.display());

@@ -8,15 +8,16 @@ use serde_json::Value;
 
 use crate::doctor::deadline::looked;
 
-/// The longest file of a bundle, in bytes; of what is longer the end is kept, which is newer in a journal.
+/// Maximum size of a file in a bundle, in bytes. Of a longer file the end is kept, which is the newest part of a
+/// journal.
 pub const LONGEST: usize = 4 << 20;
 
-/// How much more is redacted: a key that begins before what is kept must be known for one. Longer than any key.
+/// How many bytes before the kept end are redacted too, so that a key that begins there is recognized. It is longer
+/// than any key.
 const MARGIN: usize = 64 << 10;
 /// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
 const REDACTION: Duration = Duration::from_secs(60);
 
-/// What is in a part.
 #[derive(Clone, Debug)]
 pub enum Content {
     Text(String),
@@ -26,15 +27,15 @@ pub enum Content {
 
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Its file in the bundle.
+    /// The name of its file in the bundle.
     pub name: String,
-    /// What is in it, or why it cannot be had.
+    /// The content, or why it is missing.
     pub content: Result<Content, String>,
 }
 
-/// What hides values in a bundle. Finding thousands of them takes seconds to prepare, so all parts share one.
+/// The redactors of a bundle. A redactor for thousands of values takes seconds to build, so all parts share these.
 pub struct Hiding {
-    /// Hides all that is known.
+    /// Hides secrets and free text.
     pub all: Redactor,
     /// Hides secrets only.
     pub secrets: Redactor,
@@ -55,7 +56,8 @@ impl Part {
         Part { name: name.into(), content: value.map(Content::Json) }
     }
 
-    /// The same without what is secret, and not longer than [`LONGEST`]; left out where that takes too long.
+    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. If that takes too long, the part has no
+    /// content.
     pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
         let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
         let redacting = looked(REDACTION, move || self.redacted(&hiding)).await;
@@ -64,8 +66,8 @@ impl Part {
         })
     }
 
-    /// The same without what is secret, and not longer than [`LONGEST`]. A value was made without free text; a text is another
-    /// program's.
+    /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. The agent makes JSON values without free
+    /// text. A text is another program's, so free text is hidden too.
     fn redacted(self, hiding: &Hiding) -> Part {
         let content = match self.content {
             Ok(Content::Text(text)) => {
@@ -80,7 +82,7 @@ impl Part {
         Part { content, ..self }
     }
 
-    /// Its bytes; `None` where it cannot be had.
+    /// Its bytes; `None` if it has no content.
     pub fn bytes(&self) -> Option<Vec<u8>> {
         match self.content.as_ref().ok()? {
             Content::Text(text) => Some(text.clone().into_bytes()),
@@ -89,7 +91,7 @@ impl Part {
     }
 }
 
-/// A text that is not longer than [`LONGEST`], of which so many bytes are left out already.
+/// Cuts a text to [`LONGEST`] bytes, and says how many bytes are left out. `left_out` bytes are left out already.
 fn bounded(left_out: usize, text: &str) -> String {
     match end_of(text, LONGEST) {
         (0, text) if left_out == 0 => text.to_owned(),
@@ -97,7 +99,7 @@ fn bounded(left_out: usize, text: &str) -> String {
     }
 }
 
-/// The end of a text, which is not longer and begins with a line; and how long what is before it is.
+/// The end of a text, at most `longest` bytes from the start of a line, and the length of the text before it.
 fn end_of(text: &str, longest: usize) -> (usize, &str) {
     if text.len() <= longest {
         return (0, text);
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn of_what_is_too_long_only_what_is_kept_is_looked_at() {
-        // A key that begins in the margin is known for one, and none of it is kept.
+        // A key that begins in the margin is recognized, and none of it is kept.
         let harmless = format!("{}\n", "harmless ".repeat(11));
         let key =
             format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));

@@ -1,7 +1,7 @@
-//! What a place of the machine tells.
+//! The result of collecting from one place of the machine.
 
 use super::known::Known;
 use super::part::Part;
 
-/// What a place has told: its parts, and what of it is secret.
+/// The parts from one place, and what is known of their secrets.
 pub(super) type Told = (Vec<Part>, Vec<Known>);

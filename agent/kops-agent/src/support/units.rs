@@ -1,4 +1,5 @@
-//! What systemd knows of the units that make a node. Of their environments the names of variables are told, and no value.
+//! systemd's properties of the units that make a node. Of environments the bundle has the names of variables, and no
+//! values.
 
 use std::time::Duration;
 
@@ -20,15 +21,14 @@ pub const OF_AGENT: [&str; 10] = [
     "kops-agent-addons.service",
     "kops-agent-fleet-tell.service",
     "kops-agent-uncordon.service",
-    // Of Ignition's form of packaging/cloud-init/user-data.
+    // From Ignition's form of packaging/cloud-init/user-data.
     "kops-agent-boot.service",
 ];
-/// That of upstream's boot script, which runs the agent where that has taken nodeup's place.
+/// The unit of upstream's boot script. It runs the agent if the agent has taken nodeup's place.
 pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
-/// That of cloud-init which runs the boot script of `packaging/cloud-init`, and all scripts of the operator's.
+/// The unit of cloud-init that runs the boot script of `packaging/cloud-init`, and all scripts of the operator.
 pub const CLOUD_FINAL: &str = "cloud-final.service";
 pub const KUBELET: &str = "kubelet.service";
-/// As [`KUBELET`].
 pub const CONTAINERD: &str = "containerd.service";
 const PROPERTIES: &str = "--property=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,DropInPaths,\
                           NeedDaemonReload,NRestarts,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ActiveEnterTimestamp,\
@@ -37,7 +37,7 @@ const ENVIRONMENT: &str = "Environment=";
 const ENVIRONMENT_FILES: &str = "EnvironmentFiles=";
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// All of them, and what is in their environments.
+/// The properties of all units, and the variables in their environments.
 pub async fn parts(look: &LookArgs) -> Told {
     let of_root = (!look.is_this_machine()).then(|| format!("--root={}", look.root.display()));
     let shown = looked(2 * WITHIN, move || show(of_root.as_deref())).await.and_then(|shown| shown);
@@ -46,7 +46,7 @@ pub async fn parts(look: &LookArgs) -> Told {
             let (shown, known) = without_values(&shown);
             (vec![Part::text("units.txt", Ok(shown))], known)
         }
-        // A drop-in's secrets are known by systemd alone.
+        // Only systemd knows the secrets in a drop-in.
         Err(why) => (vec![Part::text("units.txt", Err(why.clone()))], vec![Known::Untold(why)]),
     }
 }
@@ -64,12 +64,12 @@ fn show(of_root: Option<&str>) -> Result<String, String> {
     }
 }
 
-/// What systemctl shows, with the names of variables in the place of environments; and these variables.
+/// systemctl's output, with the names of variables in the place of environments, and these variables.
 fn without_values(shown: &str) -> (String, Vec<Known>) {
     let mut known = Vec::new();
     let mut lines = String::new();
     for line in shown.lines() {
-        // Each with whether it may be missing: `/etc/environment (ignore_errors=yes)`.
+        // Each file is followed by whether it may be missing: `/etc/environment (ignore_errors=yes)`.
         if let Some(files) = line.strip_prefix(ENVIRONMENT_FILES) {
             let file = files.rsplit_once(" (").map_or(files, |(file, _)| file);
             known.extend((!file.is_empty()).then(|| variables_of(file)));
@@ -92,7 +92,7 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
     (lines, known)
 }
 
-/// A file of variables; which files a pattern names is systemd's to say (glob(7)), and is not told.
+/// A file of variables. A pattern is unknown: only systemd knows which files it matches (glob(7)).
 fn variables_of(file: &str) -> Known {
     match file.contains(['*', '?', '[']) {
         true => Known::Untold(format!("{file} names files of variables by a pattern")),
@@ -100,7 +100,7 @@ fn variables_of(file: &str) -> Known {
     }
 }
 
-/// The variables of an environment, as systemctl writes it: with quotes about those with spaces, and escapes in these.
+/// The variables of an environment as systemctl writes it. Variables with spaces are quoted, and have escapes.
 fn variables(environment: &str) -> Vec<(String, String)> {
     let mut words = vec![String::new()];
     let mut quote = None;

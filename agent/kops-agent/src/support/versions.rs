@@ -1,4 +1,4 @@
-//! The versions of what a node is made of.
+//! The versions of the programs of a node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::part::Part;
 use crate::cli::{LookArgs, VERSION};
 use crate::doctor::deadline::looked;
 
-/// Programs that tell their version, and how long each may take.
+/// Commands that print the version of a program.
 const PROGRAMS: [&[&str]; 5] = [
     &["systemctl", "--version"],
     &["containerd", "--version"],
@@ -18,11 +18,11 @@ const PROGRAMS: [&[&str]; 5] = [
     &["/usr/local/bin/kubelet", "--version"],
     &["uname", "-a"],
 ];
-/// No file that names a distribution is longer, in bytes.
+/// Maximum size of `os-release`, in bytes.
 const LONGEST: u64 = 64 << 10;
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All of them in one file.
+/// All versions in one file.
 pub async fn part(look: &LookArgs) -> Part {
     let (root, is_this_machine) = (look.root.clone(), look.is_this_machine());
     let text = looked(WITHIN * 6, move || text(&root, is_this_machine)).await;

@@ -14,7 +14,7 @@ const CHANNELS: &str = "opt/kops/bin/channels";
 const SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
 const SETTINGS: &str = "etc/kubernetes/kops-channels/settings.json";
 
-/// A control plane whose store is of kOps 1.35, decided by what kOps derived.
+/// A control plane whose store kOps 1.35 wrote, with the configuration that kOps derived.
 fn of_kops_1_35() -> Machine {
     let machine = Machine::of(CONTROL_PLANE);
     machine.serve_downloads_before_1_37();
@@ -39,7 +39,7 @@ fn pinned() -> String {
     format!("igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml")
 }
 
-/// Converges with this said of add-ons.
+/// Converges with this value of `KOPS_AGENT_ADDONS`.
 fn converge(machine: &Machine, addons: &str) {
     let mut agent = machine.agent("converge");
     agent.args(["--config-from", "nodeup-config"]).env("KOPS_AGENT_ADDONS", addons);
@@ -50,7 +50,7 @@ fn read(machine: &Machine, path: &str) -> Option<String> {
     fs::read_to_string(machine.root().join(path)).ok()
 }
 
-/// The flags of protokube; `None` where it does not run.
+/// The flags of protokube; `None` if it does not run.
 fn flags(machine: &Machine) -> Option<String> {
     let unit = read(machine, PROTOKUBE)?;
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/opt/kops/bin/protokube ")).map(str::to_owned)
@@ -66,7 +66,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(by_protokube.contains(&channels) && read(&machine, CHANNELS).is_some(), "{by_protokube}");
     assert_eq!(read(&machine, SERVICE), None);
 
-    // Without gossip nothing is left for protokube.
+    // Without gossip, protokube has nothing left to do.
     converge(&machine, "true");
     for path in [PROTOKUBE, CHANNELS, "opt/kops/bin/protokube", "etc/sysconfig/protokube"] {
         assert_eq!(read(&machine, path), None, "{path}");
@@ -77,7 +77,7 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(settings["nodeName"].as_str().is_some_and(|name| !name.is_empty()), "{settings}");
     assert_eq!(settings["nodeLabels"]["node-role.kubernetes.io/control-plane"], "");
 
-    // With gossip protokube does that and nothing else.
+    // With gossip, protokube does only gossip.
     let config = machine.cluster.store.cluster_folder().join(pinned());
     edit(&config, "usesLegacyGossip: false", "usesLegacyGossip: true").unwrap();
     converge(&machine, "true");

@@ -1,5 +1,5 @@
-//! What runs at boot goes on until the node has converged: whatever is denied, missing or wrong may be put right
-//! meanwhile.
+//! A run at boot retries until the node has converged. Meanwhile, operators may correct permissions, files and
+//! mistakes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-/// A run as at boot, and what it tells systemd.
+/// A run as at boot, and the socket for its messages to systemd.
 struct Boot {
     agent: Child,
     listener: Listener,
@@ -28,7 +28,7 @@ impl Boot {
         Boot { agent: agent.spawn().unwrap(), listener, stderr }
     }
 
-    /// What it tells until a line begins with this.
+    /// The messages up to a line that begins with `beginning`.
     fn until(&mut self, beginning: &str) -> String {
         let gave_up = |line: &str| line.starts_with("STATUS=failed");
         let told = self.listener.until(|line| line.starts_with(beginning) || gave_up(line));
@@ -49,7 +49,7 @@ impl Boot {
 
 impl Drop for Boot {
     fn drop(&mut self) {
-        // It has ended where the test went well.
+        // If the test has passed, the run has ended.
         let _ = self.agent.kill();
         let _ = self.agent.wait();
     }
@@ -87,7 +87,7 @@ fn a_mistake_in_the_spec_is_waited_for_until_it_is_put_right() {
     let machine = Machine::of(NODES);
     let (good, bad) = ("  role: Node\n", "  role: Nod\n");
     machine.cluster.edit("instancegroup/nodes", good, bad).unwrap();
-    // As often as asked, and with the code that says what it was.
+    // Without `--retries` the run ends after one try, with the exit code of a configuration error.
     let mut agent = machine.agent("converge");
     Ended::of(&mut agent).with(3, &["instancegroup/nodes"]);
     let mut boot = Boot::start(&machine, &[]);
@@ -106,7 +106,7 @@ fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
     fs::write(&containerd, "").unwrap();
     machine.cluster.s3.forbid_below(&[""]);
     let mut boot = Boot::start(&machine, &[]);
-    // What is ordered after it starts.
+    // Units ordered after this run start now.
     boot.until("READY=1");
     boot.until("STATUS=trying again in ");
     assert_eq!(fs::read_to_string(&containerd).unwrap(), right);

@@ -1,5 +1,5 @@
-//! What a node is decided by is asked of its cloud by the agent itself, and no file stands in between: the metadata
-//! service, EC2, and what an earlier run was told of either.
+//! The agent observes cloud facts itself, without a file of facts. It asks the metadata service and EC2, and uses what
+//! an earlier run saved.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const SMALL: InstanceType = InstanceType { interfaces: 3, addresses: 10, gpu: false };
 const WITH_GPU: InstanceType = InstanceType { interfaces: 4, addresses: 15, gpu: true };
 
-/// A worker on EC2 whose agent observes for itself.
+/// A worker on EC2 whose agent observes its own facts.
 struct Worker {
     machine: Machine,
     ec2: Ec2,
@@ -38,7 +38,7 @@ impl Worker {
         Worker { machine, ec2 }
     }
 
-    /// The same in a cluster whose pods have addresses of the instances' own interfaces.
+    /// A worker in a cluster whose pods have addresses of the instances' own interfaces.
     fn with_amazon_vpc() -> Worker {
         let worker = Worker::new();
         let edit = |old, new| worker.machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
@@ -46,7 +46,7 @@ impl Worker {
         worker
     }
 
-    /// The same in a cluster that wants drivers where there is a GPU.
+    /// A worker in a cluster that wants NVIDIA's driver on instances with a GPU.
     fn with_nvidia() -> Worker {
         let worker = Worker::new();
         let edit = |old, new| worker.machine.cluster.edit("cluster-completed.spec", old, new).unwrap();
@@ -97,12 +97,12 @@ fn metadata(instance_type: &str) -> LoopbackServer {
     imds::start(socket, BTreeMap::from([(IpAddr::from(Ipv4Addr::LOCALHOST), instance)])).unwrap()
 }
 
-/// Has the agent observe a machine of Ubuntu, whichever the tests run on.
+/// Makes the agent observe a machine of Ubuntu, whatever distribution the tests run on.
 fn on_ubuntu(act: impl FnOnce() + Send) {
     on("ID=ubuntu\nVERSION_ID=\"24.04\"\n", act);
 }
 
-/// The same with the `os-release` of a distribution.
+/// Makes the agent observe a machine with this `os-release`.
 fn on(distribution: &str, act: impl FnOnce() + Send) {
     let folder = tempfile::tempdir().unwrap();
     let os_release = folder.path().join("os-release");

@@ -1,4 +1,4 @@
-//! The command line as a person, a boot script and a packager meet it.
+//! The command line as people, boot scripts and packagers use it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn agent(arguments: &[&str]) -> Ended {
     Ended::of(command().args(arguments))
 }
 
-/// The program in an environment that asks for backtraces, as a developer's does and a unit's may.
+/// The program in an environment that asks for backtraces, like the environment of a developer or a unit.
 fn command() -> Command {
     let mut command = Command::new(example::agent());
     command.env_clear().env("RUST_BACKTRACE", "1");
@@ -70,7 +70,7 @@ fn the_version_names_the_commit() {
     let rest = version.stdout.trim_end().strip_prefix("kops-agent ").unwrap();
     let (number, commit) = rest.strip_suffix(')').and_then(|rest| rest.split_once(" (")).unwrap();
     assert_eq!(number, env!("CARGO_PKG_VERSION"));
-    // What is built for tests alone is not built anew for each commit.
+    // A build for tests has no commit, so that a new commit needs no new build.
     let is_commit = commit.len() == 12 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
     assert!(is_commit || commit == "development", "{version:#?}");
     assert_eq!(agent(&["version"]).stdout, version.stdout);
@@ -112,7 +112,7 @@ fn bash_finds_the_flags_of_every_verb() {
     let between = |line: &str, before: &str, after: &str| {
         line.trim().strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
     };
-    // What a verb is known by once it was typed, and by which the script has its flags.
+    // The script's name for a typed verb must be the name under which it lists the verb's flags.
     let typed =
         script.lines().filter_map(|line| between(line, "cmd=\"", "\"")).filter(|name| !name.is_empty());
     let typed: BTreeSet<String> = typed.collect();
@@ -136,7 +136,8 @@ fn wrong_usage_ends_with_2() {
     }
 }
 
-/// Each verb looks for the boot config where a boot script has written it. A root of its own keeps what this machine has from the test.
+/// Each verb looks for the boot config where a boot script writes it. An empty `/opt` hides the files of this machine
+/// from the test.
 #[test]
 fn a_machine_has_one_boot_config() {
     const SCRIPT: &str = "mount -t tmpfs none /opt && exec \"$@\"";
@@ -185,7 +186,7 @@ fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
     }
 }
 
-/// Control-plane mode cannot do without threads, and its runtime panics where it gets none.
+/// Control-plane mode needs threads, and its runtime panics if it gets none.
 #[test]
 fn a_panic_tells_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,7 +196,7 @@ fn a_panic_tells_its_place() {
     let mut agent = Command::new("prlimit");
     agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
     agent.arg("--nproc=1");
-    // root has as many as it wants, and another user may have some already.
+    // The limit does not apply to root, and another user may have processes already.
     if nix::unistd::geteuid().is_root() {
         let user = 20_000 + std::process::id() % 40_000;
         agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
@@ -210,8 +211,8 @@ fn a_panic_tells_its_place() {
     }
 }
 
-/// nodeup's own flags lead to the very plan that ours do. They have no `--facts`, so both ask for this
-/// machine's and are told that there is no cloud to ask.
+/// nodeup's own flags lead to the same plan as ours. nodeup has no `--facts`, so both calls observe this machine, and
+/// fail because its metadata service is disabled.
 #[test]
 fn nodeups_flags_lead_the_same_way() {
     let machine = Machine::of(NODES);
@@ -248,11 +249,11 @@ fn more_verbosity_says_more() {
     assert!(everything > 0);
 }
 
-/// Everything secret in the store: as it is, and a telling piece of each as others might encode it.
+/// Every secret in the store: as it is, and in base64. Of a key it is a piece from the middle.
 pub(crate) fn secrets(machine: &Machine) -> Vec<String> {
     let mut secrets = Vec::new();
     for keyset in keysets() {
-        // The middle of a key: its first and last lines are alike in all.
+        // The middle of a key, because the first and last lines are the same in all keys.
         let lines: Vec<_> = keyset.private_key.lines().collect();
         secrets.push(lines[lines.len() / 2].to_owned());
         secrets.push(STANDARD.encode(&keyset.private_key)[200..260].to_owned());
@@ -281,7 +282,7 @@ fn secrets_are_printed_only_on_request() {
     };
     expect_none("plan");
     expect_none("converge");
-    // What is there already is shown as a diff where it changes, unless it is secret.
+    // A changed file is shown as a diff, unless it is secret.
     for file in [
         "srv/kubernetes/kube-apiserver/known_tokens.csv",
         "srv/kubernetes/kube-apiserver/service-account.key",

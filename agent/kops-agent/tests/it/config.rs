@@ -1,4 +1,4 @@
-//! Looking at a configuration: proven against the user-data, dumped, checked, explained.
+//! Configurations: proven against the user-data, dumped, checked, explained.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,11 +15,11 @@ use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use sha2::{Digest, Sha256};
 
 const CONFIGURATION: i32 = 3;
-/// What `config check` prints of the example cluster.
+/// The output of `config check` for the example cluster.
 const CLEAN: &str =
     "written by kOps 1.37.0-alpha.1, told by kops-version.txt of the state store\n0 errors, 0 warnings\n";
 
-/// What kOps would write for the group now.
+/// The nodeupconfig that kOps would write for the group now.
 fn derived(machine: &Machine, group: &str) -> String {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -28,7 +28,7 @@ fn derived(machine: &Machine, group: &str) -> String {
     ended.stdout
 }
 
-/// Has the machine's user-data pin this configuration, of which the store has no file.
+/// Makes the machine's user-data pin this configuration, and removes its file from the store.
 fn pin(machine: &Machine, group: &str, text: &str) {
     let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
     let igconfig = machine.cluster.store.cluster_folder().join("igconfig").join(role).join(group);
@@ -84,13 +84,13 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
     let ended = machine.run("plan", &[]);
     ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent", "which is used"]);
     assert!(!ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
-    // A run that asks for the cluster spec gets it.
+    // A run with `--config-from cluster-spec` uses the cluster spec.
     let ended = machine.run("plan", &["--config-from", "cluster-spec"]);
     ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent"]);
     assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
 }
 
-/// Only what kOps wrote for the group tells the addresses of the API's load balancer.
+/// Only the nodeupconfig that kOps wrote has the addresses of the API's load balancer.
 #[test]
 fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
     const ADDRESSES: &str = "ApiserverAdditionalIPs:\n- 10.20.0.9\n- 203.0.113.20\n";
@@ -107,7 +107,7 @@ fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
         machine.run("plan", &["--config-from", "cluster-spec", "--on-hash-mismatch", "refuse", "-v", "2"]);
     ended.with(0, &["is the one that the user-data pins"]);
 
-    // What cannot be read is what this command is to replace.
+    // `config derive` prints a replacement for this file, so an unreadable file is only a warning.
     fs::write(&file, "[]").unwrap();
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -120,7 +120,7 @@ fn a_derivation_has_the_addresses_that_kops_was_told_by_the_cloud() {
 fn hashes_that_no_publisher_tells_prove_nothing() {
     let machine = Machine::of(NODES);
     pin(&machine, NODES, &derived(&machine, NODES));
-    // render asks no publisher.
+    // `render` asks no publisher for hashes.
     let mut render = machine.agent_without_root("render");
     let ended = Ended::of(render.args(["--on-hash-mismatch", "refuse"]));
     ended.with(CONFIGURATION, &["--asset-hashes", "/kubelet"]);
@@ -137,7 +137,7 @@ fn a_dump_has_everything_but_secrets() {
         assert_eq!(document["keysets"]["kubernetes-ca"]["name"], "kubernetes-ca");
         assert!(document["secretNames"].as_array().unwrap().iter().any(|name| name == TOKENS[0]));
         for keyset in example::keysets() {
-            // The first and the last line of a key are alike in all.
+            // The first and last lines are the same in all keys.
             let lines: Vec<_> = keyset.private_key.lines().collect();
             assert!(!ended.stdout.contains(lines[lines.len() / 2]), "the key of {} was dumped", keyset.name);
         }
@@ -233,7 +233,7 @@ fn a_group_is_checked_without_a_machine() {
     );
 }
 
-/// The check of a group without a machine.
+/// Runs `config check` for a group without a machine.
 fn check_group(machine: &Machine, group: &str) -> Ended {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
@@ -267,7 +267,7 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
         ended.with(CONFIGURATION, &[]);
         assert!(ended.stdout.contains(problem), "{problem:?} is not in {ended:#?}");
         assert_eq!(ended.stdout.matches("error: ").count(), 1, "{ended:#?}");
-        // The same is told of a machine, and by what would change it.
+        // `plan` finds the same mistake on a machine.
         let ended = machine.run("plan", &[]);
         ended.with(CONFIGURATION, &[problem]);
     }

@@ -1,5 +1,5 @@
-//! A worker that may not read the state store becomes a node with what kops-controller gives it, and with nothing that
-//! another server gives it in its name.
+//! A worker that may not read the state store becomes a node with the answers of kops-controller. It accepts no answer
+//! from an impostor.
 
 #![allow(clippy::unwrap_used)]
 
@@ -84,7 +84,7 @@ fn a_server_that_refuses_is_asked_again_with_another_proof() {
         certificates(Mood::Honest, &CERTIFICATES),
     ];
     assert_eq!(server.asked(), expected);
-    // Among them would be a token that was used twice.
+    // The server would report a token that was used twice.
     assert_eq!(server.problems(), [""; 0]);
 }
 
@@ -98,13 +98,13 @@ fn each_server_is_as_good_as_the_others() {
     assert_eq!(good.asked(), honest(&CERTIFICATES));
 }
 
-/// Of a name with several servers, each may be the one that serves: another may be silent, or have no answer yet.
+/// A name may have several servers, and only one of them may work: another may be silent, or give errors.
 #[test]
 fn each_address_of_a_name_is_asked_until_one_serves() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
         let worker = Worker::new();
         let at = |last: u8, port: u16| SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), port));
-        // The kernel accepts its connections, and nothing answers.
+        // The kernel accepts connections to this socket, and nothing answers them.
         let silent = TcpListener::bind(at(2, 0)).unwrap();
         let port = silent.local_addr().unwrap().port();
         let start = |last| KopsController::start_renewing_at(at(last, port), worker.served.clone()).unwrap();
@@ -139,7 +139,7 @@ fn impostors_are_told_nothing() {
     worker.is_untouched();
 }
 
-/// What upstream's nodeup has made a node has no record of ours.
+/// Makes the machine look like a node that upstream's nodeup made, without a record of ours.
 fn made_a_node(root: &Path) {
     fs::create_dir_all(root.join("var/lib/kubelet")).unwrap();
     fs::write(root.join("var/lib/kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
@@ -158,7 +158,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker
         .run("converge", &server)
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet, kubelet-server"]);
-    // What would change cannot be told, and no difference is not it.
+    // The changes are unknown, and `plan` must not report that there are none.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
     assert_eq!(worker.machine.files(), files);
@@ -172,7 +172,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     worker.run("verify", &server).with(4, &["registered and ready"]);
 }
 
-/// What the group of a scratch machine would have heard.
+/// The number of times that the scratch machine told its group that it is ready.
 fn lifecycle_actions(worker: &Worker) -> usize {
     let requests = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
     let requests = fs::read_to_string(requests).unwrap_or_default();
@@ -212,7 +212,8 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
             autoscaling.group()
         );
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
-        // A scratch root tells no cloud anything. Of the machine's own, a run that ends with 409 only reads this folder.
+        // A scratch root makes no requests to a cloud, so the run uses this machine's root. A run that ends with 409
+        // only reads `/var/lib`.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
         let run = |verb: &str, flags: &[&str]| {
@@ -226,7 +227,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
         run("converge", &[]).with(1, &["could not be told so", "InvalidClientTokenId"]);
-        // Nothing else is left to do, and it is told by whatever runs next.
+        // Nothing else is left to do, and the next run tells the group, whatever its verb.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
         autoscaling.asked();
@@ -262,7 +263,7 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
     worker.run_on(&imds, "plan", &server).with(0, &[]);
     assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
 
-    // Where not even the configuration is given, it is what an earlier run has left.
+    // If kops-controller gives no configuration either, the run uses the lifecycle action that an earlier run saved.
     let remembered = worker.machine.root().join("var/lib/kops-agent/facts.json");
     for (instance, told) in [("i-0000000000000000f", 1), (NODE, 2)] {
         let action =
@@ -362,7 +363,7 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
-/// As upstream's nodeup, to which getaddrinfo or Go's resolver gives what the file says.
+/// Upstream's nodeup does the same: getaddrinfo and Go's resolver read the hosts file.
 #[test]
 fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
     apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
@@ -381,7 +382,7 @@ fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only()
     });
 }
 
-/// Upstream's kops-controller serves it so where it builds it itself, and Go writes `<`, `>` and `&` in another way then.
+/// Upstream's kops-controller serves JSON if it builds the configuration itself. Go then escapes `<`, `>` and `&`.
 #[test]
 fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     let files = |as_json: bool| {
@@ -408,7 +409,7 @@ fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
     assert_eq!(of_yaml.len(), of_json.len());
 }
 
-/// As `kops toolbox enroll` has it, which writes the folder of a control plane into every boot config.
+/// `kops toolbox enroll` writes the folder of a control plane into every boot config.
 #[test]
 fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
     let worker = Worker::new();
@@ -434,7 +435,7 @@ fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_no_server() {
     worker.is_untouched();
 }
 
-/// How a TPM signs is tested with one in software; here is none, or it is none of Google's.
+/// Other tests sign with a software TPM. This machine has no TPM, or one that is not Google's.
 #[test]
 fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_no_server() {
     let worker = Worker::new();

@@ -1,4 +1,4 @@
-//! What the agent leaves behind is right to the byte, and stays so: killed, disturbed, or run twice.
+//! A converged machine is right to the byte, also after a run that was killed, changes by hand, or a second run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Inode, and the time of the last write in seconds and nanoseconds: even writing the same again changes them.
+/// Inode, and the time of the last write in seconds and nanoseconds. A write of the same content changes them too.
 type Written = (u64, i64, i64);
 
 /// Every file below the root but the agent's own: its permissions, its content, and when it was written.
@@ -67,7 +67,7 @@ fn is_a_pair(certificate: &str, key: &str) {
     assert_eq!(openssl(&["x509", "-noout", "-pubkey"], certificate), openssl(&["pkey", "-pubout"], key));
 }
 
-/// A kubeconfig's client certificate and key, after a look at the authority that it trusts.
+/// A kubeconfig's client certificate and key. Checks the authority that it trusts.
 fn credentials(machine: &Machine, path: &str) -> (String, String) {
     let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&read(machine, path)).unwrap();
     let decode = |value: &serde_yaml::Value| {
@@ -292,7 +292,7 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     machine.run("converge", &[]).with(0, &[]);
 }
 
-/// Upstream's nodeup knows no upper bound, and a cluster may be upgraded before its nodes' program is.
+/// Upstream's nodeup has no upper bound, and a cluster may be upgraded before the agent on its nodes.
 #[test]
 fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decided() {
     let mut node = Machine::of(NODES);
@@ -313,7 +313,7 @@ fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decid
     assert!(kubelet.contains("1.37.0"), "{kubelet}");
 }
 
-/// Every folder and file below one that other users may write to.
+/// Collects every folder and file below `folder` that other users may write to.
 fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let (path, metadata) = (entry.path(), entry.metadata().unwrap());
@@ -329,7 +329,7 @@ fn writable_by_others(folder: &Path, found: &mut Vec<String>) {
 #[test]
 fn no_umask_lets_other_users_write_to_what_a_run_makes() {
     let machine = Machine::of(NODES);
-    // A root that is still to be made, too.
+    // The run must create this root too.
     let root = machine.folder().join("made/root");
     let mut machine = machine;
     machine.set_root(root);

@@ -1,5 +1,5 @@
-//! What a store denies is not absent: nothing that an earlier run left is removed or changed because of it, and a run
-//! says what it may not read and which permission it lacks.
+//! A denied file is not an absent file. Because of a denial, a run removes and changes nothing that an earlier run
+//! left. The run names the file and the missing permission.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,12 +32,13 @@ fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap()
 }
 
-/// What systemd, the kubelet and others have been asked so far.
+/// The requests to systemd, kubelet and others so far.
 fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// Has no container runtime start on this machine, so that a run fails after it has written its files; or has it start.
+/// Makes containerd fail to start on this machine, so that a run fails after it has written its files; or lets it start
+/// again.
 fn set_refusing(machine: &Machine, is_refusing: bool) {
     let file = machine.root().join("var/lib/kops-agent/recorded/state.json");
     let mut state: serde_json::Value = match fs::read(&file) {
@@ -179,7 +180,7 @@ fn a_worker_may_not_read_keysets_and_needs_no_word_of_it() {
     let again = machine.run("converge", &as_kops_derived_it);
     again.with(0, &[]);
     assert!(again.stdout.contains("Nothing to do") && !again.stderr.contains("may not read"), "{again:#?}");
-    // To derive its configuration it needs the authority's certificate.
+    // The worker needs the authority's certificate to derive its configuration.
     machine.run("converge", &[]).with(FAILED, &["may not read now", "pki/private/kubernetes-ca"]);
 }
 

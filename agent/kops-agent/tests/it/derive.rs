@@ -1,7 +1,7 @@
-//! `config derive` prints the bytes that kOps wrote, wherever the hashes of downloads come from. The conformance
-//! corpus is no part of the repository: without it these tests say so.
+//! `config derive` prints the bytes that kOps wrote, whatever the source of the hashes of downloads. The conformance
+//! corpus is no part of the repository. Without it these tests print that they are skipped.
 
-// A skipped test says so.
+// A skipped test prints that it is skipped.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -14,14 +14,14 @@ use kops_agent_tests::publishers::Publishers;
 
 /// One `nodeupconfig.yaml` of the corpus.
 struct Pinned {
-    /// The bucket's folder, and the URL that it stands for.
+    /// The value of `--store-mirror` that maps the bucket's URL to its folder.
     mirror: String,
     config_base: String,
     group: String,
     text: String,
 }
 
-/// The corpus: where KOPS_AGENT_CONFORMANCE says, or `shared/conformance` beside a folder above us.
+/// The corpus: the folder in KOPS_AGENT_CONFORMANCE, or `shared/conformance` in a folder above this crate.
 fn corpus() -> Option<PathBuf> {
     let given = std::env::var_os("KOPS_AGENT_CONFORMANCE").map(PathBuf::from);
     let beside =
@@ -44,7 +44,8 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The stores, copied to `folder`. Upstream's tests have the version of an older kOps than the one that wrote them.
+/// Copies the stores to `folder`, with the version of the kOps that wrote them. Upstream's tests have the version of an
+/// older kOps.
 fn stores_of_their_release(corpus: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join("stores");
     let copied =
@@ -85,7 +86,7 @@ fn every_pinned(stores: &Path) -> Vec<Pinned> {
     found
 }
 
-/// The hashes that a `nodeupconfig.yaml` tells, by URL.
+/// The hashes in a `nodeupconfig.yaml`, by URL.
 fn hashes(text: &str) -> BTreeMap<String, String> {
     let document: serde_json::Value = serde_yaml::from_str(text).unwrap();
     let assets = document["Assets"].as_object().unwrap().values().flat_map(|urls| urls.as_array().unwrap());
@@ -109,7 +110,7 @@ fn derive(pinned: &Pinned) -> Command {
     agent
 }
 
-/// What is wrong with the output, if anything is.
+/// What is wrong with the output; `None` if the output is right.
 fn problem(agent: &mut Command, pinned: &Pinned) -> Option<String> {
     let output = agent.output().unwrap();
     if output.status.code() == Some(0) && output.stdout == pinned.text.as_bytes() {
@@ -136,7 +137,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
         let lines: String =
             hashes(&pinned.text).iter().map(|(url, hash)| format!("{hash}  {url}\n")).collect();
         fs::write(&file, lines).unwrap();
-        // By TLS no server is reached: all there is to know is in the file.
+        // Nothing listens at this proxy, so no TLS server is reached. All hashes come from the file.
         let mut agent = derive(&pinned);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--asset-hashes").arg(&file);
         problems.extend(problem(&mut agent, &pinned));
@@ -146,7 +147,7 @@ fn the_bytes_are_kops_own_with_hashes_from_a_file() {
     eprintln!("{compared} of {compared} derived configs are byte-identical");
 }
 
-/// Machines without the file could not tell them; main's stores have none.
+/// A machine without the nodeupconfig cannot know these addresses. The stores of kOps main have none.
 #[test]
 fn the_bytes_are_those_of_each_release_where_kops_was_told_addresses_of_load_balancers() {
     let Some(corpus) = corpus() else { return };

@@ -1,4 +1,4 @@
-//! What would stop a machine: the program on the example's machines, each with one thing wrong.
+//! `doctor` on machines of the example cluster, each with one thing wrong.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +60,7 @@ impl Diagnosis {
         Diagnosis { ended, findings }
     }
 
-    /// Of this check there is a finding of this verdict that says this, and what to do unless it is well.
+    /// Asserts that this check has a finding with this verdict and text, with advice unless the verdict is `ok`.
     #[track_caller]
     fn has(&self, check: &str, verdict: &str, said: &str) {
         let finding = self.findings.iter().find(|finding| {
@@ -120,7 +120,7 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
     let found =
         Diagnosis::of(nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout", "1"]));
     found.has("store", "problem", "the store cannot be reached");
-    // That follows from it, and is no problem of its own.
+    // The configuration is unknown because of the store, and is no problem of its own.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);
 
     let found = Diagnosis::of(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
@@ -194,14 +194,14 @@ fn what_the_machine_has_is_not_to_be_downloaded() {
     }
     let found = diagnosis(&machine);
     assert_eq!(found.verdicts("downloads"), ["ok"], "{:#?}", found.ended);
-    // Of an earlier release, or of another origin.
+    // A kubelet of an earlier release or of another origin.
     fs::write(machine.root().join("usr/local/bin/kubelet"), "another").unwrap();
     let found = diagnosis(&machine);
     found.has("downloads", "problem", "kubelet cannot be downloaded");
     assert_eq!(found.verdicts("downloads"), ["problem", "ok"], "{:#?}", found.ended);
 }
 
-/// A mirror whose clock stands still, and that has every file.
+/// A mirror that has every file, and whose clock stands still.
 fn mirror_at(date: &'static str) -> LoopbackServer {
     let answer = move |_: Request<Incoming>| async move {
         let answer = Response::builder().header("date", date).body(Empty::<Bytes>::new());
@@ -269,7 +269,7 @@ fn what_else_is_in_the_way_of_a_node() {
     }
 }
 
-/// In a mount namespace of its own, where the root is a file system that is full, or cannot be written to.
+/// Runs in its own mount namespace. The root is a file system that is full, then read-only.
 #[test]
 fn a_disk_that_has_no_room() {
     let machine = Machine::of(CONTROL_PLANE);
@@ -292,7 +292,7 @@ fn a_disk_that_has_no_room() {
     assert!(second.ends_with("second 4\n"), "{ended:#?}");
 }
 
-/// In a network namespace of its own, where port 53 is free. That takes root.
+/// Runs in its own network namespace, where port 53 is free. That needs root.
 #[test]
 fn names_that_are_not_there_are_told_from_names_that_the_server_cannot_tell() {
     const MIRROR: &str = "mirror.test";

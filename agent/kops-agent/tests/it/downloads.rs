@@ -1,4 +1,4 @@
-//! Where a node's downloads come from, and by which way: buckets, proxies, TLS.
+//! The sources of a node's downloads, and the ways to them: buckets, proxies, TLS.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,14 +19,14 @@ pub(crate) const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
 const CONTAINER: &str = "swift://assets";
 
-/// What a mirror of this release has, with its checksum files.
+/// The files of a mirror of this release, without the checksum files.
 pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     let mirror = Downloads::start(&releases()).unwrap();
     assert!(mirror.paths().contains(&KUBELET.to_owned()));
     releases().stand_ins().unwrap()
 }
 
-/// A node whose file repository is this one, and not the example's own.
+/// A node whose file repository is at `url`, instead of the example's own.
 pub(crate) fn node_with_repository(url: &str) -> Machine {
     let node = Machine::of(NODES);
     let mirror = node.downloads().url();
@@ -94,7 +94,7 @@ fn what_a_bucket_lacks_or_does_not_give_is_said() {
     forbidden.with(1, &[&format!("cannot download {BUCKET}{KUBELET}: access denied (403)")]);
 }
 
-/// A file of the hashes of all downloads below this URL.
+/// Writes a file with the hashes of all downloads below this URL.
 fn hashes_below(node: &Machine, url: &str) -> String {
     let lines = stand_ins().into_iter().map(|(path, bytes)| format!("{}  {url}{path}\n", sha256_hex(&bytes)));
     let file = node.folder().join("hashes");
@@ -140,7 +140,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
         agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
         agent
     };
-    // A bucket that is behind plain http.
+    // A bucket behind plain http.
     let (node, swift) = node_with_container();
     let plain = Ended::of(node.agent("plan").envs(swift.environment()));
     plain.with(0, &[]);
@@ -153,7 +153,7 @@ fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads(
     let ended = Ended::of(agent.envs(named));
     ended.with(0, &[UNPROVEN, &format!("{CONTAINER}{KUBELET}")]);
 
-    // A mirror of this machine that leads to a server that is not.
+    // A mirror on this machine that redirects to a server elsewhere.
     let node = Machine::of(NODES);
     let elsewhere = Downloads::start_with(stand_ins()).unwrap();
     let list = format!("{KUBELET}.sha256");
@@ -190,7 +190,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
         quiet(Ended::of(agent.args(["-v", "8", "-o", "json"])));
     }
 
-    // A mirror that knows no hash, and one that is not there.
+    // A mirror that has no hash, and a mirror that does not exist.
     let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
     let node_without = Machine::of(NODES);
     node_without
@@ -210,7 +210,7 @@ fn the_login_of_a_mirror_is_shown_nowhere() {
     }
 }
 
-/// Has the mirror's archive whose path has `part` in it be one of these programs.
+/// Replaces the mirror's archive whose path contains `part` by an archive of these programs.
 fn put_archive(node: &Machine, part: &str, programs: &[&str]) {
     let paths = node.downloads().paths();
     let is_it = |path: &&String| path.contains(part) && path.contains("arm64");

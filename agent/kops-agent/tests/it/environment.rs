@@ -1,5 +1,5 @@
-//! A run from a shell decides a machine no other way than what runs at boot: a variable that is not set is not known, which
-//! is something else than empty.
+//! A run from a shell decides the same node as a run at boot. A variable that is not set is unknown, which is not the
+//! same as empty.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 const CLOUD_CONFIG: &str = "etc/kubernetes/cloud.config";
 const OF_UNITS: &str = "etc/sysconfig/kops-configuration";
 
-/// A control plane on OpenStack, decided by what kOps derived.
+/// A control plane on OpenStack, with the configuration that kOps derived.
 fn on_openstack() -> Machine {
     let machine = Machine::of(CONTROL_PLANE);
     let mut derive = Command::new(example::agent());

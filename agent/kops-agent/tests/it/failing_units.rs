@@ -1,4 +1,4 @@
-//! A unit that does not start is named by the run, and keeps neither kubelet nor anything else of the node down.
+//! A run names a unit that does not start. kubelet and everything else of the node start all the same.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 /// A machine on which these units never start.
 fn refusing(units: &[&str]) -> Machine {
     let machine = Machine::of(NODES);
-    // Every file has the empty text in it.
+    // Every file contains the empty text, so the unit never starts.
     let refusal = |unit: &&str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
     let refusals: Vec<_> = units.iter().map(refusal).collect();
     let state = machine.root().join(STATE);
@@ -44,7 +44,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
     status.with(4, &[]);
     assert!(status.stdout.contains(refused), "{}", status.stdout);
 
-    // It is tried again, and is all that is left.
+    // The next run starts only this unit again.
     let plan = machine.run("plan", &["--exit-code"]);
     plan.with(4, &[]);
     assert!(
@@ -69,7 +69,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
 fn a_run_that_retries_for_ever_ends_when_only_a_unit_is_left_that_no_pod_depends_on() {
     let machine = refusing(&["chrony.service"]);
     let mut boot = machine.agent("converge").args(["--retries", "-1"]).spawn().unwrap();
-    // Without its end the test would wait as long as a boot does.
+    // A run that does not end must not block the test.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     let ended = loop {
         match boot.try_wait().unwrap() {
@@ -101,7 +101,8 @@ fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
 #[test]
 fn a_masked_kubelet_that_does_not_run_is_a_difference() {
     let machine = refusing(&[]);
-    // Where that is no place for administrators' units alone, a mask could not be told from what is to be put right.
+    // With this folder and Debian, the agent's units are not in `etc/systemd/system`. So a mask there is an operator's,
+    // and not drift.
     fs::create_dir_all(machine.root().join("lib/systemd/system")).unwrap();
     fs::create_dir_all(machine.root().join("etc")).unwrap();
     fs::write(machine.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();

@@ -1,5 +1,5 @@
-//! A machine that never was a node, and whose name a Node has that is Ready: kops-controller answers 409 until the cluster finds that
-//! the machine before it is gone.
+//! A machine that was never a node, while a Ready Node has its name. kops-controller answers 409 until the cluster
+//! notices that the machine before it is gone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
 
-/// A managed group puts a machine in the place of another under its name, and the cluster has not noticed yet that the other is gone.
+/// A managed group has replaced a machine by one with the same name, and the cluster has not noticed yet.
 #[test]
 fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -39,7 +39,7 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     assert!(worker.machine.root().join("var/lib/kubelet/kubeconfig").is_file());
 }
 
-/// No retry of one run is left, and the unit at boot goes on all the same.
+/// With `--store-timeout 0` a try has no retries of its own, and the run at boot starts another try.
 #[test]
 fn a_first_boot_never_ends_well_with_a_409() {
     let worker = Worker::new();
@@ -52,7 +52,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
 }
 
-/// An image may be made of a node's disk. What another machine has left there makes no node of this one.
+/// An image may be made of a node's disk. Files of another machine do not make this machine a node.
 #[test]
 fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     let worker = Worker::new();
@@ -66,7 +66,7 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     worker.run("converge", &server).with(1, &["This machine was never a node"]);
 }
 
-/// Only protokube makes kops-controller's name known there.
+/// In a gossip cluster, only protokube makes kops-controller's name known.
 #[test]
 fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates() {
     const PROTOKUBE: &str = "#!/bin/sh\n";

@@ -1,4 +1,4 @@
-//! What users write in their own words is in no output of any verb, and what has a field of its own is in all of them.
+//! Free text of users is in no output of any verb. Fields with a meaning of their own are in all outputs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::example::{Ended, Machine, agent, keysets};
 use crate::support_bundle::open;
 
-/// How many places there are for a text of a user's own, or a secret.
+/// Number of places for free text or a secret.
 const PLACES: usize = 12;
 const TYPED: [&str; 3] = [
     "--authorization-rbac-super-user=typed-super-user",
@@ -20,12 +20,12 @@ const TYPED: [&str; 3] = [
     "--kubeconfig=/var/lib/kube-controller-manager/kubeconfig",
 ];
 
-/// The marks of one round, one for each place. None looks like a secret, and the fields that have them are not called so.
+/// The marks of one round, one per place. Neither the marks nor the names of their fields look like secrets.
 fn marks(round: usize) -> [String; PLACES] {
     std::array::from_fn(|place| format!("plain-words-{round}-{place}-here"))
 }
 
-/// Has the store's files with these marks in each place.
+/// Writes the marks of this round into the store's files, one in each place.
 fn specify(machine: &Machine, round: usize) {
     let m = marks(round);
     let edited = |path: &str, edits: &[(&str, String)]| {
@@ -83,7 +83,7 @@ fn specify(machine: &Machine, round: usize) {
     fs::write(machine.cluster.store.cluster_folder().join("secrets/dockerconfig"), secret).unwrap();
 }
 
-/// Takes all texts of users' own out again.
+/// Removes all free text from the store's files.
 fn unspecify(machine: &Machine) {
     for path in [
         "cluster-completed.spec",
@@ -96,7 +96,7 @@ fn unspecify(machine: &Machine) {
     fs::remove_file(machine.cluster.store.cluster_folder().join("secrets/dockerconfig")).unwrap();
 }
 
-/// Nothing of what any round has marked is in this text, as it is or in base64.
+/// Asserts that the text contains no mark of any round, plain or in base64.
 #[track_caller]
 fn without_marks(what: &str, text: &str) {
     for mark in (1..=2).flat_map(marks) {

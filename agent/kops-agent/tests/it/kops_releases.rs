@@ -1,4 +1,5 @@
-//! Which kOps release wrote the store: `config check`, `doctor` and `status` say it, and whether it is known.
+//! `config check`, `doctor` and `status` print which kOps release wrote the store, and whether the agent knows that
+//! release.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +66,7 @@ fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
         assert_eq!(of_kops[0]["verdict"], if warns { "warning" } else { "ok" });
 
         machine.run("converge", &[]).with(0, &[]);
-        // What status tells, it tells without the store.
+        // `status` works without the store.
         assert!(status(&machine, "text").contains("\nwritten by   kOps "), "{}", status(&machine, "text"));
         assert!(status(&machine, "text").contains(told), "{}", status(&machine, "text"));
         let status: Value = serde_json::from_str(&status(&machine, "json")).unwrap();

@@ -1,5 +1,5 @@
-//! kOps is upgraded under a live node, release by release, and taken back: the node stays as it is while it is superseded, and
-//! its next user-data has it converge in one step.
+//! kOps is upgraded under a live node, release by release, and then downgraded. The node stays as it is while it is
+//! superseded. With its next user-data it converges in one step.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,16 +16,16 @@ use sha2::{Digest, Sha256};
 
 use crate::example::{Ended, Machine, agent};
 
-/// The releases, there and back.
+/// The releases of the upgrade, and of the downgrade after it.
 const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
-/// What a control plane has only where protokube applies add-ons: up to kOps 1.35.
+/// Files of a control plane only where protokube applies add-ons: up to kOps 1.35.
 const OF_PROTOKUBE: [&str; 4] = [
     "etc/systemd/system/protokube.service",
     "etc/sysconfig/protokube",
     "opt/kops/bin/channels",
     "opt/kops/bin/protokube",
 ];
-/// The pod that applies them later.
+/// The pod that applies add-ons from kOps 1.36 on.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
 
 /// A machine of a group whose cluster is upgraded.
@@ -52,7 +52,8 @@ impl Upgraded {
         Upgraded { machine, group, folder, boot }
     }
 
-    /// The store as `kops update cluster --yes` of this version leaves it; returns the hash of the group's configuration.
+    /// Changes the store as `kops update cluster --yes` of this version does. Returns the hash of the group's
+    /// configuration.
     fn update_cluster(&self, version: &str) -> String {
         let store = self.machine.cluster.store.cluster_folder();
         fs::write(store.join("kops-version.txt"), version).unwrap();
@@ -80,7 +81,8 @@ impl Upgraded {
         serde_json::from_str(&ended.stdout).unwrap()
     }
 
-    /// Every file, with what makes it the same on each run: certificates, and what has one in it, are issued anew.
+    /// Every file with its content. Each run issues new certificates, so files with certificates or keys count as
+    /// empty.
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let content = |path: &String| fs::read(self.machine.root().join(path)).unwrap_or_default();
         let files = self.machine.files().into_iter().map(|path| (path.clone(), content(&path)));
@@ -94,20 +96,20 @@ impl Upgraded {
             .unwrap_or_default()
     }
 
-    /// Converges to what is wanted now; returns what systemd and others were asked for.
+    /// Converges to the wanted state. Returns the requests of this run to systemd and others.
     fn converge(&self) -> String {
         let before = self.requests();
         self.machine.run("converge", &[]).with(0, &[]);
         self.requests().strip_prefix(&before).unwrap().to_owned()
     }
 
-    /// Goes the whole way; `at` looks at the node of each release, and at what its run asked for.
+    /// Goes through all releases. `at` checks the node of each release, and the requests of its run.
     fn goes(&self, at: impl Fn(&str, &BTreeMap<String, Vec<u8>>, &str)) {
         let mut last: Option<(&str, String)> = None;
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for version in WAY {
             let hash = self.update_cluster(version);
-            // kOps 1.34 and 1.35 write the same for most workers, and nothing is superseded then.
+            // kOps 1.34 and 1.35 write the same configuration for most workers, which supersedes nothing.
             if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
                 let files = self.files();
                 self.machine.run("converge", &[]).with(0, &["rolling-update"]);

@@ -1,4 +1,4 @@
-//! The last good state of a machine: what is compared with and put right while the wanted one is refused, cannot be
+//! The last good state of a machine. Runs compare with it and repair it while the wanted state is refused, cannot be
 //! applied, or was begun and cannot be read again.
 
 #![allow(clippy::unwrap_used)]
@@ -61,7 +61,7 @@ fn status(machine: &Machine) -> Ended {
     Ended::of(agent.arg(machine.root()))
 }
 
-/// Changes how the scratch root takes its units.
+/// Changes the recorded state of the scratch root, with the behaviour of its units.
 fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
     let path = "var/lib/kops-agent/recorded/state.json";
     let mut state: Value = serde_json::from_str(&read(machine, path)).unwrap();
@@ -69,7 +69,7 @@ fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
     write(machine, path, &state.to_string());
 }
 
-/// Has kubelet not start while its configuration has this in it.
+/// Makes kubelet fail to start while its configuration contains `text`.
 fn refuse(machine: &Machine, text: &str) {
     let refusal = json!([{"unit": "kubelet.service", "path": format!("/{KUBELET}"), "text": text}]);
     set(machine, |state| state["refusals"] = refusal);
@@ -110,7 +110,7 @@ fn after_a_rollback_the_last_good_state_is_compared_with_and_mended() {
     }
     assert!(!status.stdout.contains("last run     FAILED"), "it is told twice: {status:#?}");
 
-    // Asked to try it again, it is compared with; and another change is made as ever.
+    // With `--retry-failed` the run compares with the refused state again. Another change is applied as usual.
     let again = node.run("verify", &["--retry-failed"]);
     again.with(DIFFERENT, &[]);
     assert!(again.stdout.contains("maxPods: 99"), "{again:#?}");
@@ -165,7 +165,7 @@ fn an_authority_that_is_unfit_in_the_store_keeps_nothing_from_being_mended() {
 fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
     let machine = converged(CONTROL_PLANE);
     let (files, containerd) = (machine.files(), read(&machine, CONTAINERD));
-    // What is wanted cannot be decided, and keysets can be read.
+    // The wanted state cannot be decided, and the keysets can be read.
     fs::write(in_store(&machine, "instancegroup/control-plane-eu-west-1a"), "spec: [").unwrap();
     for name in ["apiserver-aggregator-ca", "service-account"] {
         let keyset = in_store(&machine, &format!("pki/private/{name}/keyset.yaml"));
@@ -196,7 +196,7 @@ fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
 fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     use std::os::unix::fs::PermissionsExt as _;
     let node = rolled_back();
-    // No kubelet starts any more, and something else than a file of the agent's is to be put right too.
+    // No kubelet starts any more, and the mode of a folder needs a repair too.
     refuse(&node, "");
     let directory = node.root().join("etc/kubernetes/manifests");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
@@ -207,7 +207,7 @@ fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     assert!(!read(&node, KUBELET).contains("maxPods: 99"), "what was refused was tried again");
 }
 
-/// A node on which a change was begun that needs kubelet to start, which it did not.
+/// A node with an unfinished change: it needed kubelet to start, and kubelet did not start.
 fn begun(change: impl FnOnce(&Machine)) -> Machine {
     let node = converged(NODES);
     refuse(&node, "");
@@ -240,7 +240,7 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
     assert!(read(&node, DOCKER).contains("auths") && kubelet_runs(&node), "{ended:#?}");
     let status = status(&node);
     assert!(!status.stdout.contains("unfinished"), "{status:#?}");
-    // From now on that is what was last applied.
+    // The change is now the last applied state.
     write(&node, CONTAINERD, "");
     gone(&node, "verify", &["--repair"]).with(FAILED, &["cannot be reached"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !read(&node, CONTAINERD).is_empty());
@@ -252,14 +252,14 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
 #[test]
 fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     let node = begun(add_docker_config);
-    // The run was killed before it wrote what takes a secret of the store.
+    // As if the run was killed before it wrote the file that needs a secret of the store.
     fs::remove_file(node.root().join(DOCKER)).unwrap();
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         let ended = gone(&node, verb[0], &verb[1..]);
         ended.with(FAILED, &["cannot be reached", "a change was begun", "it is left as it is"]);
         assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node), "{ended:#?}");
     }
-    // Nor without what an interrupted run keeps of it.
+    // Without the saved state of the interrupted run, the change cannot be continued either.
     fs::remove_file(node.root().join(BEGUN)).unwrap();
     gone(&node, "converge", &[]).with(FAILED, &["cannot be reached", "it is left as it is"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node));
@@ -271,7 +271,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
 fn a_run_that_was_killed_before_it_kept_what_it_applied_is_not_turned_back() {
     let node = converged(NODES);
     let older = read(&node, APPLIED);
-    // Of the same NodeupConfigHash: secrets are no part of that.
+    // The NodeupConfigHash does not change, because it does not cover secrets.
     add_docker_config(&node);
     node.run("converge", &[]).with(0, &[]);
     let newer = read(&node, APPLIED);
@@ -317,7 +317,8 @@ fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// What kOps writes of the group, and a node that is pinned to it and has converged.
+/// A node that is pinned to the configuration of its group and has converged. Also returns the file and the text of the
+/// configuration.
 fn pinned() -> (Machine, PathBuf, String) {
     let node = Machine::of(NODES);
     let mut derive = Command::new(example::agent());

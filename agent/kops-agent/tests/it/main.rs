@@ -1,4 +1,4 @@
-//! The program as operators start it, in one program of tests: what it is shown is shared, and linked once.
+//! The program as operators start it. All tests are in one binary, so that shared helpers are linked once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
-//! A name server that fails for a while: the agent waits, says what it waits for, and converges.
+//! A name server that fails for a while: the agent waits, logs the reason, and converges.
 //!
-//! In a network namespace of each test's own, where port 53 is free, with an `/etc/resolv.conf` of its own. That takes
-//! root; without it there is nothing to see here.
+//! Each test runs in its own network namespace, where port 53 is free, with its own `/etc/resolv.conf`. That needs
+//! root. Without root the tests are skipped.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
 const BUNDLE: &str = "bundle.pem";
 
-/// A worker of which the store and the mirror have names, and its mirror, which is believed by TLS.
+/// A worker whose store and mirror have names, and its mirror, which uses TLS.
 fn machine() -> (Machine, Downloads) {
     let (machine, identity) = (Machine::of(NODES), Identity::named(&[MIRROR]).unwrap());
     let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
@@ -31,7 +31,7 @@ fn machine() -> (Machine, Downloads) {
     (machine, mirror)
 }
 
-/// Converges it with a name server that fails so for the first questions for each name.
+/// Converges the worker with a name server that fails for the first `store` and `mirror` questions for their names.
 fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) -> Ended {
     let names = NameServer::start(fault, &[(STORE, store), (MIRROR, mirror)]).unwrap();
     let mut agent = machine.agent("converge");
@@ -42,7 +42,8 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
     ended
 }
 
-/// `reason` is what the agent tells. `questions` are more than the resolver asks by itself before the agent hears of it.
+/// `reason` is the agent's message. `questions` is more than the number of questions that the resolver asks before it
+/// gives up.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         let (machine, _mirror) = machine();
@@ -51,11 +52,11 @@ fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
             "s3://clusters.example.com/demo.example.com/cluster-completed.spec: {}; trying again",
             unresolved(STORE)
         );
-        // The cluster and the group are asked for at once, and so are all hashes.
+        // The cluster and the group are requested concurrently, and so are all hashes.
         let ended = converge(&machine, fault, 2 * questions, 5 * questions);
         ended.with(0, &[&of_store, "the SHA-256 of ", &unresolved(MIRROR)]);
 
-        // They are known by now: only its size and the download itself are asked of the mirror.
+        // The hashes are known by now. The mirror is asked only for the size and for the download itself.
         fs::remove_file(machine.root().join("usr/sbin/runc")).unwrap();
         fs::remove_dir_all(machine.root().join("var/cache/nodeup")).unwrap();
         let ended = converge(&machine, fault, 2 * questions, 2 * questions);

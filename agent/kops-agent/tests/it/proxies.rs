@@ -1,4 +1,4 @@
-//! Proxies of the environment, for the store and for downloads alike.
+//! Proxies in the environment apply to the store and to downloads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use kops_agent_tests::proxy::Proxy;
 const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
 
-/// A worker whose mirror has a name, for no proxy is asked for what is on this machine.
+/// A worker whose mirror has a name, because no proxy is used for loopback addresses.
 fn node_with_named_mirror() -> Machine {
     let node = Machine::of(NODES);
     let mirror = node.downloads().url();
@@ -35,7 +35,7 @@ fn a_proxy_is_used_for_downloads() {
     assert_eq!(proxy.asked().len(), node.downloads().requests().len(), "some went another way");
 }
 
-/// As Go reads it, and so as nodeup does.
+/// The agent reads `NO_PROXY` as Go does, and so as nodeup does.
 #[test]
 fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {

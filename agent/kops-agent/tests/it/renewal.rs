@@ -1,4 +1,4 @@
-//! A worker that is a node renews its certificates with those that it has, before they end.
+//! A worker renews its certificates before they expire, with the certificates that it has.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,7 +76,7 @@ fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
             assert!(!said.contains("PRIVATE KEY"), "{said}");
         }
 
-        // What is not due is not renewed; what is wanted of the node is known all the same.
+        // Certificates that are not due are not renewed, and the node still gets its configuration.
         server.answer_next(std::slice::from_ref(&registered));
         let again = worker.run("converge", &server);
         again.with(0, &[]);
@@ -86,7 +86,7 @@ fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
     }
 }
 
-/// The flags with which the packages' timer has `verify` run.
+/// The flags of `verify` in the unit of the packages' timer.
 fn flags_of_timer() -> Vec<String> {
     let unit = include_str!("../../../../units/kops-agent-verify.service");
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
@@ -103,7 +103,7 @@ fn flags_of_timer() -> Vec<String> {
     flags
 }
 
-/// Every file of a worker, and what it has.
+/// Every file of a worker with its content, and the agent's own record and state.
 fn contents(worker: &Worker) -> BTreeMap<String, Vec<u8>> {
     let files = worker.machine.files().into_iter();
     let own = ["record.json", "applied.json"].map(|name| format!("var/lib/kops-agent/{name}"));
@@ -116,7 +116,7 @@ fn contents(worker: &Worker) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// A node whose certificates are due, and on which a setting is another one.
+/// Makes a node whose certificates are due, with one file changed and one file removed.
 fn due_and_changed(server: &KopsController, worker: &Worker) {
     server.answer_next(&[Mood::Honest, Mood::ShortLived]);
     worker.run("converge", server).with(0, &[]);
@@ -159,7 +159,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
     let restarted: Vec<&&str> = asked.iter().filter(|line| line.contains("restart")).collect();
     assert!(matches!(restarted.as_slice(), [line] if line.contains("kubelet.service")), "{asked:?}");
 
-    // What it has written is its own, and what others have is told still.
+    // The renewed files are no drift, and the drift of others is still reported.
     server.answer_next(&[registered.clone(), registered.clone()]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     let again = once(agent.args(flags_of_timer()));
@@ -201,7 +201,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     once(agent.args(flags_of_timer()))
         .with(4, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
-    // Neither is a server that is out of reach a reason to change anything.
+    // A server that fails is no reason to change anything either.
     server.answer_next(&[Mood::Honest, Mood::Refusing(500, "internal error")]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     assert_eq!(contents(&worker), before);
@@ -211,7 +211,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
         contents
     };
     assert_eq!(but_the_record(contents(&worker)), but_the_record(before));
-    // What a timer prints is in the journal only.
+    // The output of a timer is only in the journal, so `status` must show the failure.
     let status = || {
         let mut status = Command::new(example::agent());
         Ended::of(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout
@@ -223,7 +223,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     assert!(!status().contains("renewing this node's certificates"), "{}", status());
 }
 
-/// While one control plane after the other goes over from kOps' own kops-controller to ours.
+/// A takeover: one control plane after another changes from kOps' kops-controller to ours.
 #[test]
 fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
     let renews = || {
@@ -255,7 +255,7 @@ fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
         is_upstreams_asked_first
     };
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
-        // Addresses are asked in random order, and upstream's is to be the first once.
+        // Addresses are asked in random order, and upstream's must be the first one at least once.
         assert!((0..20).any(|_| renews()), "upstream's server was never asked first");
     });
 }

@@ -1,4 +1,5 @@
-//! The cgroups on which kubelet enforces reservations: what a node gets for them is run on a folder in the place of `/sys/fs/cgroup`.
+//! The cgroups on which kubelet enforces reservations. The test runs the node's command for them on a folder in the
+//! place of `/sys/fs/cgroup`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +38,7 @@ fn a_cgroup_that_kubelet_enforces_reservations_on_has_the_controllers_that_kubel
     assert!(drop_in.contains("After=kube-reserved.slice\n") && drop_in.contains("After=system.slice\n"));
 
     let of_v2 = machine.folder().join("v2");
-    // Each write lands in a file of its own here, where the kernel adds it to what is enabled.
+    // Each write replaces the file here. The kernel would add the controllers to the enabled ones.
     let enabled = |path: &str| fs::read_to_string(of_v2.join(path).join("cgroup.subtree_control")).ok();
     fs::create_dir(&of_v2).unwrap();
     for (has, last) in

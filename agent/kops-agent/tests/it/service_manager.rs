@@ -1,4 +1,4 @@
-//! What the agent tells systemd while systemd waits for it, on a socket as systemd's own is.
+//! The messages of the agent to a systemd that waits for it, on a socket like systemd's own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,12 +9,12 @@ use crate::example::listener::Listener;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::example_store::NODES;
 
-/// A run that does not outlive a test that fails.
+/// A run that is killed if its test fails.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended where the test went well.
+        // If the test has passed, the run has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -41,7 +41,7 @@ fn a_node_that_has_converged_is_ready_and_not_before() {
     assert!(reading < ready && told[ready..] == ["READY=1", "STATUS=converged"], "{told:#?}");
     position(&told, "EXTEND_TIMEOUT_USEC=3000000");
     position(&told, "WATCHDOG=1");
-    // Only the latest of many quick steps is told, but a whole stage is not over so fast.
+    // Of many quick steps only the last one is sent. A whole stage takes longer, so its message always arrives.
     position(&told, "STATUS=downloading ");
 }
 
@@ -65,7 +65,7 @@ fn a_run_that_is_asked_to_stop_says_so() {
     let machine = Machine::of(NODES);
     let listener = Listener::new();
     let mut agent = machine.agent("converge");
-    // No store is there, which may pass.
+    // No store answers, so the run retries.
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-timeout=0", "--retries=-1"]);
     listener.listen_to(&mut agent).stdout(Stdio::null()).stderr(Stdio::null());
     let mut agent = Running(agent.spawn().unwrap());

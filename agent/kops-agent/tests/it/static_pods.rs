@@ -1,4 +1,5 @@
-//! Static pods whose manifests have credentials: kOps writes tokens of clouds and keys of stores into that of kops-channels.
+//! Static pods with credentials in their manifests: kOps writes tokens of clouds and keys of stores into the manifest
+//! of kops-channels.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -9,11 +10,11 @@ use kops_agent_tests::example_store::CONTROL_PLANE;
 use serde_json::{Value, json};
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
-/// Neither has the form of a token, nor is it quoted or named where it is said by itself.
+/// Neither value has the form of a token, and no quotes or name mark it where a message has only the value.
 const BEFORE: &str = "before rotation: of-the-cloud";
 const AFTER: &str = "after-rotation-of-the-cloud";
 
-/// Has the store's pod with this token.
+/// Writes this token into the store's pod.
 fn rotate(machine: &Machine, token: &str) {
     let file = machine.cluster.store.cluster_folder().join("manifests/channels/kops-channels.yaml");
     let text = fs::read_to_string(&file).unwrap();
@@ -30,7 +31,7 @@ fn on_disk(machine: &Machine) -> PathBuf {
     machine.root().join(&MANIFEST[1..])
 }
 
-/// Neither token was said; what was said.
+/// Asserts that no output has a token, and returns the output.
 #[track_caller]
 fn without_tokens(ended: &Ended) -> String {
     let said = format!("{}{}", ended.stdout, ended.stderr);
@@ -81,8 +82,8 @@ fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
     without_tokens(&machine.run("status", &["-o", "json"]));
 }
 
-/// An agent of before, and nodeup, let all users read it. kubelet is told of a changed mode, reads the file again and makes the same
-/// pod of the same content (Kubernetes' pkg/kubelet/config/file_linux.go).
+/// An older agent and nodeup let all users read the manifest. If only its mode changes, kubelet reads the file again
+/// and keeps the same pod (Kubernetes' pkg/kubelet/config/file_linux.go).
 #[test]
 fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted() {
     let machine = Machine::of(CONTROL_PLANE);

@@ -1,4 +1,4 @@
-//! State stores of other schemes, through the front door: the example cluster where its cloud would keep it.
+//! State stores of other schemes: the example cluster in the stores of other clouds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
 use kops_agent_tests::proxy::Proxy;
 
-/// The example's store, by this scheme.
+/// The URL of the example's store with this scheme.
 fn config_base(scheme: &str) -> String {
     CONFIG_BASE.replace("s3://", &format!("{scheme}://"))
 }
@@ -47,7 +47,7 @@ fn a_container_of_azure_makes_a_node() {
     }
 }
 
-/// A machine of metal, which has no metadata server to ask.
+/// A machine of metal has no metadata server, so it uses a key file.
 #[test]
 fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
     let node = Machine::of(NODES);
@@ -118,7 +118,7 @@ fn what_is_missing_to_reach_it_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// More certificates than are looked at would have the node compute for seconds.
+/// Verifying that many certificates would take the node seconds.
 #[test]
 fn a_server_of_s3_that_shows_many_certificates_is_refused() {
     let node = Machine::of(NODES);
@@ -262,7 +262,7 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
     render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
 }
 
-/// What kOps would have written for the control plane.
+/// The nodeupconfig that kOps would write for the control plane.
 fn configuration(node: &Machine) -> String {
     let mut derive = Command::new(agent());
     derive.env_clear().envs(node.cluster.environment());
@@ -272,7 +272,8 @@ fn configuration(node: &Machine) -> String {
     derived.stdout
 }
 
-/// As `kops toolbox enroll` lays it out on a control plane of metal (upstream: `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
+/// The folder is laid out as by `kops toolbox enroll` on a control plane of metal (upstream: `GetBootstrapData` in
+/// `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
     let node = Machine::of(CONTROL_PLANE);
@@ -307,12 +308,12 @@ fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
         assert!(node.files().contains(&file.to_owned()), "{:?}", node.files());
     }
 
-    // What is no such folder is told as before.
+    // Any other folder fails with the missing cluster spec, as before.
     fs::remove_file(file).unwrap();
     Ended::of(&mut node.agent_with_store("plan", &base)).with(3, &["cluster-completed.spec does not exist"]);
 }
 
-/// Which groups there are decides labels of a control plane; kOps' configuration has them.
+/// The labels of a control plane depend on the list of groups. The configuration from kOps has these labels.
 #[test]
 fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
     let node = Machine::of(CONTROL_PLANE);

@@ -1,5 +1,5 @@
-//! A machine whose cluster has another configuration by now, or whose store is gone: what was last applied is put right
-//! all the same.
+//! A machine whose cluster has another configuration by now, or whose store is gone, is still repaired to its last
+//! applied state.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,8 @@ fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-/// A machine that is pinned to the configuration that the store has of its group, and has converged to it.
+/// A machine that is pinned to its group's configuration in the store and has converged to it. Also returns the
+/// configuration's path.
 fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     let machine = Machine::of(group);
     let mut derive = Command::new(example::agent());
@@ -45,7 +46,7 @@ fn write_config(machine: &Machine, path: &str, text: &str) {
     fs::write(file, text).unwrap();
 }
 
-/// As `kops update cluster` leaves the store before the rolling update.
+/// Changes the store as `kops update cluster` does before the rolling update. Returns the new hash.
 fn update(machine: &Machine, path: &str) -> String {
     let file = machine.cluster.store.cluster_folder().join(path);
     let text = format!("{}# the next one\n", fs::read_to_string(&file).unwrap());
@@ -67,7 +68,7 @@ fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
 }
 
-/// As where an image was made of a node's disk, or an instance leaves a warm pool in which it has never joined.
+/// An image may be made of a node's disk, or an instance may leave a warm pool in which it never joined.
 #[test]
 fn what_was_applied_to_another_machine_stands_in_for_nothing() {
     for (old, new) in [
@@ -131,7 +132,7 @@ fn a_node_that_is_superseded_is_well_and_is_still_put_right() {
         assert_eq!(json["superseded"]["by"], by.as_str());
         assert!(status(&node, "prometheus").stdout.contains("\nkops_agent_superseded 1\n"));
 
-        // A way back ends it.
+        // The old configuration in the store ends the superseded state.
         let file = node.cluster.store.cluster_folder().join(&path);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("# the next one\n", "")).unwrap();
@@ -161,8 +162,8 @@ fn user_data_for_another_configuration_is_not_superseded() {
     node.run("verify", &[]).with(CONFIGURATION, &["NodeupConfigHash"]);
 }
 
-/// The store does not answer: what was last applied is put right, certificates by the authority's key that is on this
-/// machine, and the run says all the same that the store was not reached.
+/// If the store does not answer, a run repairs the last applied state, and still reports that the store is unreachable.
+/// It issues certificates with the authority's key on this machine.
 #[test]
 fn without_the_store_what_was_last_applied_is_put_right() {
     let machine = Machine::of(CONTROL_PLANE);

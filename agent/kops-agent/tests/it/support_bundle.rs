@@ -1,4 +1,4 @@
-//! A support bundle, opened: what a report needs is in it, and nothing that is secret on the machine.
+//! A support bundle has everything that a report needs, and no secret of the machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -42,13 +42,13 @@ const PLANTED: [&str; 16] = [
     "in-a-flow-table",
     "bare-token",
 ];
-/// The same, which only what was last applied has, and only the store.
+/// Secrets that only the last applied state has (`APPLIED`), and only the store (`WANTED`).
 const APPLIED: &str = "of-a-pod-that-was-applied";
 const WANTED: &str = "of-a-pod-that-is-wanted";
-/// What containerd is told of a mirror.
+/// containerd's configuration of a mirror.
 const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-flow-table\" }\n\
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
-/// What a reader of the bundle looks for.
+/// A line that readers of the bundle look for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
 const OF_BOOT_SCRIPT: &str =
@@ -66,11 +66,11 @@ fn machine() -> Machine {
     };
     fs::write(&channels, with_token(APPLIED)).unwrap();
     machine.run("converge", &[]).with(0, &[]);
-    // Rotated since, on the machine by hand and in the store.
+    // The token was rotated since: by hand on the machine, and again in the store.
     write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
     fs::write(&channels, with_token(WANTED)).unwrap();
     write(&machine, "etc/containerd/certs.d/_default/hosts.toml", HOSTS);
-    // What a user wrote by the cluster spec, and only root may read.
+    // A file that a user added through the cluster spec, and that only root may read.
     write(&machine, "etc/app/secret", "bare-token\n");
     fs::set_permissions(machine.root().join("etc/app/secret"), fs::Permissions::from_mode(0o400)).unwrap();
     let record = machine.root().join("var/lib/kops-agent/record.json");
@@ -87,10 +87,10 @@ fn machine() -> Machine {
     write(&machine, "etc/default/more", "HTTPS_PROXY=robot:without-a-scheme@proxy:3128\n");
     write(&machine, "etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n");
     write(&machine, "var/lib/kops-agent/timeline.json", "{\"steps\": [{\"what\": \"apt\", \"took\": 7}]}");
-    // What is secret in a plan is so where it changes, too.
+    // A secret must also stay hidden in the plan of its change.
     let tokens = machine.root().join("srv/kubernetes/kube-apiserver/known_tokens.csv");
     fs::write(&tokens, format!("{}# changed\n", fs::read_to_string(&tokens).unwrap())).unwrap();
-    // What operators write into files of their own is not.
+    // No store knows the text that an operator adds to a file.
     let config = machine.root().join("etc/containerd/config.toml");
     fs::write(&config, format!("{}# known-to-no-store\n", fs::read_to_string(&config).unwrap())).unwrap();
     machine
@@ -102,14 +102,16 @@ fn write(machine: &Machine, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The secrets of the store as programs have them. A part of a key that is in base64 twice is none: nothing says such.
+/// The secrets of the store, in the forms that programs print. No program prints a key that is in base64 twice, so
+/// pieces of such keys are left out.
 fn secrets_of_store(machine: &Machine) -> Vec<String> {
     let keys: Vec<String> = keysets().iter().map(|keyset| STANDARD.encode(&keyset.private_key)).collect();
     let is_part = |secret: &String| keys.iter().any(|key| key.contains(secret.as_str()));
     secrets(machine).into_iter().filter(|secret| !is_part(secret)).collect()
 }
 
-/// The same without the keys that this machine does not have: nothing on it tells what they are.
+/// The secrets of the store without the keys that this machine does not have, because nothing on the machine tells what
+/// they are.
 fn secrets_of_machine(machine: &Machine) -> Vec<String> {
     let read = |file: &String| fs::read(machine.root().join(file)).unwrap_or_default();
     let files: Vec<String> =
@@ -251,7 +253,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
     assert!(all.iter().all(|secret| !said.contains(secret.as_str())), "{ended:#?}");
 }
 
-/// A bundle of a machine whose store cannot be reached, and what was said.
+/// A bundle of a machine whose store cannot be reached, and the output of the command.
 fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, Ended) {
     let out = machine.folder().join(out);
     let path = machine.folder().join("bin");
@@ -284,7 +286,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
             assert!(!text.contains(secret.as_str()), "{secret} is in {file}: {text}");
         }
     }
-    // Where no state is kept nothing tells what is secret in the files that are there.
+    // Without a saved state, nothing tells what is secret in the files on the machine.
     let cases: [(&str, &dyn Fn()); 3] = [
         ("first-converge", &|| {
             fs::remove_file(&begun).unwrap();
@@ -307,7 +309,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
 
-    // Nothing tells of secrets, and there may be some.
+    // Nothing tells which secrets there are, and there may be some.
     for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
         let folder = machine.root().join(folder);
         if folder.ends_with("var/lib") {
@@ -324,8 +326,8 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
     assert!(files.contains_key("units.txt") && files.contains_key("facts.json"), "{:?}", files.keys());
 }
 
-/// Another disk may be a stranger's: what its links lead to outside it is no part of the bundle, and nothing on it holds a
-/// bundle up.
+/// The disk of another machine is not trusted. The bundle contains no file outside the disk that its links lead to, and
+/// nothing on the disk blocks the bundle.
 #[test]
 fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
     let machine = Machine::of(CONTROL_PLANE);
@@ -403,7 +405,7 @@ fn nothing_is_written_over() {
     call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is no folder"]);
 }
 
-/// What is secret can be kept out only by a user that may read it.
+/// Only a user who may read the secrets can keep them out of a bundle.
 #[test]
 fn without_root_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A node that is converged: verified, told about, repaired, and taken back.
+//! A converged node: it is verified, reported, repaired and reset.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +74,7 @@ fn a_repair_that_fails_is_told_of_until_one_succeeds() {
     status.with(0, &[]);
     assert!(!status.stdout.contains("FAILED"), "{}", status.stdout);
 
-    // What failed before there was anything to do, as without the store, is forgotten by the next that has it.
+    // A failure before any change, such as an unreachable store, is cleared by the next repair that succeeds.
     let failed = Host::scratch(node.root()).unwrap();
     failed.note_failure("the store cannot be reached").unwrap();
     node.run("verify", &[]).with(0, &[]);
@@ -150,7 +150,7 @@ fn the_status_is_one_screen_json_or_metrics() {
     let metrics = on_root(&control_plane, &["status", "-o", "prometheus"]).stdout;
     assert!(metrics.contains("kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"), "{metrics}");
 
-    // As kops-agent-metrics.service has it, into a folder that is another program's; a reset takes it away.
+    // As kops-agent-metrics.service runs it, with a folder of another program. A reset removes the file.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     let file = "/var/lib/prometheus/node-exporter/kops-agent.prom";
     let write = |file: &str| on_root(&control_plane, &["status", "-o", "prometheus", "--write", file]);
@@ -162,7 +162,7 @@ fn the_status_is_one_screen_json_or_metrics() {
     assert_eq!(fs::read_to_string(folder.join("kops-agent.prom")).unwrap(), metrics);
     on_root(&control_plane, &["status", "--write", file]).with(2, &["give --output prometheus as well"]);
 
-    // A run that fails is told of until one succeeds.
+    // `status` shows a failed run until a run succeeds.
     control_plane.cluster.s3.forbid("demo.example.com/instancegroup/control-plane-eu-west-1a");
     control_plane.run("converge", &[]).with(1, &[]);
     let failed = on_root(&control_plane, &["status"]);
@@ -170,7 +170,7 @@ fn the_status_is_one_screen_json_or_metrics() {
     write(file).with(DIFFERENT, &[]);
     let metrics = fs::read_to_string(folder.join("kops-agent.prom")).unwrap();
     assert!(metrics.contains("\nkops_agent_last_run_failed 1\n"), "{metrics}");
-    // A store that is out of reach is no drift.
+    // An unreachable store is no drift.
     let converged = metrics.lines().find(|line| line.starts_with("kops_agent_converged{")).unwrap();
     assert!(converged.ends_with(" 1") && metrics.contains("\nkops_agent_changed_resources 0\n"), "{metrics}");
     assert!(!failed.stdout.contains("DRIFT"), "{}", failed.stdout);
@@ -271,7 +271,7 @@ fn a_reset_asks_and_leaves_nothing() {
     asked.with(1, &["there is no terminal to confirm it on; give --yes"]);
     assert!(asked.stdout.contains("unit kubelet.service"), "{}", asked.stdout);
     assert_eq!(control_plane.files(), files, "something was removed unasked");
-    // A folder that is a link is emptied where it leads.
+    // If a folder is a link, a reset empties its target.
     let (data, link) = (control_plane.root().join("data"), control_plane.root().join("var/lib/containerd"));
     fs::create_dir(&data).unwrap();
     symlink("../../data", &link).unwrap();
@@ -281,7 +281,8 @@ fn a_reset_asks_and_leaves_nothing() {
     fs::remove_file(link).unwrap();
     fs::remove_dir(data).unwrap();
 
-    // What node_exporter is told, in a folder of its own: with a second name, as a key of another user may be given one there.
+    // The file with the metrics, in a folder of node_exporter. Its second name is the key of another user, who could
+    // link it there.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
     fs::create_dir_all(&folder).unwrap();
     fs::write(control_plane.root().join("key"), "key").unwrap();
@@ -291,12 +292,12 @@ fn a_reset_asks_and_leaves_nothing() {
     fs::remove_file(control_plane.root().join("key")).unwrap();
     assert_eq!(control_plane.files(), ["etc/hosts"]);
     assert_eq!(fs::read_to_string(control_plane.root().join("etc/hosts")).unwrap(), "127.0.0.1 localhost\n");
-    // And it can be made a node again.
+    // The machine can become a node again.
     control_plane.run("converge", &[]).with(0, &[]);
     assert_eq!(control_plane.files(), files);
 }
 
-/// As the form of user-data for Ignition leaves a machine: its unit runs at each boot, and its script has the boot config in it.
+/// The user-data for Ignition leaves a unit that runs at each boot, and a script that contains the boot config.
 #[test]
 fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
     let node = converged(NODES);
@@ -334,7 +335,7 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
     assert!(!list.contains("toolbox"), "{list}");
 
-    // Also of a machine that was reset before.
+    // `--purge` also works on a machine that was reset before.
     let asked = on_root(&node, &["reset", "--yes", "--purge"]);
     asked.with(0, &[]);
     assert_eq!(stay(&asked), None);
@@ -344,7 +345,7 @@ fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
     }
 }
 
-/// As people do for years to spare the root disk.
+/// Operators move these folders to spare the root disk.
 #[test]
 fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leaves() {
     let node = Machine::of(NODES);
@@ -403,7 +404,7 @@ fn put(machine: &Machine, files: &[&str]) {
     }
 }
 
-/// A program that a boot script has put beside the boot config has no package that brings its timers.
+/// A boot script's program beside the boot config has no package that brings its timers.
 #[test]
 fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     let node = Machine::of(NODES);
@@ -436,7 +437,7 @@ fn a_boot_scripts_program_brings_its_timers_and_its_name() {
     let status = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
     status.with(0, &[]);
 
-    // What is advised is what works here.
+    // The advice has the path of this program.
     fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
     let drifted = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
     assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);

@@ -1,5 +1,5 @@
-//! Has the AWS SDK send its requests by the HTTP client that all other requests go by: with its trust, its bound on certificates of a
-//! server, its names and its proxies.
+//! Sends the AWS SDK's requests through the HTTP client of this crate. So they use its TLS trust, its limit on a server's
+//! certificates, its DNS resolver and its proxies, like all other requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use tokio::time::timeout;
 
 use crate::http::{HttpError, client_of_library};
 
-/// The most that is read of a good answer, in bytes: twice the largest file of a store, and more than a list of a thousand
-/// names of a kilobyte can have. The SDK holds all of an answer in memory.
+/// The most bytes that are read of a successful response. This is twice the largest file of a store, and more than a list of a
+/// thousand names of 1 kB needs. The SDK holds the whole response in memory.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// The most that is read of any other answer, in bytes.
+/// The most bytes that are read of any other response.
 const LONGEST_ERROR: usize = 1024 * 1024;
 
-/// One client for each time that connecting may take: the metadata service has less than servers far away.
+/// One client per connect timeout: the metadata service has a shorter timeout than distant servers.
 #[derive(Debug)]
 pub(super) struct OwnClient {
     clients: Mutex<BTreeMap<Option<Duration>, Client>>,
@@ -33,7 +33,7 @@ pub(super) struct OwnClient {
 
 impl OwnClient {
     /// # Errors
-    /// If TLS cannot be set up, or a proxy variable names no proxy.
+    /// If TLS cannot be set up, or a proxy variable is not the URL of an HTTP proxy.
     pub(super) fn new() -> Result<OwnClient, HttpError> {
         Ok(OwnClient { clients: Mutex::new([(None, client_of_library(None)?)].into()) })
     }
@@ -56,11 +56,11 @@ impl HttpClient for OwnClient {
     }
 }
 
-/// A client, or why there is none.
+/// Sends requests with a client. If the client's setup failed, every request fails with that error.
 #[derive(Debug)]
 struct OwnConnector {
     client: Result<Client, String>,
-    /// The answer's status and headers may take this long.
+    /// Timeout for the status and headers of a response.
     read_timeout: Option<Duration>,
 }
 
@@ -88,7 +88,7 @@ async fn within(
     answer.map_err(failed)
 }
 
-/// An answer as the SDK takes it, which fails to be read behind the limit.
+/// Converts a response for the SDK. Reading the body fails beyond the limit.
 fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
     let longest = if answer.status().is_success() { LONGEST_ANSWER } else { LONGEST_ERROR };
     let status = StatusCode::try_from(answer.status().as_u16())?;

@@ -1,4 +1,4 @@
-//! Answers of name servers, for some seconds: a run has many connections to one store, which it opens side by side.
+//! Caches the answers of name servers for a few seconds. A run opens many connections to one store at the same time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::error::NameError;
 
-/// For how long addresses are used. Names of clouds' services change their addresses as often.
+/// How long addresses are cached. Names of cloud services may change their addresses at this rate.
 const USED_FOR: Duration = Duration::from_secs(5);
-/// More names than a run asks for; controllers ask for other ones over the months.
+/// The most names in the cache. A run needs fewer names. A controller needs new names over the months.
 const MOST_NAMES: usize = 64;
 
 type Looked = Result<Vec<IpAddr>, NameError>;
-/// What came of the last question, and when. Held while the next one is asked.
+/// The result of the last query and its time. The lock is held during the next query.
 type Last = Arc<tokio::sync::Mutex<Option<(Instant, Looked)>>>;
 
 /// The answers by name.

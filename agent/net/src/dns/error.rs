@@ -4,18 +4,17 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use thiserror::Error;
 
-/// A name that has no address, for now. It has no source: its text is all that there is to tell.
+/// A name cannot be resolved. The error has no source, because its text tells everything.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the name {name} cannot be resolved: {reason}")]
 pub struct NameError {
     pub(super) name: String,
-    /// What is wrong, in words.
     pub(super) reason: String,
     pub(super) is_not_there: bool,
 }
 
 impl NameError {
-    /// Whether a name server has said that the name has no address, not that it cannot tell.
+    /// Whether a name server answered that the name has no address. `false` if no name server could tell.
     pub fn is_not_there(&self) -> bool {
         self.is_not_there
     }

@@ -1,7 +1,7 @@
-//! Judges chains of certificates: the only code of ours that calls webpki's verifiers (`tests/lints/one-verifier`).
+//! Verifies certificate chains. Only this module calls webpki's verifiers (`tests/lints/one-verifier`).
 //!
-//! webpki tries the certificates that a peer shows in every order, and gives up after 200,000 steps. Some kilobytes of certificates of
-//! one name so cost seconds of CPU before the peer has proven anything. Every function here counts the certificates first.
+//! webpki tries the certificates of a peer in every order, and gives up after 200,000 steps. So a few kilobytes of certificates with one
+//! name cost seconds of CPU before the peer has proven anything. Every function here counts the certificates first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
 
 use super::provider;
 
-/// The most certificates that a server may show beside its own. Public servers show one to three; five of one name are 325 steps for
-/// webpki, a few milliseconds.
+/// The most certificates that a server may show beside its own. Public servers show one to three. Five certificates with one name take
+/// webpki 325 steps, which is a few milliseconds.
 const MOST_OF_SERVER: usize = 5;
 /// The most certificates between a document's signer and an authority.
 pub const MOST_OF_DOCUMENT: usize = 2;
 
-/// A peer shows more certificates than are looked at.
+/// A peer shows more certificates than are accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct TooMany {
     shown: usize,
@@ -51,7 +51,7 @@ impl fmt::Display for TooMany {
     }
 }
 
-// rustls shows it by `Debug`.
+// rustls formats this error with `Debug`.
 impl fmt::Debug for TooMany {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
@@ -66,11 +66,11 @@ impl From<TooMany> for Error {
     }
 }
 
-/// The authorities that vouch for clients now; `None` where there is none.
+/// Returns the current authorities of client certificates. `None` if there are no authorities.
 type Vouching = dyn Fn() -> Option<Arc<RootCertStore>> + Send + Sync;
 
-/// Accepts the clients whose certificate one of the authorities has signed itself. Kubelets' and kops-controllers' are, so a client that
-/// shows any other certificate beside its own is refused.
+/// Accepts the clients whose certificate an authority has signed directly. That is true of kubelets and kops-controllers, so a client
+/// that shows more certificates than its own is refused.
 pub struct Clients {
     authorities: Box<Vouching>,
     /// Whether a client without a certificate is refused.
@@ -78,13 +78,14 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Each client shows a certificate of one of these authorities.
+    /// Each client must show a certificate of one of these authorities.
     pub fn of(authorities: RootCertStore) -> Arc<dyn ClientCertVerifier> {
         let authorities = Arc::new(authorities);
         Arc::new(Clients { authorities: Box::new(move || Some(authorities.clone())), is_mandatory: true })
     }
 
-    /// A client may show a certificate. The authorities are asked for with each client: they may be replaced while the server runs.
+    /// A client may show a certificate. `authorities` is called for each client, because the authorities may be replaced while the
+    /// server runs.
     pub fn of_current(
         authorities: impl Fn() -> Option<Arc<RootCertStore>> + Send + Sync + 'static,
     ) -> Arc<dyn ClientCertVerifier> {
@@ -103,7 +104,7 @@ impl ClientCertVerifier for Clients {
         self.is_mandatory
     }
 
-    /// The authorities may be others by the next connection.
+    /// There are no hints, because the authorities may change before the next connection.
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
         &[]
     }
@@ -125,10 +126,11 @@ impl ClientCertVerifier for Clients {
     signatures_as_ever!();
 }
 
-/// Whether a server's certificate is of this name, and leads to one of these authorities by the others that the server shows.
+/// Checks that a server's certificate is valid for this name, and that it chains to one of these authorities. The chain may use the
+/// other certificates that the server shows.
 ///
 /// # Errors
-/// If it does not, or the server shows too many.
+/// If the certificate is not valid, or the server shows too many certificates.
 pub(super) fn verify_server(
     authorities: Arc<RootCertStore>,
     end_entity: &CertificateDer<'_>,
@@ -143,11 +145,11 @@ pub(super) fn verify_server(
         .verify_server_cert(end_entity, intermediates, server_name, &[], now)
 }
 
-/// Whether the certificate of a document's signer leads to one of these authorities now, by at most [`MOST_OF_DOCUMENT`] certificates
-/// in between, whatever its key may be used for.
+/// Checks that the certificate of a document's signer chains to one of these authorities at the current time. The chain may have at most
+/// [`MOST_OF_DOCUMENT`] certificates in between. The signer's key may have any usage.
 ///
 /// # Errors
-/// Why it does not.
+/// Why the certificate does not chain to an authority.
 pub fn signer_leads_to(
     authorities: &RootCertStore,
     certificate: &[u8],
@@ -165,7 +167,7 @@ pub fn signer_leads_to(
     judged.map_err(|error| error.to_string())
 }
 
-/// A key that may be used for anything.
+/// Accepts every extended key usage.
 struct AnyUsage;
 
 impl ExtendedKeyUsageValidator for AnyUsage {
@@ -197,7 +199,7 @@ mod tests {
         roots
     }
 
-    /// So many authorities of one name, none of which has signed anything: webpki tries all orders of them.
+    /// `count` authorities with one name that have signed nothing. webpki tries them in every order.
     fn decoys(name: &str, count: usize) -> Vec<CertificateDer<'static>> {
         (0..count).map(|_| der(&Authority::new(name).unwrap().pem)).collect()
     }
@@ -219,7 +221,7 @@ mod tests {
             judged.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(judge(&[]), Ok(()));
-        // The authority's own, too: one rule has no exception that a stranger could make use of.
+        // The authority's own certificate is refused, too. A rule without exceptions leaves no loophole to a stranger.
         for beside in [vec![der(&authority.pem)], decoys("ours", 20), decoys("other", 1)] {
             let refused = judge(&beside).unwrap_err();
             assert!(refused.contains("show the client's certificate alone"), "{refused}");

@@ -1,4 +1,4 @@
-//! Judges servers by a rule.
+//! Verifies server certificates by a rule.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use time::OffsetDateTime;
 
 use super::chains;
 
-/// The authorities of now, or why every server is refused: rustls' own answer without authorities is "unknown issuer",
-/// which leads astray.
+/// Returns the current authorities, or the reason why every server is refused. Without authorities, rustls itself says
+/// "unknown issuer", which is misleading.
 type Authorities = dyn Fn() -> Result<Arc<RootCertStore>, Error> + Send + Sync;
 
 pub(super) enum Rule {
     Nothing(String),
-    /// One certificate, whatever has signed it: it comes from a source that is trusted.
+    /// Only this certificate, no matter who signed it. It comes from a trusted source.
     Only(CertificateDer<'static>),
-    /// What these authorities vouch for. They are asked for with each server: not before there is one to judge, since a
-    /// host's bundle is some hundred files, and a run that finds nothing to do may speak TLS to no server.
+    /// Certificates that chain to these authorities. The function is called for each server, and not earlier. A host's
+    /// bundle is about a hundred files, and a run with nothing to do may use no TLS at all.
     VouchedForBy(Box<Authorities>),
-    /// Any server, since an operator has asked for that by name.
+    /// Any server. An operator has requested that explicitly.
     Anyone,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// Trusts servers by a rule; signatures are checked as ever.
+/// Trusts servers by a rule. The signatures of handshakes are always checked.
 #[derive(Debug)]
 pub(super) struct RuleVerifier(pub(super) Rule);
 
@@ -68,7 +68,7 @@ impl ServerCertVerifier for RuleVerifier {
     signatures_as_ever!();
 }
 
-/// Whether a certificate that is trusted is this server's, and of this time.
+/// Checks that a trusted certificate is valid for this server's name and at this time.
 fn is_of_server(
     certificate: &CertificateDer<'_>,
     server: &ServerName<'_>,

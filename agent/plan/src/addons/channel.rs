@@ -1,4 +1,4 @@
-//! Reading a channel, as upstream's `ParseAddons` does.
+//! Reads a channel, like upstream's `ParseAddons`.
 
 use kops_agent_spec::{SpecError, parse_document, parse_yaml};
 use serde_json::Value;
@@ -7,38 +7,37 @@ use super::manifest::{documents, sha256_of_trimmed};
 use super::spec::{AddonSpec, Addons};
 use crate::kops_release::KopsRelease;
 
-/// The kind of a channel's document. It has no apiVersion.
+/// The kind of a channel's document. The document has no apiVersion.
 const KIND: &str = "Addons";
 /// The name of the document that `kops update cluster` writes (upstream: `bootstrapchannelbuilder.go`).
 const BOOTSTRAP: &str = "bootstrap";
 
-/// Add-ons, in the order in which they are named.
+/// The add-on entries of a channel, in the document's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Where it was read.
     pub url: String,
-    /// Whether kOps itself has written it, along with every manifest and its hash.
+    /// Whether kOps itself wrote the channel, along with every manifest and its hash.
     pub is_bootstrap: bool,
-    /// Whether it is a manifest, which its kOps release takes for a channel without add-ons.
+    /// Whether the document is a manifest instead of a channel. This kOps release treats it as an empty channel.
     pub is_unheeded_manifest: bool,
-    /// The kOps release by whose rules it is followed.
+    /// The kOps release whose rules apply to the channel.
     pub release: KopsRelease,
-    /// The entries with their names, in order.
+    /// The add-on names and their entries, in order.
     pub(super) entries: Vec<(String, AddonSpec)>,
 }
 
 impl Channel {
-    /// Reads a channel by the rules of a kOps release. What is no document of the kind `Addons` is a manifest, and the channel's
-    /// one add-on where the release has such; what has no content has none.
+    /// Reads a channel by the rules of a kOps release. A document of another kind than `Addons` is a manifest. It becomes the channel's
+    /// only add-on, if the release supports that. An empty text gives an empty channel.
     ///
     /// # Errors
-    /// If it is no YAML, a field has the wrong type, or an entry has no name. The error names the field.
+    /// If the text is not YAML, a field has the wrong type, or an entry has no name. The error names the field.
     pub fn parse(text: &[u8], url: &str, release: KopsRelease) -> Result<Channel, SpecError> {
         let text = std::str::from_utf8(text)
             .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?
             .trim();
         let sections = documents(text);
-        // All are read, so that what is broken further down is told, too.
+        // All documents are parsed, so that an error in a later document is reported too.
         let parsed = sections
             .iter()
             .map(|section| parse_document(section.as_bytes(), url))
@@ -56,7 +55,7 @@ impl Channel {
         if !is_addons(document) && release.takes_manifests_for_channels() {
             return Ok(Channel { entries: vec![direct(text, url)], ..without_entries });
         }
-        // Older releases ask for no kind.
+        // Older releases do not check the kind.
         let addons: Addons = parse_yaml(section.as_bytes(), url)?;
         let is_bootstrap = addons.metadata.name == BOOTSTRAP;
         let entries = entries(addons, url)?;
@@ -64,17 +63,17 @@ impl Channel {
         Ok(Channel { is_bootstrap, is_unheeded_manifest, entries, ..without_entries })
     }
 
-    /// The entries with the names of their add-ons, in order and of all versions.
+    /// The add-on names and their entries of all versions, in order.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &AddonSpec)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// How many entries it has, of all versions.
+    /// The number of entries of all versions.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it names no add-on.
+    /// Whether the channel has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -103,7 +102,7 @@ fn entries(document: Addons, url: &str) -> Result<Vec<(String, AddonSpec)>, Spec
     Ok(entries)
 }
 
-/// The add-on that a manifest is by itself. Its name stays the same when the manifest changes, for that is what an update is.
+/// Makes an add-on from a manifest. The add-on's name comes from the URL, so a changed manifest is an update of the same add-on.
 fn direct(text: &str, url: &str) -> (String, AddonSpec) {
     let name = format!("manifest-{}", &sha256_of_trimmed(url.as_bytes())[..12]);
     let spec = AddonSpec {

@@ -1,4 +1,4 @@
-//! Whether an object is well, as far as it says. An add-on's version is recorded once all of its objects are.
+//! Decides whether an object is healthy, from its status. An add-on's version is recorded once all of its objects are healthy.
 //!
 //! Source: upstream's `pkg/applylib/applyset/health.go`.
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::kops_release::KopsRelease;
 
-/// Conditions whose `False` says that an object is not well, whatever its kind. Of any other type it may be good news, which kOps up
-/// to 1.35 does not consider.
+/// Conditions whose `False` marks an object of any kind as unhealthy. `False` in a condition of another type may be good. kOps up to 1.35
+/// ignores that.
 const CONDITIONS: [&str; 8] = [
     "Available",
     "ContainersReady",
@@ -19,14 +19,14 @@ const CONDITIONS: [&str; 8] = [
     "Ready",
 ];
 
-/// Conditions that say it of one kind: its group, its kind, their types.
+/// More such conditions of specific kinds: group, kind, condition types.
 const CONDITIONS_OF: [(&str, &str, &[&str]); 3] = [
     ("apps", "Deployment", &["Progressing"]),
     ("gateway.networking.k8s.io", "Gateway", &["Accepted", "Programmed"]),
     ("gateway.networking.k8s.io", "GatewayClass", &["Accepted"]),
 ];
 
-/// Kinds that say nothing of it, whatever their status holds: `apiVersion` and kind.
+/// Kinds whose status never shows their health: `apiVersion` and kind.
 const SILENT: [(&str, &str); 10] = [
     ("v1", "ConfigMap"),
     ("v1", "ServiceAccount"),
@@ -40,7 +40,7 @@ const SILENT: [(&str, &str); 10] = [
     ("storage.k8s.io/v1", "StorageClass"),
 ];
 
-/// Why an object is not well by the rules of a kOps release; `None` where it is, or does not say.
+/// The reason why an object is unhealthy by the rules of a kOps release. `None` if the object is healthy, or its health is unknown.
 pub fn problem(object: &Value, release: KopsRelease) -> Option<String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
@@ -65,17 +65,17 @@ pub fn problem(object: &Value, release: KopsRelease) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// Why a definition can never be established as it is: another definition has one of its names.
+/// The reason why a definition can never be established: another definition uses one of its names.
 pub fn refused_names(definition: &Value) -> Option<String> {
     condition(definition, "NamesAccepted").and_then(falsehood)
 }
 
-/// Whether a definition's kind is served, by its conditions.
+/// Whether the API server serves the definition's kind, by its conditions.
 pub fn is_established(definition: &Value) -> bool {
     has_condition(definition, "Established")
 }
 
-/// Whether an object has a condition whose status is `True`.
+/// Whether an object has a condition with status `True`.
 pub(super) fn has_condition(object: &Value, wanted: &str) -> bool {
     condition(object, wanted).is_some_and(|condition| text_of(condition, "status") == "True")
 }
@@ -85,7 +85,7 @@ fn condition<'a>(object: &'a Value, wanted: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| text_of(condition, "type") == wanted)
 }
 
-/// A condition in words, if its status is `False`.
+/// Describes a condition whose status is `False`.
 fn falsehood(condition: &Value) -> Option<String> {
     let text = |field| text_of(condition, field);
     let why: Vec<&str> =

@@ -1,9 +1,8 @@
-//! Whose an object's fields are, where it was written otherwise than by a server-side apply: by `kubectl apply` of old, by
-//! `kubectl edit`, or by an update under our own name. Those fields are made ours before we apply, else what a manifest
-//! no longer has would stay for ever.
+//! Takes over fields of an object that were not written by server-side apply: by old `kubectl apply`, by `kubectl edit`, or by an update
+//! under our own manager name. This must happen before we apply the object. Otherwise a field stays forever after the manifest drops it.
 //!
-//! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails where entries of one manager are of different versions; the
-//! format is structured-merge-diff's (`fieldsV1`).
+//! Source: upstream's `pkg/applylib/applyset/managedfields.go`, which fails if entries of one manager have different versions. The format
+//! is structured-merge-diff's (`fieldsV1`).
 
 use std::collections::BTreeSet;
 
@@ -11,26 +10,26 @@ use serde_json::{Map, Value, json};
 
 use super::FIELD_MANAGER;
 
-/// The managers whose fields become ours, whatever operation they wrote them by.
+/// The managers whose fields become ours, with any operation.
 const TAKEN_OVER: [&str; 2] = ["kubectl-edit", "kubectl-client-side-apply"];
-/// The manager to which the API server gives all fields of an object that was written before it kept managers. Where kubectl has noted
-/// what it applied, that decides instead.
+/// The API server gives this manager all fields of an object that is older than managed fields. If kubectl recorded the applied object,
+/// that record decides instead.
 const BEFORE_MANAGERS: &str = "before-first-apply";
-/// Where `kubectl apply` of old notes the object that it has applied.
+/// The annotation in which old `kubectl apply` records the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Says in `fieldsV1` that what has fields below it is owned itself, too.
+/// A key in `fieldsV1`. It means that a field with subfields is also owned itself.
 const ITSELF: &str = ".";
 
-/// What makes fields of an object ours.
+/// The change that makes fields of an object ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migration {
-    /// A merge patch, for this version of the object and no other.
+    /// A merge patch for only this version of the object.
     pub patch: Value,
-    /// Whose fields they were, to be told.
+    /// The previous owners of the fields, for a message.
     pub taken_over: Vec<String>,
 }
 
-/// What makes fields of an object ours, to which an object of this `apiVersion` is then applied; `None` where none are to be.
+/// The change that makes fields of an object ours, before an object with this `apiVersion` is applied. `None` if no field changes owner.
 pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries: Vec<&Value> = entries.into_iter().flatten().collect();
@@ -74,9 +73,9 @@ fn ours(mut entry: Value) -> Value {
     entry
 }
 
-/// One entry of ours for each subresource: of several the API server would take one, and lose the others. Entries of different versions
-/// of the API become one of the version that is about to be applied: a field that this version does not have is not there to be
-/// removed, so that its path does no harm. What other managers own stays as it is.
+/// Merges our entries into one for each subresource, because the API server would keep only one of several. If our entries have different
+/// API versions, the merged entry gets the version that is about to be applied. A field that this version does not have cannot be removed,
+/// so its path is harmless. Entries of other managers stay unchanged.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for entry in entries {
@@ -100,7 +99,7 @@ fn text<'a>(entry: &'a Value, name: &str) -> &'a str {
     entry.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The fields that kubectl has noted as applied, with its note; `None` where it has noted nothing that can be read.
+/// The fields of the object that kubectl recorded as applied, including the record. `None` if there is no readable record.
 fn noted_by_kubectl(live: &Value) -> Option<Value> {
     let note = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
     let applied: Value = serde_json::from_str(note).ok()?;
@@ -146,7 +145,7 @@ fn fields_of(value: &Value) -> Value {
     }
 }
 
-/// All fields of two sets of them, in the form of `fieldsV1`.
+/// The union of two field sets in the form of `fieldsV1`.
 pub fn union(one: &Value, other: &Value) -> Value {
     let mut all = members(one);
     for (key, value) in members(other) {
@@ -159,7 +158,7 @@ pub fn union(one: &Value, other: &Value) -> Value {
     Value::Object(all)
 }
 
-/// The same of one field. A field without others below it is owned itself, which is said otherwise once there are some.
+/// The union of one field's subfields. A field without subfields is owned itself. Once it has subfields, the key `.` must say so.
 fn union_of_field(one: &Value, other: &Value) -> Value {
     let mut all = union(one, other);
     let is_itself = |field: &Value| members(field).is_empty() || members(field).contains_key(ITSELF);

@@ -1,4 +1,4 @@
-//! A manifest: which objects are in it, and in which order they are applied.
+//! Reads the objects of a manifest and sorts them for applying.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::digest::sha256_hex;
 
-/// The group and kind of definitions of kinds.
+/// The group and kind of CustomResourceDefinitions.
 pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
 /// An object of a manifest.
@@ -15,28 +15,27 @@ pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDe
 pub struct Object {
     /// The object as the manifest has it.
     pub value: Value,
-    /// What kind it is of.
     pub kind: ObjectKind,
-    /// Its namespace; empty where the manifest names none.
+    /// The object's namespace. Empty if the manifest names none.
     pub namespace: String,
     pub name: String,
 }
 
-/// A kind of a version of an API.
+/// A kind in a version of an API group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectKind {
-    /// The group; empty for the core's.
+    /// The API group. Empty for the core group.
     pub group: String,
     pub version: String,
     pub kind: String,
 }
 
-/// When an object is applied: what others need comes before them.
+/// The stage in which an object is applied. An object comes after the objects that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// Namespaces, which objects are in.
+    /// Namespaces, which contain other objects.
     Namespace,
-    /// Definitions of kinds, which objects are of.
+    /// CustomResourceDefinitions, which other objects need for their kind.
     Definition,
     Other,
 }
@@ -50,7 +49,7 @@ impl Object {
         }
     }
 
-    /// The group and kind that it defines, where it is a definition.
+    /// The group and kind that this object defines, if it is a CustomResourceDefinition.
     pub fn defines(&self) -> Option<(&str, &str)> {
         let text = |pointer: &str| self.value.pointer(pointer).and_then(Value::as_str);
         match self.turn() {
@@ -59,7 +58,7 @@ impl Object {
         }
     }
 
-    /// The kinds that it has the API server serve, where it is a definition: each as `apiVersion` and kind.
+    /// The kinds that the API server serves because of this CustomResourceDefinition: `apiVersion` and kind. Empty for other objects.
     pub fn serves(&self) -> Vec<(String, String)> {
         let Some((group, kind)) = self.defines() else { return Vec::new() };
         let versions = self.value.pointer("/spec/versions").and_then(Value::as_array);
@@ -78,14 +77,14 @@ impl fmt::Display for Object {
     }
 }
 
-/// An object in words, as in `Deployment.apps kube-system/coredns`.
+/// An object for messages: `Deployment.apps kube-system/coredns`.
 pub fn named(group: &str, kind: &str, namespace: &str, name: &str) -> String {
     let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
 impl ObjectKind {
-    /// Reads `apiVersion` and `kind`; `None` where either is none.
+    /// Reads `apiVersion` and `kind`. Returns `None` if one of them is empty or malformed.
     pub fn parse(api_version: &str, kind: &str) -> Option<ObjectKind> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let is_one = !version.is_empty() && !version.contains('/') && !kind.is_empty();
@@ -93,17 +92,16 @@ impl ObjectKind {
         is_one.then(|| ObjectKind { group: of(group), version: of(version), kind: of(kind) })
     }
 
-    /// The `apiVersion`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
-/// The objects of a manifest, in the order in which they are applied: namespaces, then definitions of kinds, then the rest, each
-/// as the manifest has them.
+/// Reads the objects of a manifest in apply order: namespaces, then CustomResourceDefinitions, then all others. Each group keeps the order
+/// of the manifest.
 ///
 /// # Errors
-/// If a document is no YAML, or no object: it has no version, no kind or no name. The error names the document, from 0.
+/// If a document is not YAML, or is an object without version, kind or name. The error names the document by its index from 0.
 pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     let text = std::str::from_utf8(manifest)
         .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?;
@@ -118,7 +116,7 @@ pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     Ok(objects)
 }
 
-/// Adds an object, or the items of a list: `kind: List`, or a list of one kind, whose items need not say their kind.
+/// Adds an object or the items of a list. A list is `kind: List`, or a list of one kind whose items may omit their kind.
 fn expand(mut value: Value, field: &str, url: &str, objects: &mut Vec<Object>) -> Result<(), SpecError> {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -138,7 +136,7 @@ fn expand(mut value: Value, field: &str, url: &str, objects: &mut Vec<Object>) -
     Ok(())
 }
 
-/// Whether a manifest has the definition of a kind.
+/// Whether a manifest contains the definition of a kind.
 pub fn defines(manifest: &[Object], group: &str, kind: &str) -> bool {
     manifest.iter().any(|object| object.defines() == Some((group, kind)))
 }
@@ -159,8 +157,8 @@ fn object(value: Value, field: &str, url: &str) -> Result<Object, SpecError> {
     }
 }
 
-/// The documents of a text that have content. kOps splits only at lines that are `---` (upstream: `SplitContentToSections` in
-/// `util/pkg/text`); in YAML spaces and a comment may follow.
+/// Splits a text into its documents and drops empty ones. kOps splits only at lines that are exactly `---` (upstream:
+/// `SplitContentToSections` in `util/pkg/text`). YAML allows spaces and a comment after `---`, and this function does too.
 pub(super) fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
@@ -187,7 +185,7 @@ fn has_content(document: &str) -> bool {
     document.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// The SHA-256 of a text without the white space around it, in hexadecimal: what kOps has as the hash of a manifest.
+/// The hexadecimal SHA-256 of a text without surrounding white space. kOps uses it as the hash of a manifest.
 pub(super) fn sha256_of_trimmed(text: &[u8]) -> String {
     sha256_hex(std::str::from_utf8(text).map_or(text, |text| text.trim().as_bytes()))
 }

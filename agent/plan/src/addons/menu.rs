@@ -1,4 +1,4 @@
-//! Which entry of a channel is the one for a cluster's Kubernetes, and what it says of its add-on.
+//! Selects the entries of a channel for a cluster's Kubernetes version.
 
 use std::collections::BTreeSet;
 
@@ -12,44 +12,43 @@ use super::version::ChannelVersion;
 use super::version_range::{ServerVersion, VersionRange};
 use crate::kops_release::KopsRelease;
 
-/// Whose annotations record an add-on's version where its entry does not say (upstream: `GetNamespace`).
+/// The default namespace whose annotations record an add-on's version (upstream: `GetNamespace`).
 const NAMESPACE: &str = "kube-system";
 
-/// The entries that are for a cluster's Kubernetes, one a name.
+/// The entries for a cluster's Kubernetes version, one for each add-on name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Menu {
-    /// In the channel's order: where several of a name are for it, the first one's place.
+    /// In the channel's order. An add-on with several matching entries has the place of its first one.
     pub addons: Vec<Addon>,
-    /// Entries that cannot be told to be for it.
+    /// Entries with an invalid version range.
     pub left_out: Vec<LeftOut>,
 }
 
-/// An entry that is passed over, because its range of versions is none. Upstream logs no more than that.
+/// An entry that is skipped because its version range is invalid. Upstream only logs such an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     pub name: String,
-    /// Which field is wrong, and how.
+    /// The invalid field, with the reason.
     pub problem: SpecError,
 }
 
-/// The entry that was chosen of an add-on.
+/// The selected entry of an add-on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addon {
     pub name: String,
-    /// Which entry of `spec.addons` it is, from 0.
+    /// The index of the entry in `spec.addons`, from 0.
     pub index: usize,
     pub channel: String,
-    /// Whether kOps itself has written the channel, and with it the manifest.
+    /// Whether kOps itself wrote the channel and the manifest.
     pub is_bootstrap: bool,
-    /// The kOps release by whose rules it is applied.
+    /// The kOps release whose rules apply to the add-on.
     pub release: KopsRelease,
-    /// What the channel says of it.
     pub spec: AddonSpec,
 }
 
 impl Channel {
-    /// The entries for this version of Kubernetes. Of several of a name the last one whose id or hash is another than the one's
-    /// before it is chosen, as upstream's `GetCurrent` does.
+    /// Selects the entries for this Kubernetes version. An entry replaces the selected entry of the same name if its id or hash is
+    /// different, as in upstream's `GetCurrent`.
     pub fn menu(&self, kubernetes: ServerVersion) -> Menu {
         let mut menu = Menu::default();
         for (index, (name, spec)) in self.entries.iter().enumerate() {
@@ -83,9 +82,9 @@ impl Channel {
     }
 }
 
-/// Leaves each add-on to the last of the channels that has it, and returns the entries of the others. Upstream applies channels one after the other
-/// and reads what is recorded before each, so that the last one's version stands after each of its rounds; applied in between, the others' would
-/// change the cluster there and back every minute.
+/// Keeps each add-on only in the last channel that has it, and returns the removed entries. Upstream applies channels one after another and
+/// reads the recorded versions before each channel. So after each of its rounds the last channel's version is in place. Applying the other
+/// entries in between would change the cluster back and forth every minute.
 pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
     let (mut later, mut others) = (BTreeSet::new(), Vec::new());
     for menu in menus.iter_mut().rev() {
@@ -96,30 +95,30 @@ pub fn leave_to_last_channel(menus: &mut [Menu]) -> Vec<Addon> {
 }
 
 impl Addon {
-    /// Where its version is recorded: the namespace and the name that the annotation has.
+    /// The place of the version record: the namespace and the add-on's name.
     pub fn record(&self) -> (String, String) {
         (self.namespace().to_owned(), self.name.clone())
     }
 
-    /// The version that is recorded once it is applied.
+    /// The version to record after the add-on is applied.
     pub fn version(&self) -> ChannelVersion {
         ChannelVersion::of(&self.channel, &self.spec.id, &self.spec.manifest_hash)
     }
 
-    /// The namespace whose annotations record its version.
+    /// The namespace whose annotations record the add-on's version.
     pub fn namespace(&self) -> &str {
         self.spec.namespace.as_deref().unwrap_or(NAMESPACE)
     }
 
-    /// The nodes that have to be replaced after an update; `None` for none.
+    /// The nodes that need replacement after an update. `None` if no node does.
     pub fn needs_rolling_update(&self) -> Option<NeedsRollingUpdate> {
         NeedsRollingUpdate::parse(&self.spec.needs_rolling_update)
     }
 
-    /// Whether its entry can be followed.
+    /// Checks the entry.
     ///
     /// # Errors
-    /// The first field that is wrong, and how.
+    /// The first invalid field, with the reason.
     pub fn check(&self) -> Result<(), SpecError> {
         self.manifest_url()?;
         let needs = &self.spec.needs_rolling_update;
@@ -134,10 +133,10 @@ impl Addon {
         Ok(())
     }
 
-    /// Where its manifest is: its URL, or its path from the channel's (RFC 3986, 5.2).
+    /// The URL of the add-on's manifest. A relative path in the entry is resolved against the channel's URL (RFC 3986, 5.2).
     ///
     /// # Errors
-    /// If the entry names none.
+    /// If the entry has no manifest.
     pub fn manifest_url(&self) -> Result<String, SpecError> {
         match self.spec.manifest.as_deref() {
             None | Some("") => {
@@ -148,12 +147,12 @@ impl Addon {
         }
     }
 
-    /// Whether a manifest is the one that the channel means. kOps writes manifests before the channel, file by file: what is read
-    /// in between is not to be recorded as what it is not. The hashes of other channels are their authors' own, and
-    /// upstream holds no manifest against any.
+    /// Checks that a manifest has the hash in kOps' own channel. kOps writes the manifests before the channel, file by file. A manifest
+    /// that is read in between must not be recorded under the old version. For other channels there is no check: their authors choose the
+    /// hashes, and upstream does not check any manifest.
     ///
     /// # Errors
-    /// It is another one.
+    /// If the hash is different.
     pub fn check_manifest(&self, manifest: &[u8], url: &str) -> Result<(), SpecError> {
         let wanted = &self.spec.manifest_hash;
         if !self.is_bootstrap || wanted.is_empty() {
@@ -177,7 +176,6 @@ impl Addon {
     }
 }
 
-/// Whether a URL has a scheme.
 fn is_absolute(url: &str) -> bool {
     let Some((scheme, _)) = url.split_once(':') else { return false };
     let mut chars = scheme.chars();
@@ -185,8 +183,8 @@ fn is_absolute(url: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// A path as seen from the file at a URL. `Url::join` of the crate `url` would escape what the keys of stores have as it is, as in
-/// `a b.yaml`, and joins nothing to a plain path.
+/// Resolves a path against the URL of a file. `Url::join` of the crate `url` is not suitable: it escapes characters that store keys contain
+/// unescaped, as in `a b.yaml`, and it cannot join to a plain path.
 fn resolved(base: &str, path: &str) -> String {
     let (scheme, rest) = base.split_once("://").map_or(("", base), |(scheme, rest)| (scheme, rest));
     let (authority, base_path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

@@ -1,13 +1,14 @@
-//! Add-ons: what kOps' channels pod applies to a cluster, decided.
+//! Decides what kOps' channels pod would do in a cluster.
 //!
-//! A channel ([`Channel`]) is a document of the state store that names add-ons and their manifests. Of each name one entry is
-//! chosen for the cluster's Kubernetes version ([`Channel::menu`]), held against the version that an annotation of its
-//! namespace records ([`ChannelVersion`]), and found due or not ([`due`]). What a manifest holds and in which order it goes is
-//! [`manifest`]'s, what may be deleted and when [`prune`]'s and [`serving`]'s, whether an object is well [`health`]'s, whose fields they are
-//! [`managed_fields`]'. What a machine's pod would do besides, [`AddonSettings`] reads off its arguments.
+//! A channel ([`Channel`]) is a document in the state store that lists add-ons and their manifests. [`Channel::menu`] selects one entry for
+//! each add-on name, for the cluster's Kubernetes version. [`due`] compares the entry with the version that an annotation of its namespace
+//! records ([`ChannelVersion`]), and decides whether there is something to do.
 //!
-//! Annotations, selectors and rules are upstream's own, so that its channels pod can take over at any time, and back. Rules that differ
-//! between kOps releases are those of the release that wrote kOps' own channel ([`cluster_folder`]).
+//! [`manifest`] reads the objects and their apply order. [`prune`] and [`serving`] decide which objects are deleted, and when. [`health`]
+//! decides whether an object is healthy. [`managed_fields`] takes over fields of other managers. [`AddonSettings`] has the pod's arguments.
+//!
+//! Annotations, selectors and rules are upstream's, so upstream's channels pod and kops-agent can replace each other at any time. Some
+//! rules differ between kOps releases. The release that wrote kOps' own channel decides ([`cluster_folder`]).
 //!
 //! Source: upstream's `channels/pkg/{api,channels,cmd}` and `pkg/applylib`.
 
@@ -34,19 +35,20 @@ pub use update::{Due, NEEDS_UPDATE_ANNOTATION, due};
 pub use version::{ANNOTATION_PREFIX, ChannelVersion, annotation, recorded};
 pub use version_range::{ServerVersion, VersionRange};
 
-/// By what name upstream applies an add-on's objects, and we do: the API server then sees one owner of their fields.
+/// The field manager for add-on objects. It is upstream's name, so the API server sees a single owner of the fields.
 pub const FIELD_MANAGER: &str = "kops";
 
-/// Where `kops update cluster` writes the channel of the add-ons that kOps has itself, below the cluster's folder in the store
-/// (upstream: `pkg/model/components/channels/model.go`).
+/// The path of kOps' own channel in the cluster's folder of the store. `kops update cluster` writes it (upstream:
+/// `pkg/model/components/channels/model.go`).
 pub const BOOTSTRAP_CHANNEL: &str = "addons/bootstrap-channel.yaml";
 
-/// Its URL. `base` is the cluster's folder.
+/// The URL of kOps' own channel. `base` is the cluster's folder.
 pub fn bootstrap_channel(base: &str) -> String {
     format!("{}/{BOOTSTRAP_CHANNEL}", base.trim_end_matches('/'))
 }
 
-/// The cluster's folder in the store, where a URL is that of kOps' own channel. Which release wrote the channel is in that folder.
+/// The cluster's folder in the store, if the URL is that of kOps' own channel. The folder also has the version of the kOps release that
+/// wrote the channel.
 pub fn cluster_folder(channel: &str) -> Option<&str> {
     channel.strip_suffix(BOOTSTRAP_CHANNEL)?.strip_suffix('/')
 }

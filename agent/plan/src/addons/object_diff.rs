@@ -1,28 +1,26 @@
-//! How an object would change, as `kubectl diff` shows it: as YAML, without what only the API server writes, and without
-//! what is secret.
+//! Formats the change of an object like `kubectl diff`: as YAML, without fields that only the API server writes, and without secrets.
 
 use serde_json::{Map, Value, json};
 
 use crate::redaction::manifest::Manifest;
 use crate::shown;
 
-/// Fields of `metadata` that the API server alone decides.
+/// Fields of `metadata` that only the API server writes.
 const OF_THE_SERVER: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
-/// The copy of the object that `kubectl apply` of old has left, with all that is secret in it.
+/// The annotation in which old `kubectl apply` keeps a copy of the object, including its secrets.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Fields of a Secret whose values are not shown.
+/// Fields of a Secret with hidden values.
 const SECRET: [&str; 2] = ["data", "stringData"];
 
-/// The unified diff between an object as it is and as it would be; `None` where nothing changes. An object that is not there is
-/// none.
+/// The unified diff between an object before and after a change. `None` if nothing changes. A missing object is `None`.
 pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<String> {
     let (before, after) = (before.map(of_user), after.map(of_user));
     if before == after {
         return None;
     }
     let (before, after) = masked(before, after);
-    // A pod's variables in clear: kOps gives its controllers the login to the cloud so.
+    // Variables of containers may contain secrets: kOps passes the cloud's credentials to its controllers in them.
     let text = |object: &Option<Value>| {
         object
             .as_ref()
@@ -34,7 +32,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
     Some(shown::unified(names.each_ref().map(String::as_str), [&text(&before), &text(&after)]))
 }
 
-/// An object without what only the API server writes.
+/// Removes the fields that only the API server writes.
 fn of_user(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(object) = object.as_object_mut() {
@@ -49,7 +47,7 @@ fn of_user(object: &Value) -> Value {
     object
 }
 
-/// The values of a Secret are not told, only which of them change. Nor are those of its annotations.
+/// Hides the values of a Secret and of its annotations. The result still shows which values change.
 fn masked(mut before: Option<Value>, mut after: Option<Value>) -> (Option<Value>, Option<Value>) {
     let is_secret = |object: &Option<Value>| {
         object.as_ref().is_some_and(|object| {

@@ -1,14 +1,15 @@
-//! Annotations by which people keep an add-on, or one of its objects, as it is. kOps' own channels pod does not know them.
+//! Annotations that pause an add-on or one of its objects. kOps' own channels pod ignores them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Pauses the object that has this annotation: it is neither applied nor deleted.
+/// The annotation that pauses an object. A paused object is neither applied nor deleted.
 pub const PAUSED: &str = "kops-agent/paused";
-/// Begins the annotation that pauses an add-on, at the namespace that records the add-on's version; the add-on's name follows.
+/// The prefix of the annotation that pauses an add-on, followed by the add-on's name. It is on the namespace that records the add-on's
+/// version.
 const PAUSED_ADDON_PREFIX: &str = "paused.kops-agent/";
-/// The value that pauses nothing. Any other value is free, as for a reason.
+/// The value that does not pause. Any other value pauses, so users can write a reason.
 const NOT_PAUSED: &str = "false";
 
 /// The annotation that pauses an add-on.
@@ -22,12 +23,11 @@ pub fn paused_addons(annotations: &BTreeMap<String, String>) -> BTreeSet<String>
     paused.filter_map(|(key, _)| Some(key.strip_prefix(PAUSED_ADDON_PREFIX)?.to_owned())).collect()
 }
 
-/// Whether an object's annotations pause it.
 pub fn is_paused(annotations: &BTreeMap<String, String>) -> bool {
     annotations.get(PAUSED).is_some_and(|value| value != NOT_PAUSED)
 }
 
-/// Whether an object, as the API server has it, is paused.
+/// Whether an object from the API server is paused.
 pub fn is_object_paused(live: &Value) -> bool {
     let value =
         live.pointer("/metadata/annotations").and_then(|annotations| annotations.get(PAUSED)?.as_str());

@@ -1,5 +1,5 @@
-//! What may be deleted: objects that a rule of the add-on selects, and that its manifest does not have. And when: once what replaces
-//! them serves.
+//! Decides which objects to delete: those that a rule of the add-on selects and that the manifest does not contain. They are deleted only
+//! when their replacement serves.
 
 use serde_json::Value;
 
@@ -7,26 +7,25 @@ use super::manifest::Object;
 use super::serving;
 use super::spec::PruneKind;
 
-/// The group of admission webhooks and policies. Pods do not use them, and one that is left over may refuse objects of the manifest.
+/// The API group of admission webhooks and policies. Pods do not use them, and a stale one may reject objects of the manifest.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// An object that the API server lists for a rule: of its kind, in its namespaces, selected by its labels and fields.
+/// An object that the API server lists for a rule: it matches the rule's kind, namespaces and selectors.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
-    /// Its namespace; empty where its kind has none.
+    /// The object's namespace. Empty for cluster-scoped objects.
     pub namespace: String,
     pub name: String,
-    /// Whether a person has paused it.
     pub is_paused: bool,
-    /// Whether another object owns it as its controller, and deletes it in its own time.
+    /// Whether another object is its controller. The controller deletes the object.
     pub is_owned: bool,
 }
 
-/// Whether a rule can be followed. One that selects by nothing would delete every object of its kind, in all of the cluster:
-/// upstream would, and kOps writes none.
+/// Checks a rule. A rule without namespaces and selectors would delete every object of its kind in the cluster. Upstream accepts such a
+/// rule, but kOps never writes one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the rule is invalid.
 pub fn check(rule: &PruneKind) -> Result<(), String> {
     if rule.kind.is_empty() {
         return Err("it names no kind".to_owned());
@@ -42,7 +41,7 @@ pub fn check(rule: &PruneKind) -> Result<(), String> {
     }
 }
 
-/// Those of the listed objects that are deleted.
+/// The listed objects to delete.
 pub fn doomed(rule: &PruneKind, manifest: &[Object], listed: Vec<Listed>) -> Vec<Listed> {
     let is_kept = |listed: &Listed| {
         listed.is_paused
@@ -56,17 +55,16 @@ pub fn doomed(rule: &PruneKind, manifest: &[Object], listed: Vec<Listed>) -> Vec
     listed.into_iter().filter(|listed| !is_kept(listed)).collect()
 }
 
-/// Whether a group is that of admission webhooks and policies.
+/// Whether an API group is that of admission webhooks and policies.
 pub fn is_admission(group: &str) -> bool {
     group == ADMISSION
 }
 
-/// An object of the manifest after it was applied.
+/// The result of applying an object of the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tried<'a> {
-    /// The object as the manifest has it.
     pub object: &'a Object,
-    /// The object as the API server has it, or why it could not be applied.
+    /// The object from the API server, or the reason why applying it failed.
     pub live: Result<Value, String>,
 }
 
@@ -80,8 +78,8 @@ impl Tried<'_> {
     }
 }
 
-/// Which objects of the manifest do not serve, so that objects of a kind must stay: those of the kind itself, and workloads, whose
-/// pods use objects of the other kinds. Each comes with the reason.
+/// The objects of the manifest that do not serve yet, so that objects of this kind must not be deleted, each with the reason. They are
+/// objects of the same kind, and workloads, because their pods use objects of other kinds.
 pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a Tried<'a>, String)> {
     let holds = |one: &&Tried<'_>| {
         let of = &one.object.kind;
@@ -91,7 +89,7 @@ pub fn holders<'a>(group: &str, kind: &str, tried: &'a [Tried<'a>]) -> Vec<(&'a 
     tried.iter().filter(holds).filter_map(|one| Some((one, one.problem()?))).collect()
 }
 
-/// Whether an object that does not serve waits for a port of the host that an object to be deleted has.
+/// Whether an object that does not serve waits for a host port that the object to delete uses.
 pub fn is_in_the_way(doomed: &Value, holder: &Tried<'_>) -> bool {
     holder.live.as_ref().is_ok_and(|live| serving::waits_for_port_of(live, doomed))
 }

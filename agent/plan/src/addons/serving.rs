@@ -1,8 +1,9 @@
-//! Whether an object of a manifest serves, so that objects it replaces may be deleted. A workload serves once its current revision
-//! runs with as many pods as its own update strategy asks for. No kOps release asks for that before it deletes, so the rules are the
-//! same for all of them.
+//! Decides whether an object of a manifest serves, so that the objects it replaces may be deleted. A workload serves once its current
+//! revision runs with as many pods as its update strategy requires. No kOps release checks this before it deletes, so the rules do not
+//! depend on the release.
 //!
-//! Source: `DeploymentStatusViewer`, `DaemonSetStatusViewer` and `StatefulSetStatusViewer` of kubectl's `pkg/polymorphichelpers/rollout_status.go`.
+//! Source: `DeploymentStatusViewer`, `DaemonSetStatusViewer` and `StatefulSetStatusViewer` of kubectl's
+//! `pkg/polymorphichelpers/rollout_status.go`.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ const WORKLOADS: [(&str, &str); 8] = [
     ("batch", "CronJob"),
     ("batch", "Job"),
 ];
-/// How many pods of a DaemonSet may be unavailable where its update strategy does not say.
+/// The default number of unavailable pods that a DaemonSet's update strategy allows.
 const MAX_UNAVAILABLE: i64 = 1;
 
 /// Whether objects of a kind run pods.
@@ -30,7 +31,7 @@ pub fn is_workload(group: &str, kind: &str) -> bool {
     WORKLOADS.contains(&(group, kind))
 }
 
-/// Why an object, as the API server has it, does not serve; `None` if it serves or its kind does not say.
+/// The reason why an object from the API server does not serve. `None` if it serves, or its kind has no such status.
 pub fn problem(live: &Value) -> Option<String> {
     if let Some(problem) = health::problem(live, KopsRelease::NEWEST) {
         return Some(problem);
@@ -46,7 +47,7 @@ pub fn problem(live: &Value) -> Option<String> {
         ("batch", "Job") => |live| has_condition(live, "Failed").then(|| "it has failed".to_owned()),
         _ => return None,
     };
-    // Pods and Jobs do not say which generation their status is of.
+    // The status of Pods and Jobs has no `observedGeneration`.
     let says_generation = !matches!(text("/kind"), "Pod" | "Job");
     if says_generation && count(live, "/status/observedGeneration") < count(live, "/metadata/generation") {
         return Some("its controller has not looked at it yet".to_owned());
@@ -82,7 +83,7 @@ fn daemon_set(live: &Value) -> Option<String> {
     })
 }
 
-/// The `maxUnavailable` of a DaemonSet's update strategy in pods. A percentage is rounded up.
+/// The `maxUnavailable` of a DaemonSet's update strategy, as a number of pods. A percentage is rounded up.
 fn may_be_unavailable(live: &Value, wanted: i64) -> i64 {
     match live.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable") {
         Some(Value::Number(number)) => number.as_i64().unwrap_or(MAX_UNAVAILABLE),
@@ -113,8 +114,8 @@ fn replica_set(live: &Value) -> Option<String> {
     (available < wanted).then(|| format!("{available} of {wanted} pods are available"))
 }
 
-/// Whether a workload that does not serve has pods that wait for a host port of another workload. It serves only once the other one is
-/// gone.
+/// Whether pods of a workload that does not serve wait for a host port of another workload. The waiting workload serves only after the
+/// other one is deleted.
 pub fn waits_for_port_of(waiting: &Value, other: &Value) -> bool {
     let has_pods = ["/status/replicas", "/status/currentNumberScheduled"]
         .iter()
@@ -122,7 +123,7 @@ pub fn waits_for_port_of(waiting: &Value, other: &Value) -> bool {
     has_pods && !host_ports(waiting).is_disjoint(&host_ports(other))
 }
 
-/// The ports of the host that a workload's pods take, with their protocols: those of pods in the host's network are their containers'.
+/// The host ports of a workload's pods, with their protocols. With the host network, container ports are host ports.
 fn host_ports(live: &Value) -> BTreeSet<(&str, i64)> {
     let Some(spec) = ["/spec/template/spec", "/spec"].iter().find_map(|spec| live.pointer(spec)) else {
         return BTreeSet::new();
@@ -147,7 +148,7 @@ fn replicas(live: &Value) -> i64 {
     number(live, "/spec/replicas").unwrap_or(1)
 }
 
-/// A number that counts as zero where it is missing, as Go leaves zeros out.
+/// A number that defaults to zero, because Go omits zeros.
 fn count(live: &Value, pointer: &str) -> i64 {
     number(live, pointer).unwrap_or(0)
 }
@@ -186,7 +187,7 @@ mod tests {
         assert!(of(available(&json!({}))).unwrap().contains("0 of 2 pods are available"));
         let rolling = available(&json!({"replicas": 3, "updatedReplicas": 2, "availableReplicas": 2}));
         assert_eq!(of(rolling).as_deref(), Some("1 pods of its last revision still run"));
-        // What its own strategy counts as available is enough.
+        // The deployment's own strategy decides how many available pods are enough.
         assert_eq!(
             of(available(&json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}))),
             None

@@ -1,5 +1,5 @@
-//! What kOps has its channels pod do on a control-plane machine, or up to 1.35 protokube, for the service that takes its place: which
-//! channels, and which labels this machine's Node gets. Of the pod both are in its arguments.
+//! The settings of the service that replaces kOps' channels pod on a control-plane machine, or protokube up to kOps 1.35. They are the
+//! channels and the labels of this machine's Node. The channels pod has both in its arguments.
 //!
 //! Source: `buildPod` in upstream's `pkg/model/components/channels/model.go`, the flags in `channels/pkg/cmd/apply_channel.go`,
 //! `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`; `syncOnce` in `protokube/pkg/protokube/kube_boot.go` at v1.35.2.
@@ -14,26 +14,25 @@ use crate::labels::OF_ANY_CONTROL_PLANE;
 
 const CONTAINER: &str = "kops-channels";
 const VERBS: [&str; 2] = ["apply", "channel"];
-/// Flags of the pod whose value may be the next argument.
+/// Flags of the pod that may have their value in the next argument.
 const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-name", "v", "vmodule"];
 
-/// What is done on a machine in the pod's place.
+/// The work of the service on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSettings {
     /// URLs of the channels, in order: kOps' own, and those of `spec.addons`.
     pub channels: Vec<String>,
-    /// The Node of this machine; empty where none is labelled.
+    /// The Node of this machine. Empty if the service labels no Node.
     pub node_name: String,
-    /// The labels that the Node gets.
     pub node_labels: BTreeMap<String, String>,
 }
 
 impl AddonSettings {
-    /// What a pod with these containers does on the machine whose Node has this name.
+    /// The settings from the containers of a channels pod. `node_name` is the Node of this machine.
     ///
     /// # Errors
-    /// What is missing of its arguments, as a sentence without its subject.
+    /// The missing part of the containers or arguments, as a phrase without its subject.
     pub fn of_pod(containers: &[Value], node_name: &str) -> Result<AddonSettings, String> {
         let name = |container: &Value| container.get("name").and_then(Value::as_str).map(str::to_owned);
         let container = containers.iter().find(|container| name(container).as_deref() == Some(CONTAINER));
@@ -52,10 +51,10 @@ impl AddonSettings {
         Ok(settings)
     }
 
-    /// What protokube does with the channels of the node's configuration on the machine whose Node has this name.
+    /// The settings of protokube, from the channels in the node's configuration. `node_name` is the Node of this machine.
     ///
     /// # Errors
-    /// There is no channel; a sentence without its subject.
+    /// If there are no channels. The error is a phrase without its subject.
     pub fn of_protokube(channels: &[String], node_name: &str) -> Result<AddonSettings, String> {
         if channels.is_empty() {
             return Err("names no channel".to_owned());
@@ -64,7 +63,7 @@ impl AddonSettings {
         Ok(settings.labelling(node_name, ""))
     }
 
-    /// The same with the labels of a control plane for this Node, and with more, as `--node-labels` has them: `a,b=c`.
+    /// Adds the labels of a control plane for this Node, and the labels in `more`, which has the form of `--node-labels`: `a,b=c`.
     #[must_use]
     pub fn labelling(self, node_name: &str, more: &str) -> AddonSettings {
         let mandatory = OF_ANY_CONTROL_PLANE.into_iter().map(|label| (label.to_owned(), String::new()));
@@ -72,7 +71,7 @@ impl AddonSettings {
             let (label, value) = pair.split_once('=').unwrap_or((pair, ""));
             (label.to_owned(), value.to_owned())
         });
-        // As upstream's: what is mandatory wins.
+        // Mandatory labels override the others, as in upstream.
         AddonSettings {
             node_name: node_name.to_owned(),
             node_labels: given.chain(mandatory).collect(),
@@ -80,28 +79,28 @@ impl AddonSettings {
         }
     }
 
-    /// Reads what [`AddonSettings::to_text`] has written.
+    /// Reads the output of [`AddonSettings::to_text`].
     ///
     /// # Errors
-    /// If it is no YAML, or a field has the wrong type.
+    /// If the text is not YAML, or a field has the wrong type.
     pub fn parse(text: &[u8], file: &str) -> Result<AddonSettings, SpecError> {
         parse_yaml(text, file)
     }
 
-    /// As text, which is JSON, and so YAML.
+    /// Formats the settings as JSON, which is also YAML.
     pub fn to_text(&self) -> String {
-        // A struct of texts is always JSON.
+        // Serialization cannot fail, because the struct contains only texts.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The labels that a Node with these lacks, or has with another value.
+    /// The settings' labels that are missing or different in `labels`.
     pub fn missing_labels(&self, labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let wanted = self.node_labels.iter().filter(|(label, value)| labels.get(*label) != Some(*value));
         wanted.map(|(label, value)| (label.clone(), value.clone())).collect()
     }
 }
 
-/// A command line, as far as it says.
+/// The parsed arguments of the channels pod.
 #[derive(Default)]
 struct Arguments {
     channels: Vec<String>,

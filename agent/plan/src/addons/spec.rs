@@ -1,4 +1,4 @@
-//! The document of a channel, by the names of kOps' API.
+//! The document of a channel, with the field names of kOps' API.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,6 @@ pub(super) struct Addons {
     pub(super) spec: AddonsSpec,
 }
 
-/// Its `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct AddonsSpec {
@@ -24,65 +23,64 @@ pub(super) struct AddonsSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// The add-on; without it, it has the name of the channel's document.
+    /// The add-on's name. If it is missing, the name of the channel's document counts.
     pub name: Option<String>,
-    /// The namespace whose annotation records the version; without it kube-system. Objects are where the manifest says.
+    /// The namespace whose annotation records the version. The default is kube-system. The objects' namespaces are in the manifest.
     pub namespace: Option<String>,
-    /// Labels of the add-on's objects. Nothing is decided by them.
+    /// Labels of the add-on's objects. No decision uses them.
     pub selector: BTreeMap<String, String>,
-    /// The manifest's URL, or its path from the channel's.
+    /// The manifest's URL, or its path relative to the channel.
     pub manifest: Option<String>,
-    /// SHA-256 of the manifest without white space around it, in hexadecimal, where kOps has written it.
+    /// The hexadecimal SHA-256 of the manifest without surrounding white space, in kOps' own channel.
     pub manifest_hash: String,
-    /// The Kubernetes versions for which this entry is; empty for all.
+    /// The Kubernetes version range of this entry. Empty for all versions.
     pub kubernetes_version: String,
-    /// Another one is another version of the add-on, though the manifest be the same.
+    /// A changed id means another version of the add-on, even with an unchanged manifest.
     pub id: String,
-    /// Which nodes have to be replaced after an update; empty for none.
+    /// The nodes that need replacement after an update. Empty for no nodes.
     pub needs_rolling_update: String,
-    /// Whether the add-on has an authority of its own, and an issuer of cert-manager that signs with it.
+    /// Whether the add-on needs its own authority, and a cert-manager issuer that signs with it.
     #[serde(rename = "needsPKI")]
     pub needs_pki: bool,
-    /// The version of the software. Nothing is decided by it.
+    /// The version of the software. No decision uses it.
     pub version: String,
-    /// What is deleted after an update; without it nothing.
+    /// The rules for deletion after an update. Without them, nothing is deleted.
     pub prune: Option<PruneSpec>,
 }
 
-/// What is deleted after an update.
+/// The rules for deletion after an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PruneSpec {
-    /// The rules, a kind of object each.
+    /// One rule for each kind of object.
     pub kinds: Vec<PruneKind>,
 }
 
-/// A rule: objects of a kind that the manifest does not have (any more) are deleted.
+/// A rule that deletes objects of a kind that the manifest does not contain (any more).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PruneKind {
-    /// The API group; empty for the core's.
+    /// The API group. Empty for the core group.
     pub group: String,
     pub kind: String,
-    /// Only objects in these namespaces; where empty, objects everywhere.
+    /// The namespaces of the objects. Empty for all namespaces.
     pub namespaces: Vec<String>,
-    /// Only objects that this selects by their labels.
+    /// The label selector of the objects.
     pub label_selector: String,
-    /// Only objects that this selects by their fields.
+    /// The field selector of the objects.
     pub field_selector: String,
 }
 
-/// Which nodes have to be replaced after an update.
+/// The nodes that need replacement after an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NeedsRollingUpdate {
-    /// Those of the control plane.
     ControlPlane,
     Workers,
     All,
 }
 
 impl NeedsRollingUpdate {
-    /// Reads the field; `None` where it names none of the three.
+    /// Reads the field. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<NeedsRollingUpdate> {
         match text {
             "control-plane" => Some(NeedsRollingUpdate::ControlPlane),
@@ -92,9 +90,9 @@ impl NeedsRollingUpdate {
         }
     }
 
-    /// The label selector of the nodes; `None` for all of them. That of the control plane is upstream's to the letter: a label
-    /// that kOps gives no node since Kubernetes 1.24, so that no node is marked where none has it from elsewhere (upstream:
-    /// `patchNeedsUpdateLabel` in `channels/pkg/channels/addon.go`).
+    /// The label selector of the nodes. `None` for all nodes. The control plane's selector is exactly upstream's. kOps has not set that
+    /// label since Kubernetes 1.24, so no node matches unless somebody else set the label (upstream: `patchNeedsUpdateLabel` in
+    /// `channels/pkg/channels/addon.go`).
     pub fn selector(self) -> Option<&'static str> {
         match self {
             NeedsRollingUpdate::ControlPlane => Some("node-role.kubernetes.io/master="),

@@ -1,26 +1,25 @@
-//! What an add-on is due for.
+//! Decides which work is due for an add-on.
 
 use super::menu::Addon;
 use super::spec::NeedsRollingUpdate;
 use super::version::ChannelVersion;
 
-/// Marks a Node that `kops rolling-update cluster` is to replace. Its value is empty.
+/// The annotation of a Node that `kops rolling-update cluster` must replace. Its value is empty.
 pub const NEEDS_UPDATE_ANNOTATION: &str = "kops.k8s.io/needs-update";
 
-/// What has to be done about an add-on.
+/// The due work for an add-on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Its manifest is applied, what its rules name is pruned, and this version recorded.
+    /// The version to apply: its manifest is applied, its rules prune, and the version is recorded. `None` if the version is current.
     pub version: Option<ChannelVersion>,
-    /// Its authority and issuer are made.
+    /// Whether the add-on's authority and issuer must be created.
     pub pki: bool,
-    /// Nodes are marked for replacement, after its manifest is applied. None are when the add-on is new: they have not
-    /// run anything older.
+    /// The nodes to mark for replacement after the manifest is applied. `None` for a new add-on, because no node has run an older version.
     pub marks: Option<NeedsRollingUpdate>,
 }
 
-/// What has to be done about an add-on of which the cluster has this version, and all of its PKI or not (looked at only where
-/// it needs one); `None` where there is nothing to do.
+/// Decides the due work for an add-on. `installed` is the recorded version in the cluster. `has_pki` matters only if the add-on needs a
+/// PKI. Returns `None` if there is nothing to do.
 pub fn due(addon: &Addon, installed: Option<&ChannelVersion>, has_pki: bool) -> Option<Due> {
     let version = addon.version();
     let is_new = installed.is_none_or(|installed| version.replaces(installed));

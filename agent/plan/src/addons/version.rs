@@ -1,4 +1,4 @@
-//! The version of an add-on that a cluster has, as its namespace's annotations record it.
+//! The version of an add-on in a cluster, as an annotation of a namespace records it.
 
 use std::collections::BTreeMap;
 
@@ -7,30 +7,29 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_with::apply;
 
-/// Begins the annotations that record versions; the add-on's name follows.
+/// The prefix of the annotations that record versions, followed by the add-on's name.
 pub const ANNOTATION_PREFIX: &str = "addons.k8s.io/";
 
-/// The generation of what applies add-ons: 1 prunes. A version that an older one has recorded is applied again.
+/// The generation of the program that applies add-ons. Generation 1 prunes. A version that an older generation recorded is applied again.
 const GENERATION: i64 = 1;
 
-/// A version of an add-on.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ChannelVersion {
-    /// The channel that it is of. By it alone no add-on is due.
+    /// The channel of the version. A changed channel alone is no update.
     pub channel: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub id: String,
     #[serde(deserialize_with = "or_default")]
     pub manifest_hash: String,
-    /// The generation of what has applied it.
+    /// The generation of the program that applied the version.
     #[serde(deserialize_with = "or_default")]
     pub system_generation: i64,
 }
 
 impl ChannelVersion {
-    /// The version of an entry, as it is applied here.
+    /// The version of an entry, with this program's generation.
     pub fn of(channel: &str, id: &str, manifest_hash: &str) -> ChannelVersion {
         ChannelVersion {
             channel: Some(channel.to_owned()),
@@ -40,17 +39,17 @@ impl ChannelVersion {
         }
     }
 
-    /// Whether this takes the place of a version. Neither is the older one: another id or hash is another version, whichever
-    /// way. Where they are the same a generation only goes up.
+    /// Whether this version replaces an existing version. Versions with different ids or hashes have no order, so each replaces the other.
+    /// With equal ids and hashes only a higher generation replaces the existing version.
     pub fn replaces(&self, existing: &ChannelVersion) -> bool {
         self.id != existing.id
             || self.manifest_hash != existing.manifest_hash
             || self.system_generation > existing.system_generation
     }
 
-    /// The annotation's value, as Go writes it: with `&`, `<`, `>` and the line breaks of Unicode escaped.
+    /// The annotation's value in Go's JSON form: `&`, `<`, `>` and the line breaks of Unicode are escaped.
     pub fn encode(&self) -> String {
-        // A struct of texts and a number is always JSON.
+        // Serialization cannot fail, because the struct contains only texts and a number.
         let json = serde_json::to_string(self).unwrap_or_default();
         let escape = |c: char| match c {
             '&' | '<' | '>' | '\u{2028}' | '\u{2029}' => format!("\\u{:04x}", u32::from(c)),
@@ -59,7 +58,7 @@ impl ChannelVersion {
         json.chars().map(escape).collect()
     }
 
-    /// Reads an annotation's value; `None` where it records no version.
+    /// Reads an annotation's value. Returns `None` if the value is not a version.
     pub fn parse(value: &str) -> Option<ChannelVersion> {
         match serde_json::from_str(value).ok()? {
             Value::Null => Some(ChannelVersion::default()),
@@ -74,8 +73,7 @@ pub fn annotation(name: &str) -> String {
     format!("{ANNOTATION_PREFIX}{name}")
 }
 
-/// The versions that a namespace's annotations record, by the add-ons' names. A value that records none is as good as not
-/// there, and upstream's pod takes it so.
+/// The recorded versions in a namespace's annotations, by add-on name. Invalid values are ignored, as in upstream's pod.
 pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeMap<String, ChannelVersion> {
     let versions = annotations.iter().filter_map(|(key, value)| {
         Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), ChannelVersion::parse(value)?))
@@ -83,7 +81,7 @@ pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeMap<String, Chan
     versions.collect()
 }
 
-/// Go leaves a field at its zero value where JSON has null.
+/// Reads null as the default value, because Go leaves a field at its zero value for null.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

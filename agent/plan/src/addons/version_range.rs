@@ -1,18 +1,18 @@
-//! Ranges of Kubernetes versions, as channels write them: `>=1.30.0 <1.34.0 || 1.36.x`.
+//! Ranges of Kubernetes versions in channels: `>=1.30.0 <1.34.0 || 1.36.x`.
 //!
-//! Source: `ParseRange` and `ParseTolerant` of github.com/blang/semver/v4, by which upstream reads them.
+//! Source: `ParseRange` and `ParseTolerant` of github.com/blang/semver/v4, which upstream uses.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
 
-/// The version of an API server, without its pre-release: `1.36.0-rc.1` counts as `1.36.0`, as with upstream.
+/// The version of an API server without its pre-release: `1.36.0-rc.1` counts as `1.36.0`, as in upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     core: [u64; 3],
 }
 
 impl ServerVersion {
-    /// Reads what an API server says (`gitVersion` of `/version`); `None` where it is no version.
+    /// Reads `gitVersion` of the API server's `/version`. Returns `None` if the text is not a version.
     pub fn parse(git_version: &str) -> Option<ServerVersion> {
         let text = git_version.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -24,18 +24,17 @@ impl ServerVersion {
     }
 }
 
-/// A range of versions: one of these, of which all hold.
+/// A range of versions: alternatives, each with comparisons that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     alternatives: Vec<Vec<Comparison>>,
 }
 
-/// A comparison with a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Comparison {
     operator: Operator,
     core: [u64; 3],
-    /// Whether the version is a pre-release, which comes before all that is compared with it.
+    /// Whether the compared version is a pre-release. It is lower than every server version with the same numbers.
     is_pre_release: bool,
 }
 
@@ -71,7 +70,7 @@ fn alternative(text: &str) -> Result<Vec<Comparison>, String> {
     let mut comparisons = Vec::new();
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
-        // An operator may stand apart from its version.
+        // A space may separate an operator from its version.
         match is_operator(word) {
             true => comparisons.extend(comparison(&format!("{word}{}", words.next().unwrap_or_default()))?),
             false => comparisons.extend(comparison(word)?),
@@ -87,7 +86,7 @@ fn is_operator(word: &str) -> bool {
     word.ends_with(['<', '>', '='])
 }
 
-/// The comparisons that a word stands for: two, where a version with an `x` is a range of its own.
+/// The comparisons for one word. A version with an `x` is a range, so it may give two comparisons.
 fn comparison(word: &str) -> Result<Vec<Comparison>, String> {
     let at = word.find(|c: char| c.is_ascii_digit()).ok_or_else(|| format!("{word:?} has no version"))?;
     let (operator, version) = word.split_at(at);
@@ -109,8 +108,8 @@ fn comparison(word: &str) -> Result<Vec<Comparison>, String> {
     }
 }
 
-/// What a comparison with `1.2.x` or `1.x` means: the first version of it, and the first after it. `!=` is upstream's own: both
-/// halves have to hold, so that no version is in it.
+/// Expands a comparison with `1.2.x` or `1.x`. `first` is the first version of the range, `after` the first version after it. The rule for
+/// `!=` is upstream's: both comparisons must hold, so no version matches.
 fn expanded(operator: Operator, first: [u64; 3], after: [u64; 3]) -> Vec<Comparison> {
     let of = |operator, core| Comparison { operator, core, is_pre_release: false };
     match operator {
@@ -123,7 +122,7 @@ fn expanded(operator: Operator, first: [u64; 3], after: [u64; 3]) -> Vec<Compari
     }
 }
 
-/// The first version of `1.2.x`, `1.x` or `1.x.x`, and the first after it.
+/// The first version of `1.2.x`, `1.x` or `1.x.x`, and the first version after that range.
 fn wildcard(version: &str) -> Option<([u64; 3], [u64; 3])> {
     let parts: Vec<&str> = version.split('.').collect();
     match parts[..] {
@@ -131,7 +130,7 @@ fn wildcard(version: &str) -> Option<([u64; 3], [u64; 3])> {
             let major = number(major)?;
             Some(([major, 0, 0], [major.checked_add(1)?, 0, 0]))
         }
-        // As the library has it: 1.0.x.
+        // Upstream's library reads this as 1.0.x.
         [major, "x", "x"] => {
             let major = number(major)?;
             Some(([major, 0, 0], [major, 1, 0]))
@@ -144,7 +143,7 @@ fn wildcard(version: &str) -> Option<([u64; 3], [u64; 3])> {
     }
 }
 
-/// A whole version, and whether it is a pre-release.
+/// Reads a full version. Also returns whether it is a pre-release.
 fn exact(version: &str) -> Result<([u64; 3], bool), String> {
     let wrong = || format!("{version:?} is no version of three numbers");
     let without_build = version.split_once('+').map_or(version, |(before, _)| before);
@@ -161,7 +160,7 @@ fn exact(version: &str) -> Result<([u64; 3], bool), String> {
     }
 }
 
-/// A number without zeros before it, as semantic versions have them.
+/// Reads a number without leading zeros, as semantic versioning requires.
 fn number(text: &str) -> Option<u64> {
     let is_one = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if is_one { text.parse().ok() } else { None }
@@ -170,7 +169,7 @@ fn number(text: &str) -> Option<u64> {
 impl Comparison {
     fn holds(&self, version: ServerVersion) -> bool {
         let order = version.core.cmp(&self.core);
-        // A pre-release comes before its release.
+        // A pre-release is lower than its release.
         let order = if order.is_eq() && self.is_pre_release { Ordering::Greater } else { order };
         match self.operator {
             Operator::Is => order.is_eq(),

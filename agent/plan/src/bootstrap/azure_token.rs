@@ -1,18 +1,18 @@
-//! A machine's token on Azure: its resource id, and a document that Azure's metadata service has signed for it, with a nonce that
-//! names the request.
+//! A machine's token on Azure: the machine's resource id, and a document that Azure's metadata service signed for the machine. A nonce in
+//! the document names the request.
 //!
-//! A machine asks its metadata service for a document with the [`nonce`] of the request's body, and puts that behind its resource
-//! id. On the other side all that can be refused without a question and without a signature is refused here: another cluster's machine, a
-//! document of another request, an old one. Whether the document is signed says [`Signer::has_signed`], whether the signer is Microsoft's
-//! its chain, and whose machine it is Azure Resource Manager.
+//! A machine requests a document with the [`nonce`] of its request body from its metadata service, and appends the document to its resource
+//! id. On the server this module rejects everything that it can reject without another request and without checking a signature: machines
+//! of other clusters, documents of other requests, old documents. [`Signer::has_signed`] checks the signature. The certificate chain shows
+//! whether the signer is Microsoft. Azure Resource Manager reports the owner of the machine.
 //!
-//! Tokens of kOps 1.36 and before have no document, and only the call-back proves anything: kOps 1.35 and 1.36 send the resource id and the
-//! machine's id, kOps 1.34 the machine's id, its scale set and its number there. A kops-controller of a release takes that release's
-//! form alone. Ours takes the forms without a document only where it is told to.
+//! Tokens of kOps 1.36 and before have no document, so only the call-back is a proof. kOps 1.35 and 1.36 send the resource id and the
+//! machine's id. kOps 1.34 sends the machine's id, its scale set and its number there. kOps' kops-controller accepts only the form of its
+//! own release. Ours accepts forms without a document only if configured.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/azure/authenticator.go` and `verifier.go` at v1.34.3, v1.35.2 and v1.36.2; later
-//! `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside it; Azure, "Azure Instance
-//! Metadata Service", "Attested data".
+//! `upup/pkg/fi/cloudup/azure/azuremetadata` (`authenticator.go`, `nonce.go`), `attest.go` and `verifier.go` beside it; Azure, "Azure
+//! Instance Metadata Service", "Attested data".
 
 mod signer;
 #[cfg(test)]
@@ -32,22 +32,22 @@ use crate::digest::sha256_hex;
 use crate::identity::azure::{AzureCluster, MachinePath, scale_set_and_number};
 use signer::Statement;
 
-/// What a token begins with.
+/// The prefix of a token.
 pub const PREFIX: &str = "x-azure-id ";
-/// The signer, in messages.
+/// The signer's name in messages.
 pub const SIGNER: &str = "Azure's metadata service";
 const UNSIGNED: &str = "it has no document that Azure has signed, as those of kOps 1.36 and before; KOPS_AGENT_AZURE_UNSIGNED_TOKENS=true \
                         lets them in";
-/// The characters of a nonce, of 32 that the metadata service takes.
+/// The length of a nonce. The metadata service accepts at most 32 characters.
 const NONCE_LENGTH: usize = 32;
-/// How many seconds ago a document may have been made, beside [`MAX_SKEW`].
+/// The maximum age of a document in seconds, in addition to [`MAX_SKEW`].
 const MAX_AGE: i64 = 300;
-/// By how many seconds the machine's clock may differ.
+/// The maximum clock difference to a machine, in seconds.
 const MAX_SKEW: i64 = 120;
-/// The name in the certificate that signs, in Azure's public cloud; or one below it, a region's. Those of other clouds of Azure
-/// (`metadata.azure.us`, `metadata.azure.cn`) upstream does not take either.
+/// The name in the signing certificate in Azure's public cloud. A region's certificate has a subdomain of it. Names of other Azure clouds
+/// (`metadata.azure.us`, `metadata.azure.cn`) are rejected, as in upstream.
 const SIGNER_NAME: &str = "metadata.azure.com";
-/// How the metadata service writes times, with four digits of the year.
+/// The metadata service's format of times, with a four-digit year.
 const TIME: &[BorrowedFormatItem<'_>] = format_description!(
     "[month]/[day]/[year] [hour]:[minute]:[second] [offset_hour sign:mandatory][offset_minute]"
 );
@@ -59,49 +59,48 @@ pub fn nonce(body: &[u8]) -> String {
     hash
 }
 
-/// The token of a machine with this resource id, and of the document that was signed for it, in base64.
+/// The token of a machine with this resource id. `document` is the signed document in base64.
 pub fn token(resource_id: &str, document: &str) -> String {
     format!("{PREFIX}{resource_id} {document}")
 }
 
-/// The token of a machine with this resource id and id, as kOps 1.35 and 1.36 make it.
+/// The token without a document, in the form of kOps 1.35 and 1.36.
 pub fn unsigned_token(resource_id: &str, vm_id: &str) -> String {
     format!("{PREFIX}{resource_id} {vm_id}")
 }
 
-/// The token of a machine with this resource id and id, as kOps 1.34 makes it; `None` where the machine is in no scale set.
+/// The token without a document, in the form of kOps 1.34. `None` if the machine is not in a scale set.
 pub fn unsigned_token_of_1_34(resource_id: &str, vm_id: &str) -> Option<String> {
     let (scale_set, number) = scale_set_and_number(resource_id)?;
     Some(format!("{PREFIX}{vm_id} {scale_set} {number}"))
 }
 
-/// What a token must fit.
+/// The expected values of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub cluster: &'a AzureCluster,
-    /// Whether it may have no document.
+    /// Whether a token may have no document.
     pub may_be_unsigned: bool,
     /// Seconds since 1970.
     pub now: i64,
 }
 
-/// A token that says nothing wrong, of whose signer and signature nothing is known yet.
+/// A token that passed all checks except those of the signer and the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AzureToken {
-    /// The machine that it says it is of.
+    /// The machine that the token names.
     pub machine: MachinePath,
-    /// The id of the machine that the document was signed for; or the one that it says it has.
+    /// The id of the machine in the signed document, or else the id that the machine claims.
     pub vm_id: String,
-    /// What is said to be signed, if anything is.
+    /// The claimed signature. `None` if the token has no document.
     pub signed: Option<Signed>,
 }
 
-/// That a document is said to be signed.
+/// A document's claimed signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// When it was made, in seconds since 1970.
+    /// The creation time of the document, in seconds since 1970.
     pub at: i64,
-    /// By what.
     pub by: Signer,
 }
 
@@ -135,10 +134,10 @@ struct TimeStamp {
 }
 
 impl AzureToken {
-    /// Reads a token that came with a request's body; `None` if it is none of Azure's.
+    /// Reads a token that came with this request body. `None` if the token is not from Azure.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the token.
     pub fn parse(
         token: &str,
         body: &[u8],
@@ -181,13 +180,13 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureTok
     Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by: statement.by }) })
 }
 
-/// Whether it is the id of a machine, which is no base64.
+/// Whether a text is the id of a machine. Such an id is never base64.
 fn is_id(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     text.len() == 36 && text.contains('-') && text.bytes().all(is_inner)
 }
 
-/// When a document was made, if it is this request's, of this subscription, and fresh.
+/// Checks that a document belongs to this request and this subscription, and is fresh. Returns its creation time.
 fn check(document: &Document, body: &[u8], expected: &Expected<'_>) -> Result<i64, TokenProblem> {
     if document.vm_id.is_empty() {
         return Err(TokenProblem::Malformed("its document names no machine"));
@@ -218,7 +217,7 @@ fn check(document: &Document, body: &[u8], expected: &Expected<'_>) -> Result<i6
     Ok(created)
 }
 
-/// `11/20/18 22:07:39 -0000` in seconds since 1970.
+/// Parses a time like `11/20/18 22:07:39 -0000` into seconds since 1970.
 fn time_of(text: &str) -> Option<i64> {
     let (date, rest) = (text.get(..6)?, text.get(6..)?);
     OffsetDateTime::parse(&format!("{date}20{rest}"), TIME).ok().map(OffsetDateTime::unix_timestamp)

@@ -1,8 +1,8 @@
-//! Which certificate a name stands for that a machine asks kops-controller for: its subject, its purpose, and its
-//! signer. The machine gives a public key and nothing else; what the certificate says comes from what the cloud verifies.
+//! Decides the certificate for a name that a machine requests from kops-controller: its subject, its purpose, and its signer. The machine
+//! only provides a public key. The contents of the certificate come from the cloud's verification.
 //!
-//! Source: upstream's `cmd/kops-controller/pkg/server/server.go` (`issueCert`). Upstream certifies whatever key is
-//! under the right label; here it must be one that is strong enough.
+//! Source: upstream's `cmd/kops-controller/pkg/server/server.go` (`issueCert`). Upstream certifies any key under the right label. This
+//! module requires a strong key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,37 +20,37 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::resource::{Certificate, CertificateType, Issuer, Subject};
 use kops_agent_spec::fnv::fnv32;
 
-/// The label of a public key's PEM, whatever kind of key it holds; what is inside is a `SubjectPublicKeyInfo`.
+/// The PEM label of a public key of any type. The contents are a `SubjectPublicKeyInfo`.
 pub const PUBLIC_KEY_LABEL: &str = "RSA PUBLIC KEY";
 
 const KUBERNETES_CA: &str = "kubernetes-ca";
 const CILIUM_ETCD_CA: &str = "etcd-clients-ca-cilium";
 
-/// Certificates of nodes live up to a month longer than those of others, so that not all run out on one day.
+/// The maximum extra lifetime of a node's certificates, in hours. It spreads the expiry of certificates over a month.
 const HOURS_OF_A_MONTH: u32 = 30 * 24;
-/// What an uncompressed point begins with (SEC 1, section 2.3.3).
+/// The first byte of an uncompressed point (SEC 1, section 2.3.3).
 const UNCOMPRESSED: u8 = 4;
 const FEWEST_RSA_BITS: usize = 2048;
 const MOST_RSA_BITS: usize = 8192;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
-    /// The name of its Node.
+    /// The name of the machine's Node.
     pub node_name: &'a str,
-    /// The names and addresses that the cloud knows it by.
+    /// The names and addresses that the cloud reports for the machine.
     pub certificate_names: &'a [String],
 }
 
-/// What the server does for machines.
+/// The certificates that this server issues.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
-    /// The certificates that may be asked for (`server.certNames`).
+    /// The names of certificates that machines may request (`server.certNames`).
     pub cert_names: &'a BTreeSet<String>,
-    /// For each authority, the id of the key pair that signs here.
+    /// For each authority, the id of the signing key pair.
     pub keypair_ids: &'a BTreeMap<String, String>,
 }
 
-/// A certificate to be signed, and the key that it is for.
+/// A certificate to sign, and its public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub certificate: Certificate,
@@ -58,41 +58,41 @@ pub struct Order {
     pub public_key_der: Vec<u8>,
 }
 
-/// Why a certificate is not issued. It is told to the machine.
+/// Why a certificate is not issued. The machine gets this message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CertificateRefusal {
-    /// There is no such certificate, or the cluster does not have it.
+    /// The certificate does not exist, or is not enabled in this cluster.
     #[error("no certificate of that name is issued in this cluster")]
     NotEnabled,
-    /// The key cannot be read.
+    /// The key is malformed.
     #[error("the public key is not a SubjectPublicKeyInfo in a PEM block titled {PUBLIC_KEY_LABEL}")]
     NoKey,
-    /// The key is too weak, or of a kind that nodes do not have.
+    /// The key is too weak, or of a type that nodes do not use.
     #[error(
         "the public key is neither RSA of {FEWEST_RSA_BITS} to {MOST_RSA_BITS} bits nor EC with a point of P-256 or P-384"
     )]
     UnfitKey,
-    /// The machine trusts another authority than signs here.
+    /// The machine trusts another key pair than the signing one.
     #[error(
         "the machine trusts the key pair {asked:?} of {signer}, and this control plane signs with {own:?}: one of them \
          has not been updated yet"
     )]
     OtherKeypair {
         signer: &'static str,
-        /// The id that the machine knows.
+        /// The key pair id that the machine trusts.
         asked: String,
-        /// The id of the key pair that signs here.
+        /// The id of the signing key pair.
         own: String,
     },
 }
 
-/// By how many hours a machine's certificates live longer than the least.
+/// The extra lifetime of a machine's certificates, in hours.
 pub fn extra_hours(node_name: &str) -> u32 {
     fnv32(node_name.as_bytes()) % HOURS_OF_A_MONTH
 }
 
-/// What to sign for a machine that asks for the certificate `name` with this public key, and says which key pairs it
-/// trusts. One that says nothing of them (before kOps 1.22) is not held to it.
+/// Decides the certificate for a machine that requests the name `name` with this public key. `trusted` has the key pairs that the machine
+/// trusts. An empty `trusted` (machines before kOps 1.22) is accepted.
 ///
 /// # Errors
 /// Why nothing is signed.
@@ -147,7 +147,7 @@ fn check_keypair(
     Err(CertificateRefusal::OtherKeypair { signer, asked: shown(asked), own: shown(own) })
 }
 
-/// The key in a PEM text, if nodes may have such a one.
+/// The key in a PEM text, if its type and strength are allowed for nodes.
 fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     let block = Pem::iter_from_buffer(pem.as_bytes())
         .next()
@@ -164,7 +164,7 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
         PublicKey::RSA(key) => {
             let bits = bits(key.modulus);
             let is_odd = |number: &[u8]| number.last().is_some_and(|byte| byte % 2 == 1);
-            // A public exponent of 1 would leave what is encrypted as it is.
+            // With a public exponent of 1, encryption would not change the plaintext.
             let exponent = key.try_exponent().unwrap_or(0);
             (FEWEST_RSA_BITS..=MOST_RSA_BITS).contains(&bits)
                 && is_odd(key.modulus)
@@ -180,8 +180,8 @@ fn fit_key(pem: &str) -> Result<Vec<u8>, CertificateRefusal> {
     }
 }
 
-/// Whether an uncompressed point is one of P-256 or P-384: what reads a certificate with another takes it for damaged, or computes
-/// with a weaker curve.
+/// Whether an uncompressed point is on P-256 or P-384. With any other point, a certificate's readers would fail, or would compute with a
+/// weaker curve.
 fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     let (algorithm, length): (&'static dyn VerificationAlgorithm, _) = match curve {
         Some(curve) if *curve == OID_EC_P256 => (&ECDSA_P256_SHA256_ASN1, 65),
@@ -191,7 +191,7 @@ fn is_on_curve(curve: Option<&Oid<'_>>, point: &[u8]) -> bool {
     point.len() == length && point[0] == UNCOMPRESSED && ParsedPublicKey::new(algorithm, point).is_ok()
 }
 
-/// How many bits a number has that is written with zeros before it, or not.
+/// The number of bits of a number, without leading zeros.
 fn bits(number: &[u8]) -> usize {
     let first = number.iter().position(|byte| *byte != 0).unwrap_or(number.len());
     let digits = &number[first..];

@@ -1,18 +1,17 @@
-//! The call-back: in clouds where a machine can tell no more than its number, kops-controller calls the address that the
-//! cloud knows of that machine, and asks the server there for a proof that it made the request.
+//! The call-back: in some clouds a machine can only tell its number. There kops-controller calls the address that the cloud reports for
+//! that machine, and requests a proof that the machine made the original request.
 //!
-//! It is one call of gRPC. Here is what goes over the wire, and the proof. Source: upstream's
-//! `pkg/bootstrap/challenge.go` and `proto/kops/bootstrap/v1/bootstrap.proto`; Protocol Buffers' "Encoding"; gRPC's
-//! "PROTOCOL-HTTP2", "Length-Prefixed-Message".
+//! The call-back is one gRPC call. This module has the wire format and the proof. Source: upstream's `pkg/bootstrap/challenge.go` and
+//! `proto/kops/bootstrap/v1/bootstrap.proto`; Protocol Buffers' "Encoding"; gRPC's "PROTOCOL-HTTP2", "Length-Prefixed-Message".
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// The path of the call.
+/// The path of the gRPC call.
 pub const METHOD: &str = "/kops.bootstrap.v1.CallbackService/Challenge";
-/// The port at which machines listen for it while they ask (upstream: `pkg/wellknownports/wellknownports.go`).
+/// The port on which machines listen for the call-back while their request is open (upstream: `pkg/wellknownports/wellknownports.go`).
 pub const PORT: u16 = 3987;
-/// The longest message that is read, in bytes: one takes about fifty.
+/// The maximum size of a message in bytes. A normal message has about fifty.
 pub const LONGEST_MESSAGE: usize = 4096;
 
 const ID: u32 = 1;
@@ -21,31 +20,31 @@ const RESPONSE: u32 = 1;
 /// The wire type of strings and bytes.
 const LENGTH_DELIMITED: u32 = 2;
 
-/// The name in the certificate with which a machine of this cluster answers.
+/// The name in the certificate of a machine's challenge server in this cluster.
 pub fn server_name(cluster: &str) -> String {
     format!("challenge-server.{cluster}")
 }
 
-/// The common name of the caller of a machine of this cluster.
+/// The common name in the certificate of the caller in this cluster.
 pub fn caller_name(cluster: &str) -> String {
     format!("kops-controller.{cluster}")
 }
 
-/// The proof: the holder of the request's secret can give it for any `random`.
+/// The proof for `random`. Only the holder of the request's secret can compute it.
 pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(secret).chain_update(random).finalize().into()
 }
 
-/// A message that is none.
+/// A malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it is no gRPC message of a call-back: {0}")]
 pub struct Malformed(&'static str);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Names the request that is to be proven.
+    /// The id of the request to prove.
     pub id: String,
-    /// What the proof is to be made for.
+    /// The random bytes of the proof.
     pub random: Vec<u8>,
 }
 
@@ -54,10 +53,10 @@ impl Challenge {
         framed(&[(ID, self.id.as_bytes()), (RANDOM, &self.random)])
     }
 
-    /// Reads one.
+    /// Decodes a challenge.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the message.
     pub fn decode(frame: &[u8]) -> Result<Challenge, Malformed> {
         let mut challenge = Challenge { id: String::new(), random: Vec::new() };
         for (field, value) in fields(frame)? {
@@ -74,15 +73,15 @@ impl Challenge {
     }
 }
 
-/// A proof as gRPC sends it.
+/// Encodes a proof for gRPC.
 pub fn encode_answer(answer: &[u8]) -> Vec<u8> {
     framed(&[(RESPONSE, answer)])
 }
 
-/// Reads a proof.
+/// Decodes a proof.
 ///
 /// # Errors
-/// What is wrong with the message.
+/// The problem of the message.
 pub fn decode_answer(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
     let found = fields(frame)?
         .into_iter()
@@ -92,7 +91,7 @@ pub fn decode_answer(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(found.unwrap_or_default().to_vec())
 }
 
-/// A message of such fields behind its length. Empty fields are left out, as proto3 has it.
+/// Encodes fields as a message with a length prefix. Empty fields are left out, as in proto3.
 fn framed(fields: &[(u32, &[u8])]) -> Vec<u8> {
     let mut message = Vec::new();
     for (field, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
@@ -106,7 +105,7 @@ fn framed(fields: &[(u32, &[u8])]) -> Vec<u8> {
     frame
 }
 
-/// The strings and bytes of a message behind its length, by their numbers; fields of other types are passed over.
+/// Decodes the string and bytes fields of a message with a length prefix, with their field numbers. Fields of other types are skipped.
 fn fields(frame: &[u8]) -> Result<Vec<(u32, &[u8])>, Malformed> {
     let (head, mut rest) = frame.split_at_checked(5).ok_or(Malformed("it is cut off"))?;
     if head[0] != 0 {
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_another_adds_is_passed_over_and_what_is_none_is_refused() {
-        // A number, eight bytes, four bytes and a string of fields that we do not know.
+        // A number, eight bytes, four bytes and a string, all in unknown fields.
         let more = [0x18, 0x96, 0x01, 0x21, 0, 0, 0, 0, 0, 0, 0, 0, 0x2d, 0, 0, 0, 0, 0x32, 0, 0x0a, 1, b'a'];
         let mut frame = vec![0, 0, 0, 0, more.len() as u8];
         frame.extend(more);

@@ -1,8 +1,7 @@
-//! A machine's token on GCE: its claimed identity, signed by its TPM with a key that Google keeps for each instance.
+//! A machine's token on GCE: its claimed identity, signed by its TPM. Google keeps a key for each instance.
 //!
-//! A machine states a [`Claim`], has its TPM sign it, and puts both into a [`token`]. On the other side all that can be
-//! refused without asking Google is refused here. Whether the signature is right shows the key that Google gives for the
-//! instance ([`GceToken::verify`]).
+//! A machine makes a [`Claim`], lets its TPM sign it, and puts both into a [`token`]. On the server this module rejects everything that it
+//! can reject without asking Google. [`GceToken::verify`] checks the signature with the instance's key from Google.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm`.
 
@@ -16,29 +15,29 @@ use super::signed_claim::{self, Kind, Signed, Stamp};
 pub use super::signed_claim::{AUDIENCE, TokenProblem, USUAL_SKEW};
 use crate::identity::gce::{GceCluster, InstancePath, check_place, is_project, is_resource_name, is_zone};
 
-/// What a token begins with.
+/// The prefix of a token.
 pub const PREFIX: &str = "x-gce-tpm ";
-/// The signer, in messages.
+/// The signer's name in messages.
 const SIGNER: &str = "the TPM of the instance that it names";
 
-/// What a token must fit.
+/// The expected values of a token.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub cluster: &'a GceCluster,
-    /// By how many seconds a machine's clock may differ.
+    /// The maximum clock difference to a machine, in seconds.
     pub max_skew: i64,
     /// Seconds since 1970.
     pub now: i64,
 }
 
-/// A token that says nothing wrong.
+/// A token that passed all checks except that of the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GceToken {
-    /// The instance that it says it is of, in the cluster's project and region.
+    /// The instance that the token names, in the cluster's project and region.
     pub instance: InstancePath,
-    /// The signature: no two requests have the same.
+    /// The signature. No two requests have the same signature.
     pub signature: Vec<u8>,
-    /// When it was signed, by the machine's clock, in seconds since 1970.
+    /// The time of signing, by the machine's clock, in seconds since 1970.
     pub signed_at: i64,
     signed: Signed,
 }
@@ -61,12 +60,11 @@ struct Data {
     audience: String,
 }
 
-/// What a machine says of itself when it asks for something.
+/// A machine's claim about itself in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// The id of its project.
+    /// The id of the machine's project.
     pub project: String,
-    /// The zone that it is in.
     pub zone: String,
     pub instance: String,
     /// Seconds since 1970.
@@ -74,7 +72,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What its TPM is to sign for a request with this body.
+    /// The data that the machine's TPM signs for a request with this body.
     pub fn data(self, body: &[u8]) -> Vec<u8> {
         let data = Data {
             project: self.project,
@@ -88,16 +86,16 @@ impl Claim {
     }
 }
 
-/// The token of a claim's [data](Claim::data) and what its TPM has made of it.
+/// The token of a claim's [data](Claim::data) and its signature.
 pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
     signed_claim::token(PREFIX, data, signature)
 }
 
 impl GceToken {
-    /// Reads a token that came with a request's body; `None` if it is none of GCE's.
+    /// Reads a token that came with this request body. `None` if the token is not from GCE.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the token.
     pub fn parse(
         token: &str,
         body: &[u8],
@@ -106,11 +104,10 @@ impl GceToken {
         Some(parse(token.strip_prefix(PREFIX)?, body, expected))
     }
 
-    /// Checks that it is signed with a key that Google keeps for the instance: RSASSA-PKCS1-v1_5 with SHA-256. The
-    /// key is in PEM.
+    /// Checks the signature with a key that Google keeps for the instance: RSASSA-PKCS1-v1_5 with SHA-256. The key is in PEM.
     ///
     /// # Errors
-    /// It is not, or the key is none that could.
+    /// If the signature is wrong, or the key is unusable.
     pub fn verify(&self, key_pem: &str) -> Result<(), TokenProblem> {
         self.signed.verify(key_pem, Kind::Rsa, SIGNER)
     }

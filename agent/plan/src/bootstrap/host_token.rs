@@ -1,5 +1,5 @@
-//! The token of an enrolled host: its name, signed with the key that the cluster has of it in its `Host` object. It is how machines
-//! of no cloud prove themselves, and, where the configuration has `server.pki`, machines beside those of a cloud.
+//! The token of an enrolled host: its name, signed with its key. The cluster has the public key in the `Host` object. Machines without a
+//! cloud use this token. If the configuration has `server.pki`, machines of a cloud's cluster may use it too.
 //!
 //! Source: upstream's `pkg/bootstrap/pkibootstrap`, and `pkiverifier` below it.
 
@@ -11,19 +11,19 @@ use super::node_config::is_dns_name;
 use super::signed_claim::{self, AUDIENCE, Kind, Signed, Stamp};
 pub use super::signed_claim::{TokenProblem, USUAL_SKEW};
 
-/// What a token begins with. No TPM has anything to do with it.
+/// The prefix of a token. In spite of its name, no TPM is involved.
 pub const PREFIX: &str = "x-pki-tpm ";
-/// Where a machine has its key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
+/// The path of a machine's private key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
 pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
-/// The signer, in messages.
+/// The signer's name in messages.
 const SIGNER: &str = "the key that the Host of that name was enrolled with";
 
-/// A token that says nothing wrong.
+/// A token that passed all checks except that of the signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostToken {
-    /// The name of the `Host` that it says it is of.
+    /// The name of the `Host` in the token.
     pub host: String,
-    /// When it was signed, by the machine's clock, in seconds since 1970.
+    /// The time of signing, by the machine's clock, in seconds since 1970.
     pub signed_at: i64,
     signed: Signed,
 }
@@ -38,7 +38,7 @@ impl std::fmt::Debug for HostToken {
 #[serde(default, rename_all = "camelCase")]
 struct Data {
     instance: String,
-    /// The machine's public key, in PEM. It proves nothing, and upstream's server does not look at it either.
+    /// The machine's public key, in PEM. It proves nothing. Upstream's server ignores it too.
     #[serde(rename = "keyID")]
     key_id: String,
     request_hash: Bytes,
@@ -46,7 +46,7 @@ struct Data {
     audience: String,
 }
 
-/// What a machine is to sign for a request with this body: `key` is its public key in PEM, `now` the seconds since 1970.
+/// The data that a machine signs for a request with this body. `key` is its public key in PEM, and `now` is in seconds since 1970.
 pub fn data(host: &str, key: &str, body: &[u8], now: i64) -> Vec<u8> {
     signed_claim::json(&Data {
         instance: host.to_owned(),
@@ -63,11 +63,11 @@ pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
 }
 
 impl HostToken {
-    /// Reads a token that came with a request's body; `None` if it is none of a host. A machine's clock may differ by so many
-    /// seconds from `now`, in seconds since 1970.
+    /// Reads a token that came with this request body. `None` if the token is not from a host. `max_skew` is the maximum clock difference
+    /// in seconds, and `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the token.
     pub fn parse(
         token: &str,
         body: &[u8],
@@ -77,16 +77,16 @@ impl HostToken {
         Some(parse(token.strip_prefix(PREFIX)?, body, max_skew, now))
     }
 
-    /// What no other token has that was made for another request, or at another second. Not the signature: a valid one is made into
-    /// another valid one without the key (ECDSA's `s` may be negated).
+    /// Identifies the claim: a token for another request or another second has another fingerprint. The signature is not suitable, because
+    /// anyone can turn a valid signature into another valid one without the key (ECDSA's `s` may be negated).
     pub fn fingerprint(&self) -> Vec<u8> {
         Sha256::digest(&self.signed.data).to_vec()
     }
 
-    /// Checks that it is signed with the key of the `Host`, in PEM: ECDSA with SHA-256, P-256 or P-384.
+    /// Checks the signature with the key of the `Host`, in PEM: ECDSA with SHA-256, P-256 or P-384.
     ///
     /// # Errors
-    /// It is not, or the key is none that could.
+    /// If the signature is wrong, or the key is unusable.
     pub fn verify(&self, public_key: &str) -> Result<(), TokenProblem> {
         self.signed.verify(public_key, Kind::Ec, SIGNER)
     }

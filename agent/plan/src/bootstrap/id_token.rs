@@ -1,35 +1,35 @@
-//! What a machine says it is in a cloud that lists machines by ids: its id, which is no secret. The proof is the call-back
-//! ([`super::challenge`]) or its address. What differs between clouds is an [`IdToken`].
+//! The token of a machine in a cloud that lists machines by id. It contains only the id, which is not secret. The proof is the call-back
+//! ([`super::challenge`]) or the machine's address. An [`IdToken`] has the differences between clouds.
 
 use thiserror::Error;
 
 use crate::machine_id::{IdForm, MachineId};
 
-/// The tokens of a cloud's machines.
+/// The form of tokens in a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdToken {
-    /// What a token begins with.
+    /// The prefix of a token.
     pub prefix: &'static str,
-    /// What the cloud calls a machine.
+    /// The cloud's word for a machine.
     pub machine: &'static str,
     pub form: IdForm,
 }
 
-/// A token that names no machine.
+/// A token without a valid machine id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the token names no {} by its id, as {}{} would", .0.machine, .0.prefix, .0.form.example())]
 pub struct NoId(IdToken);
 
 impl IdToken {
-    /// The token of the machine with this id, as its metadata service writes it.
+    /// The token of the machine with this id. `id` comes from the metadata service.
     ///
     /// # Errors
-    /// If it is no id of a machine.
+    /// If the text is not a valid id.
     pub fn token(self, id: &str) -> Result<String, NoId> {
         self.form.parse(id).map(|id| format!("{}{id}", self.prefix)).ok_or(NoId(self))
     }
 
-    /// The id that a token names; `None` if the token is for another cloud.
+    /// The id in a token. `None` if the token is for another cloud.
     pub fn parse(self, token: &str) -> Option<Result<MachineId, NoId>> {
         token.strip_prefix(self.prefix).map(|id| self.form.parse(id).ok_or(NoId(self)))
     }

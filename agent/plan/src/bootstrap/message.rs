@@ -1,8 +1,7 @@
-//! What a machine asks of kops-controller, and what it is answered, as JSON.
+//! Requests of machines to kops-controller, and its responses, as JSON.
 //!
-//! Source: upstream's `pkg/apis/nodeup/bootstrap.go` and `cmd/kops-controller/pkg/server/server.go`. Every field is
-//! written where upstream writes it, empty or not, and may be missing, null or in another case of letters where upstream
-//! would read it so.
+//! Source: upstream's `pkg/apis/nodeup/bootstrap.go` and `cmd/kops-controller/pkg/server/server.go`. Every field that upstream writes is
+//! written, even if it is empty. As in upstream, a field that is read may be missing or null, or its name may have another case.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,62 +15,61 @@ use serde_with::apply;
 use kops_agent_spec::SpecError;
 use kops_agent_spec::omit::is_zero;
 
-/// The one version there is.
+/// The only version.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
 
-/// The most certificates, and the most key pairs, that a request may name; kOps' nodes name six at most. A request stays in memory
-/// while it waits for its turn, and thousands of strangers' may wait.
+/// The maximum number of certificates, and of key pairs, in a request. kOps' nodes name at most six. A request stays in memory while it
+/// waits for its turn, and thousands of strangers' requests may wait.
 const MOST_NAMED: usize = 32;
 
-/// What a machine asks for.
+/// A machine's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapRequest {
-    /// [`API_VERSION`].
+    /// Always [`API_VERSION`].
     #[serde(default)]
     pub api_version: String,
-    /// The certificates that it wants, and for each the public key, in PEM; none is `null` in a request for the
-    /// configuration.
+    /// The requested certificates, each with its public key in PEM. A request for the configuration has `null` here.
     #[serde(default)]
     pub certs: Option<BTreeMap<String, String>>,
     /// For each authority, the id of the key pair that the machine trusts.
     #[serde(rename = "keypairIDs", default)]
     pub keypair_ids: Option<BTreeMap<String, String>>,
-    /// Whether it wants its configuration.
+    /// Whether the machine requests its configuration.
     #[serde(default)]
     pub include_node_config: bool,
-    /// How it can be called back, in clouds where that is the proof.
+    /// How kops-controller can call the machine back, in clouds where that is the proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<ChallengeRequest>,
 }
 
-/// How a machine can be called back.
+/// How kops-controller can call a machine back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChallengeRequest {
-    /// Where it listens. For information: the address to call comes from the cloud.
+    /// The address on which the machine listens. Only for information, because the address to call comes from the cloud.
     #[serde(default)]
     pub endpoint: String,
-    /// PEM of the certificate with which it answers.
+    /// The certificate of the machine's challenge server, in PEM.
     #[serde(default)]
     pub ca: Bytes,
-    /// Names the challenge: 32 hexadecimal digits.
+    /// The id of the challenge: 32 hexadecimal digits.
     #[serde(rename = "challengeID", default)]
     pub challenge_id: String,
-    /// What only the two of them know.
+    /// A secret that only the machine and kops-controller know.
     #[serde(default)]
     pub challenge_secret: Bytes,
 }
 
-/// What a machine is answered.
+/// The response to a machine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BootstrapResponse {
-    /// For each name, a certificate in PEM.
+    /// For each requested name, a certificate in PEM.
     #[serde(rename = "Certs")]
     pub certs: BTreeMap<String, String>,
-    /// Its configuration, if it asked for it.
+    /// The machine's configuration, if the machine requested it.
     pub node_config: Option<ServedNodeConfig>,
 }
 
@@ -79,15 +77,14 @@ pub struct BootstrapResponse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServedNodeConfig {
-    /// The text of its group's `nodeupconfig.yaml`.
+    /// The text of the group's `nodeupconfig.yaml`.
     pub nodeup_config: String,
-    /// Secrets that nodes have, by name; upstream knows `dockerconfig`.
+    /// Secrets for nodes, by name. Upstream only has `dockerconfig`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_secrets: BTreeMap<String, Bytes>,
 }
 
 impl BootstrapRequest {
-    /// A request for the configuration.
     pub fn for_node_config() -> BootstrapRequest {
         BootstrapRequest {
             api_version: API_VERSION.into(),
@@ -98,7 +95,7 @@ impl BootstrapRequest {
         }
     }
 
-    /// A request for certificates: for each name the public key, for each authority the id of the key pair trusted.
+    /// A request for certificates. `certs` has a public key for each name, and `keypair_ids` the trusted key pair's id for each authority.
     pub fn for_certs(
         certs: BTreeMap<String, String>,
         keypair_ids: BTreeMap<String, String>,
@@ -112,10 +109,10 @@ impl BootstrapRequest {
         }
     }
 
-    /// Reads a request's body, whose author is not known yet.
+    /// Parses a request's body from an unauthenticated sender.
     ///
     /// # Errors
-    /// If it is no JSON object, a field has the wrong type, it is of another version, or it names too much.
+    /// If the body is not a JSON object, a field has the wrong type, the version is unknown, or the request names too much.
     pub fn parse(body: &[u8]) -> Result<BootstrapRequest, SpecError> {
         let request: BootstrapRequest = parse(body, "the request")?;
         for (field, named) in [("certs", &request.certs), ("keypairIDs", &request.keypair_ids)] {
@@ -137,16 +134,16 @@ impl BootstrapRequest {
 }
 
 impl BootstrapResponse {
-    /// Reads an answer's body.
+    /// Parses a response's body.
     ///
     /// # Errors
-    /// If it is no JSON object, or a field has the wrong type.
+    /// If the body is not a JSON object, or a field has the wrong type.
     pub fn parse(body: &[u8]) -> Result<BootstrapResponse, SpecError> {
         parse(body, "kops-controller's answer")
     }
 }
 
-/// Bytes that JSON has as standard base64, as Go's `[]byte`. They may be secret: `Debug` does not show them.
+/// Bytes that JSON contains as standard base64, like Go's `[]byte`. They may be secret, so `Debug` does not show them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -178,7 +175,7 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], source: &str) -> Result<T,
     })
 }
 
-/// A field as we spell it, where it differs in the case of its letters only: Go does not mind.
+/// Corrects the case of a known field name, because Go ignores case.
 fn respelled((key, value): (String, Value)) -> (String, Value) {
     const FIELDS: [&str; 7] =
         ["apiVersion", "certs", "keypairIDs", "includeNodeConfig", "challenge", "Certs", "nodeConfig"];

@@ -1,10 +1,10 @@
-//! How a machine that has no access to the state store becomes a node: it asks kops-controller, which answers machines that the
-//! cloud vouches for.
+//! How a machine without access to the state store becomes a node: it sends a request to kops-controller, which answers machines that the
+//! cloud verifies.
 //!
-//! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
-//! what they say to each other, [`aws_token`] how a machine on AWS proves its identity, [`azure_token`] how one on Azure does, [`gce_token`] how one on GCE does,
-//! [`host_token`] how one of no cloud does, [`id_token`] what one says in a cloud that lists machines by ids, and
-//! [`challenge`] how one is called back. [`certificates`] and [`node_config`] decide what it is given. [`renewal`] is ours alone: how a node that is at work gets it again.
+//! This module has the formats that both sides must agree on, byte for byte, with kOps' own programs too. [`message`] has requests and
+//! responses. Each kind of machine has its own proof of identity: [`aws_token`], [`azure_token`], [`gce_token`], [`host_token`] (machines
+//! without a cloud), and [`id_token`] (clouds that list machines by id). [`challenge`] is the call-back. [`certificates`] and
+//! [`node_config`] decide the response. [`renewal`] is our own extension: a working node gets its certificates again.
 
 pub mod aws_token;
 pub mod azure_token;
@@ -21,7 +21,7 @@ mod signed_claim;
 /// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).
 pub const PORT: u16 = 3988;
 
-/// The URL of the kops-controller at a name or an address.
+/// The URL of kops-controller at a name or address.
 pub fn server_url(host: &str) -> String {
     match host.contains(':') {
         true => format!("https://[{host}]:{PORT}/"),
@@ -29,7 +29,7 @@ pub fn server_url(host: &str) -> String {
     }
 }
 
-/// The name that kops-controller has within its cluster, and in its certificate.
+/// The DNS name of kops-controller in its cluster, which is also in its certificate.
 pub fn server_name(cluster: &str) -> String {
     format!("kops-controller.internal.{cluster}")
 }

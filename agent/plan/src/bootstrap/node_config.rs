@@ -1,17 +1,17 @@
-//! Where in the state store the configuration is that kops-controller serves to a machine of a group.
+//! The path in the state store of the configuration that kops-controller serves to machines of a group.
 
 use kops_agent_spec::InstanceGroupRole;
 
-/// The file that kOps writes for a group of a role, below the cluster's folder (upstream: `pkg/model/bootstrapscript.go`); `None`
-/// where the group's name is none that a group can have: it becomes a part of a path, and comes from the cloud.
+/// The file that kOps writes for a group of this role, below the cluster's folder (upstream: `pkg/model/bootstrapscript.go`). `None` if the
+/// group's name is invalid: the name comes from the cloud and becomes part of a path.
 ///
-/// What kops-controller serves is that of `Node`, whatever role asks (upstream: `cmd/kops-controller/pkg/server/node_config.go`).
+/// kops-controller always serves the file for `Node`, for machines of any role (upstream: `cmd/kops-controller/pkg/server/node_config.go`).
 pub fn nodeup_config_file(role: InstanceGroupRole, instance_group: &str) -> Option<String> {
     let folder = role.folder();
     is_dns_name(instance_group).then(|| format!("igconfig/{folder}/{instance_group}/nodeupconfig.yaml"))
 }
 
-/// Whether it is a name as RFC 1123 and Kubernetes have it, with or without dots: of groups, and of Nodes.
+/// Whether a text is a valid name of a group or a Node: DNS labels of RFC 1123, separated by dots.
 pub fn is_dns_name(name: &str) -> bool {
     let is_label = |label: &str| {
         let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

@@ -1,8 +1,8 @@
-//! Renewal: a Node that is at work shows its kubelet's certificate, and is given what a bootstrap would give it. kOps'
-//! kops-controller has nothing of the kind: it answers 404 there, and 409 to a Node that is Ready where it bootstraps.
+//! Renewal: a working Node presents its kubelet's certificate, and gets the same response as a bootstrap would give. kOps' kops-controller
+//! does not support this. It answers 404 here, and 409 if a Ready Node bootstraps again.
 //!
-//! The protocol is ours, and written down in `docs/certificate-renewal.md`. Here is what decides whether a certificate and
-//! a Node are those of the machine that the cloud has verified.
+//! The protocol is ours, see `docs/certificate-renewal.md`. This module decides whether a certificate and a Node belong to the machine that
+//! the cloud has verified.
 
 use thiserror::Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -11,56 +11,55 @@ use super::node_config::is_dns_name;
 use crate::identity::provider_ids::name_one_machine;
 use crate::identity::{aws, host};
 
-/// Where a server is asked for it, beside `/bootstrap`.
+/// The path of renewal requests, next to `/bootstrap`.
 pub const PATH: &str = "/renew";
 
 const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
-/// The most characters of what a certificate or a Node says that are repeated.
+/// The maximum length of a certificate's or Node's text in a message.
 const LONGEST_NAME: usize = 253;
 
-/// Whose certificate it is that was shown.
+/// The holder of the presented certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The name of the Node.
     pub node_name: String,
-    /// The certificate's serial number, in hexadecimal digits.
+    /// The certificate's serial number in hexadecimal digits.
     pub serial: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
-    /// There is no certificate.
+    /// The machine presents no certificate.
     #[error("it shows no client certificate")]
     NoCertificate,
-    /// Its certificate is not one of a kubelet.
+    /// The certificate is not a kubelet's.
     #[error("its certificate is of {0:?}, and not of a node's kubelet")]
     NotANode(String),
-    /// The cloud says that it is another machine.
+    /// The cloud reports another node for the machine.
     #[error(
         "its certificate is of the node {certificate}, and it runs on the machine of the node {verified}"
     )]
     OtherNode {
-        /// The node that the certificate names.
+        /// The node in the certificate.
         certificate: String,
-        /// The node that the cloud names.
+        /// The node that the cloud reports.
         verified: String,
     },
-    /// There is no such Node.
+    /// The Node does not exist.
     #[error("there is no Node {0} any more: it bootstraps, and is not renewed")]
     NoNode(String),
-    /// The Node is another machine's.
+    /// The Node belongs to another machine.
     #[error("the Node {node} is of {provider_id:?}, and the machine that asks is {instance}")]
     OtherInstance {
         node: String,
-        /// Its `spec.providerID`.
+        /// The Node's `spec.providerID`.
         provider_id: String,
         instance: String,
     },
 }
 
 impl RenewalRefusal {
-    /// Why in a word, for metrics, the log, and the answer.
+    /// A short reason for metrics, the log, and the response.
     pub fn reason(&self) -> &'static str {
         match self {
             RenewalRefusal::NoCertificate => "NoClientCertificate",
@@ -72,13 +71,13 @@ impl RenewalRefusal {
     }
 }
 
-/// Whose certificate this is (DER). That it is good, TLS has seen to: signed by `kubernetes-ca`, valid now, for no other use
-/// than a client's, and its key at hand.
+/// The holder of this certificate (DER). TLS has already checked the certificate: `kubernetes-ca` signed it, it is valid now, its usage
+/// allows clients, and the client has its key.
 ///
 /// # Errors
-/// If it is not one of a kubelet, as kube-apiserver's authorizer of nodes knows them: the one common name
-/// `system:node:NAME`, and the one organization `system:nodes`; or if it does not name the usage `clientAuth`, which TLS takes
-/// for any.
+/// If the certificate is not a kubelet's by the rules of kube-apiserver's node authorizer: exactly one common name `system:node:NAME`, and
+/// exactly one organization `system:nodes`. Also if the certificate lacks the usage `clientAuth`, because TLS accepts a certificate without
+/// usages for any use.
 pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
     let certificate = certificate.ok_or(RenewalRefusal::NoCertificate)?;
     let unreadable = |_| RenewalRefusal::NotANode("what cannot be read".into());
@@ -100,10 +99,10 @@ pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
 }
 
 impl Holder {
-    /// Whether the cloud says that the machine that asks is this node's.
+    /// Checks that the cloud reports this node for the machine.
     ///
     /// # Errors
-    /// If it says that it is another's.
+    /// If the cloud reports another node.
     pub fn is_verified_as(&self, node_name: &str) -> Result<(), RenewalRefusal> {
         match self.node_name == node_name {
             true => Ok(()),
@@ -115,19 +114,18 @@ impl Holder {
     }
 }
 
-/// Whether the Node of the machine that asks is there, and says that it is that very machine: `provider_id` is its
-/// `spec.providerID`, `None` where there is no Node, and `instance` the machine in its cloud's words.
+/// Checks that the machine's Node exists and names this machine. `provider_id` is the Node's `spec.providerID`, or `None` if there is no
+/// Node. `instance` is the machine in the cloud's words.
 ///
-/// A Node that was deleted and has registered again from the same machine has another uid, and is no other machine; so the uid
-/// is not looked at.
+/// A Node that was deleted and registered again from the same machine has another uid. It is still the same machine, so the uid is ignored.
 ///
 /// # Errors
-/// If it is not.
+/// If the Node is missing or names another machine.
 pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
     let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
-    // The Node of an enrolled host says no instance, and is the one of its name.
+    // The Node of an enrolled host has no providerID. Its name identifies the host.
     let is_host = provider_id.is_empty() && instance == host::instance(node);
-    // On Azure the case of letters is all the same, and its services write it differently.
+    // Azure ignores case, and its services spell resource ids differently.
     let is_of_azure = provider_id.starts_with("azure://") && provider_id.eq_ignore_ascii_case(instance);
     let is_of_aws = aws::instance_id(provider_id).is_ok_and(|id| id == instance);
     let is_same = name_one_machine(provider_id, instance) || is_host || is_of_aws || is_of_azure;

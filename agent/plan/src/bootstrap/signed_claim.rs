@@ -1,7 +1,7 @@
-//! A machine's claim, signed with a key that is its own: what the tokens of GCE's TPMs and of enrolled hosts have in common.
+//! A machine's signed claim: the common part of the tokens of GCE's TPMs and of enrolled hosts.
 //!
-//! A token is JSON in base64: `data`, which is the JSON of a claim, and `signature`, which is over the bytes of `data`. Each
-//! claim names the request that it was made for, its time, and its purpose.
+//! A token is JSON in base64. `data` is the JSON of a claim, and `signature` covers the bytes of `data`. Each claim contains the hash of
+//! its request, its time, and its purpose.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm` and `pkg/bootstrap/pkibootstrap`.
 
@@ -22,39 +22,39 @@ use x509_parser::verify::verify_signature;
 use super::message::Bytes;
 use crate::identity::Refusal;
 
-/// What a token is for, and nothing else.
+/// The only purpose of a token.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
-/// By how many seconds a machine's clock may differ where the configuration does not say (upstream: `NewVerifier` in
-/// `pkg/bootstrap/pkibootstrap/pkiverifier`; for GCE it writes as much).
+/// The default maximum clock difference to a machine, in seconds (upstream: `NewVerifier` in `pkg/bootstrap/pkibootstrap/pkiverifier`;
+/// upstream writes the same value for GCE).
 pub const USUAL_SKEW: i64 = 300;
 
-/// Why a token is refused. The token itself is not repeated.
+/// Why a token is rejected. Messages do not repeat the token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenProblem {
-    /// It does not have the form that it should.
+    /// The token is malformed.
     #[error("the token is not well-formed: {0}")]
     Malformed(&'static str),
-    /// It was made for something else.
+    /// The token was made for another purpose.
     #[error("the token was made for another audience than {AUDIENCE}")]
     OtherAudience,
-    /// It was made for another request.
+    /// The token was made for another request.
     #[error("the token was made for another request than came with it")]
     OtherRequest,
-    /// It was made at another time.
+    /// The token is too old, or from the future.
     #[error(
         "the token's time is {seconds} seconds from ours, and {max_skew} are let pass: see that both machines' clocks \
          are right"
     )]
     OtherTime {
-        /// How far it is from ours, ahead or behind.
+        /// The difference to our time, in either direction.
         seconds: u64,
-        /// How far it may be.
+        /// The maximum difference.
         max_skew: i64,
     },
-    /// It is of a machine that cannot be the cluster's.
+    /// The machine cannot belong to this cluster.
     #[error(transparent)]
     Elsewhere(#[from] Refusal),
-    /// The machine has no key that could have signed it.
+    /// The machine has no key that can sign tokens.
     #[error("the machine's key is none that signs tokens: {0}")]
     UnusableKey(&'static str),
     #[error("the token is not signed by {0}")]
@@ -62,7 +62,7 @@ pub enum TokenProblem {
 }
 
 impl TokenProblem {
-    /// It in a word, for metrics.
+    /// A short reason for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             TokenProblem::Malformed(_) => "MalformedToken",
@@ -83,35 +83,35 @@ struct Token {
     data: Bytes,
 }
 
-/// What a machine has signed, not verified yet.
+/// Signed data of a machine, before verification.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Signed {
-    /// The JSON of its claim.
+    /// The JSON of the claim.
     pub(super) data: Vec<u8>,
-    /// What its key has made of that.
+    /// The signature of `data`.
     pub(super) signature: Vec<u8>,
 }
 
-/// What every claim says, beside whose it is.
+/// The parts that every claim has, besides the machine's name.
 pub(super) struct Stamp<'a> {
     pub(super) audience: &'a str,
-    /// When it was made, in seconds since 1970.
+    /// The time of the claim, in seconds since 1970.
     pub(super) timestamp: i64,
-    /// The SHA-256 of the request that it was made for.
+    /// The SHA-256 of the claim's request.
     pub(super) request_hash: &'a [u8],
 }
 
-/// The kind of a key.
+/// The type of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// RSASSA-PKCS1-v1_5.
     Rsa,
-    /// ECDSA, with P-256 or P-384, whose signatures are ASN.1.
+    /// ECDSA with P-256 or P-384. Signatures are ASN.1.
     Ec,
 }
 
 impl Kind {
-    /// The algorithm of such a key, of its signatures with SHA-256, and what another key is not.
+    /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of another type.
     fn algorithms(self) -> (Oid<'static>, Oid<'static>, &'static str) {
         match self {
             Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is no RSA key"),
@@ -120,23 +120,23 @@ impl Kind {
     }
 }
 
-/// The hash by which a claim names its request.
+/// The hash of a claim's request.
 pub(super) fn hash(body: &[u8]) -> Bytes {
     Bytes(Sha256::digest(body).to_vec())
 }
 
-/// Texts and numbers only, of which there is always JSON.
+/// Serialization cannot fail, because the values are only texts and numbers.
 pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// The token of a claim's JSON and what a key has made of it.
+/// The token of a claim's JSON and its signature.
 pub(super) fn token(prefix: &str, data: Vec<u8>, signature: Vec<u8>) -> String {
     let token = Token { signature: Bytes(signature), data: Bytes(data) };
     format!("{prefix}{}", STANDARD.encode(json(&token)))
 }
 
-/// Reads what comes behind a token's prefix, and the claim in it.
+/// Reads a token without its prefix. Returns the claim and the signed data.
 pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), TokenProblem> {
     let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
     let token: Token = serde_json::from_slice(&json)
@@ -147,7 +147,7 @@ pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), To
 }
 
 impl Stamp<'_> {
-    /// Whether a claim was made for a request of this body, not too long before or after `now`.
+    /// Checks that a claim was made for a request with this body, close enough to `now`.
     pub(super) fn check(&self, body: &[u8], max_skew: i64, now: i64) -> Result<(), TokenProblem> {
         if self.audience != AUDIENCE {
             return Err(TokenProblem::OtherAudience);
@@ -164,7 +164,7 @@ impl Stamp<'_> {
 }
 
 impl Signed {
-    /// Checks that a key of this kind (PEM, `PUBLIC KEY`) has signed, with SHA-256. `signer` names the key's owner in messages.
+    /// Checks the SHA-256 signature with a key of this type (PEM, `PUBLIC KEY`). `signer` names the key's owner in messages.
     pub(super) fn verify(&self, key_pem: &str, kind: Kind, signer: &'static str) -> Result<(), TokenProblem> {
         let pem = Pem::iter_from_buffer(key_pem.as_bytes())
             .filter_map(Result::ok)

@@ -1,5 +1,5 @@
-//! What machines with an API server are told besides
-//! (upstream: `pkg/apis/nodeup/config.go`, `upup/pkg/fi/cloudup/apply_cluster.go`).
+//! The additional configuration of machines with an API server (upstream: `pkg/apis/nodeup/config.go`,
+//! `upup/pkg/fi/cloudup/apply_cluster.go`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
@@ -13,13 +13,13 @@ use kops_agent_spec::{
     LoadBalancerAccessSpec,
 };
 
-/// The secret that holds the encryption configuration of the API server.
+/// The secret with the encryption configuration of the API server.
 pub(super) const ENCRYPTION_CONFIG: &str = "encryptionconfig";
 
 const NOT_COMPLETED: &str =
     "it is missing, but a completed cluster spec always has it; read cluster-completed.spec, not config";
 
-/// `APIServerConfig`.
+/// The field `APIServerConfig`.
 pub(super) fn api_server_config(inputs: &Inputs<'_>, problems: &mut Problems) -> Option<APIServerConfig> {
     if !inputs.runs_api_server() {
         return None;
@@ -58,7 +58,7 @@ fn api(inputs: &Inputs<'_>) -> APISpec {
     }
 }
 
-/// The settings of the authenticator are in its manifest already.
+/// The authenticator's manifest already has its settings, so they are left out.
 fn authentication(authentication: &AuthenticationSpec) -> AuthenticationSpec {
     AuthenticationSpec {
         aws: authentication.aws.as_ref().map(|_| AWSAuthenticationSpec::default()),
@@ -82,7 +82,7 @@ fn encryption_config_secret_hash(inputs: &Inputs<'_>, problems: &mut Problems) -
     }
 }
 
-/// `ControlPlaneConfig`.
+/// The field `ControlPlaneConfig`.
 pub(super) fn control_plane_config(
     inputs: &Inputs<'_>,
     problems: &mut Problems,

@@ -1,5 +1,5 @@
-//! Where the SHA-256 of a download comes from. We ship no list of our own: hashes come from the publisher,
-//! from a file that the user gives, or from a `nodeupconfig.yaml` that is itself pinned.
+//! Sources for the SHA-256 of a download. We ship no list of hashes. They come from the publisher, from a user's file, or from a pinned
+//! `nodeupconfig.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,26 @@ use kops_agent_spec::urls::hash_and_urls;
 
 /// A source of hashes.
 pub trait AssetHashes {
-    /// The SHA-256 of a file in lower-case hexadecimal, if it is known. `canonical_url` is where its
-    /// publisher has it, `download_url` where this cluster takes it from.
+    /// The SHA-256 of a file in lower-case hexadecimal. `None` if it is unknown. `canonical_url` is the publisher's URL, and `download_url`
+    /// is the URL that this cluster uses.
     fn sha256(&self, canonical_url: &str, download_url: &str) -> Option<String>;
 }
 
-/// Hashes that were told, by URL.
+/// Known hashes by URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownHashes(BTreeMap<String, String>);
 
-/// A line of a list of hashes that is none.
+/// A malformed line in a list of hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line} is no `sha256  URL`: {problem}")]
 pub struct MalformedHashLine {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
     pub problem: String,
 }
 
 impl KnownHashes {
-    /// Those of the assets that another configuration lists.
+    /// The hashes of the assets and images in another configuration.
     pub fn of_config(config: &NodeupConfig) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         for entry in config.assets.values().flatten() {
@@ -48,10 +47,10 @@ impl KnownHashes {
         hashes
     }
 
-    /// Reads lines of `sha256  URL`; empty lines and those that start with `#` do not count.
+    /// Reads lines of the form `sha256  URL`. Empty lines and lines that start with `#` are ignored.
     ///
     /// # Errors
-    /// The first line that is none.
+    /// The first malformed line.
     pub fn parse(text: &str) -> Result<KnownHashes, MalformedHashLine> {
         let mut hashes = KnownHashes::default();
         for (number, line) in text.lines().enumerate() {
@@ -70,17 +69,17 @@ impl KnownHashes {
         Ok(hashes)
     }
 
-    /// Every hash, after its URL.
+    /// All pairs of URL and hash.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(url, sha256)| (url.as_str(), sha256.as_str()))
     }
 
-    /// Remembers all that another knows; where both know a file, the other's counts.
+    /// Adds all hashes of `other`. For a URL in both, the hash of `other` wins.
     pub fn extend(&mut self, other: KnownHashes) {
         self.0.extend(other.0);
     }
 
-    /// Remembers the hash of a file; what is no SHA-256 is not remembered.
+    /// Adds the hash of a file. A text that is not a SHA-256 is ignored.
     pub fn insert(&mut self, url: &str, sha256: &str) {
         if let Some(sha256) = parse_sha256(sha256) {
             self.0.insert(url.to_owned(), sha256);

@@ -1,5 +1,5 @@
-//! What a group's machines download, for both architectures and in kOps' order
-//! (upstream: `pkg/nodemodel/fileassets.go`, `pkg/nodemodel/wellknownassets/`).
+//! The downloads of a group's machines, for both architectures and in kOps' order (upstream: `pkg/nodemodel/fileassets.go`,
+//! `pkg/nodemodel/wellknownassets/`).
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,14 @@ const ARCHITECTURES: [Architecture; 2] = [Architecture::Amd64, Architecture::Arm
 /// A file that machines of the group download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssetUrl {
-    /// The architecture that it is for.
     pub architecture: Architecture,
-    /// Where its publisher has it.
+    /// The publisher's URL.
     pub canonical_url: String,
-    /// Where this cluster takes it from: the same, or the cluster's file repository.
+    /// The URL that this cluster uses: the publisher's URL, or a URL in the cluster's file repository.
     pub download_url: String,
-    /// The SHA-256 that the cluster's spec gives, in lower-case hexadecimal.
+    /// The SHA-256 in the cluster's spec, in lower-case hexadecimal.
     pub sha256: Option<String>,
-    /// Where else its publisher has it, unless the cluster has a file repository.
+    /// Another URL of the publisher. `None` if the cluster has a file repository.
     mirror: Option<String>,
     is_image: bool,
 }
@@ -35,7 +34,7 @@ impl AssetUrl {
         self.sha256.clone().or_else(|| hashes.sha256(&self.canonical_url, &self.download_url))
     }
 
-    /// Without a known hash the entry is the bare URL, and the hash must be learnt before it is installed.
+    /// If the hash is unknown, the entry is the bare URL. Then the hash must be found before installation.
     fn entry(&self, hashes: &dyn AssetHashes) -> String {
         let mirror = self.mirror.iter().map(|mirror| format!(",{mirror}")).collect::<String>();
         match self.hash(hashes) {
@@ -45,17 +44,17 @@ impl AssetUrl {
     }
 }
 
-/// Everything that machines of the group may download, so that its hashes can be found.
+/// All files that machines of the group may download, so that their hashes can be looked up.
 ///
 /// # Errors
-/// Settings that name no file: versions that kOps does not install, missing ones, malformed URLs.
+/// Settings that give no valid file: unsupported or missing versions, malformed URLs.
 pub fn asset_urls(inputs: &Inputs<'_>) -> Result<Vec<AssetUrl>, Problems> {
     let mut problems = Problems::default();
     let urls = collect(inputs, &mut problems);
     problems.unless_any(urls)
 }
 
-/// `Assets` and `images` of the configuration.
+/// The fields `Assets` and `images` of the configuration.
 pub(super) fn assets_and_images(
     inputs: &Inputs<'_>,
     problems: &mut Problems,
@@ -97,7 +96,6 @@ fn collect(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<AssetUrl> {
     collector.urls
 }
 
-/// kOps' own programs on the group's machines.
 fn kops_programs(inputs: &Inputs<'_>, problems: &mut Problems) -> &'static [&'static str] {
     let uses_gossip = discovery::uses_gossip(inputs);
     if inputs.role() == InstanceGroupRole::Bastion || !inputs.release.has_gossip() {
@@ -114,7 +112,7 @@ fn kops_programs(inputs: &Inputs<'_>, problems: &mut Problems) -> &'static [&'st
     if inputs.is_control_plane() || gossips { &["protokube"] } else { &[] }
 }
 
-/// The version that the group's files are of, and the field that says so.
+/// The Kubernetes version of the group's files.
 fn kubernetes_version<'a>(inputs: &Inputs<'a>) -> &'a str {
     match inputs.worker_kubernetes_version {
         Some(version) if !inputs.runs_api_server() => version,
@@ -233,8 +231,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Only the cluster's settings count here; a group's version reaches its containerdConfig and
-    /// not its downloads.
+    /// Only the cluster's settings count. A group's containerd version changes its containerdConfig, but not its downloads.
     fn containerd(&mut self, arch: Architecture) {
         let Some(containerd) = &self.inputs.cluster.spec.containerd else {
             self.problems.add("spec.containerd", "it is missing, but a completed cluster spec always has it");
@@ -280,7 +277,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The user's own package for this architecture, if both its URL and its hash are given.
+    /// Adds the user's own package for this architecture. Returns whether both its URL and its hash are set.
     fn package(&mut self, field: &str, packages: Option<&PackagesConfig>, arch: Architecture) -> bool {
         let Some(packages) = packages else { return false };
         let (url, hash, suffix) = match arch {
@@ -325,7 +322,7 @@ impl Collector<'_> {
         }
     }
 
-    /// A build of Kubernetes is in no registry: its images are downloaded too.
+    /// No registry has the images of a custom Kubernetes build, so the machines download them too.
     fn image_archives(&mut self, arch: Architecture) {
         let version = &self.inputs.cluster.spec.kubernetes_version;
         if !is_base_url(version) {

@@ -1,7 +1,6 @@
-//! Which key sets a group's machines get to know, and what of them
-//! (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `BuildConfig`).
+//! The key sets in the configuration of a group's machines (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `BuildConfig`).
 //!
-//! The store has more key sets than a group needs, so the cluster's spec decides, never a listing.
+//! The store has more key sets than a group needs. So the cluster's spec selects them, not a listing of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +8,20 @@ use super::{Inputs, discovery};
 use crate::resolve::{KUBERNETES_CA, Problems};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset};
 
-/// The key that signs the tokens of service accounts.
+/// The key set that signs service account tokens.
 pub(super) const SERVICE_ACCOUNT: &str = "service-account";
 const DISCOVERY_CA: &str = "discovery-ca";
 
-/// The key sets of a group: those whose certificates its machines trust, and those that they only
-/// name.
+/// The key sets in a group's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeysetNames {
-    /// Whose certificates and ids they are told.
+    /// Key sets whose certificates and ids the configuration contains.
     pub(super) trusted: BTreeSet<String>,
-    /// Whose id they are told.
+    /// Key sets of which the configuration contains only the id.
     pub(super) named: BTreeSet<String>,
 }
 
-/// The key sets that a group's configuration speaks of.
+/// The key sets in the configuration of this group.
 pub(super) fn keyset_names(cluster: &Cluster, group: &InstanceGroup) -> KeysetNames {
     let mut names = KeysetNames::default();
     let role = group.spec.role;
@@ -59,10 +57,10 @@ fn has_discovery_service(cluster: &Cluster) -> bool {
     service.is_some_and(|service| !service.url.is_empty())
 }
 
-/// `CAs` and `KeypairIDs`.
+/// The fields `CAs` and `KeypairIDs`.
 ///
-/// A machine that cannot read the store has the cluster's own authority from the boot config, and its
-/// configuration only names it.
+/// A machine that cannot read the store gets the cluster's own authority from the boot config. Its configuration contains only the id of
+/// that authority.
 pub(super) fn cas_and_keypair_ids(
     inputs: &Inputs<'_>,
     problems: &mut Problems,
@@ -83,7 +81,7 @@ pub(super) fn cas_and_keypair_ids(
     (cas, ids)
 }
 
-/// A key set that must be there.
+/// A required key set. Reports a problem if it is missing.
 pub(super) fn keyset<'a>(inputs: &Inputs<'a>, name: &str, problems: &mut Problems) -> Option<&'a Keyset> {
     let keyset = inputs.keysets.get(name);
     if keyset.is_none() {

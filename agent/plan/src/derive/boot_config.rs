@@ -1,5 +1,5 @@
-//! What the user-data of the group's machines says, for checks and for tests that start machines
-//! (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `pkg/model/bootstrapscript.go`).
+//! Derives the user-data of the group's machines, for checks and for tests that start machines (upstream:
+//! `pkg/nodemodel/nodeupconfigbuilder.go`, `pkg/model/bootstrapscript.go`).
 
 use std::net::IpAddr;
 
@@ -13,11 +13,11 @@ use crate::bootstrap::{server_name, server_url};
 use crate::resolve::{KUBERNETES_CA, Problems};
 use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
 
-/// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes
-/// of the group's `nodeupconfig.yaml`.
+/// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes of the group's
+/// `nodeupconfig.yaml`.
 ///
 /// # Errors
-/// Everything that is wrong with the inputs, each with the path of its field or the file's name.
+/// All problems of the inputs, each with the path of its field or the file's name.
 pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<BootConfig, Problems> {
     let mut problems = Problems::default();
     let cloud_provider = inputs
@@ -66,8 +66,8 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
     ConfigServerOptions { servers, tls_server_name, ca_certificates }
 }
 
-/// Machines that find the API by address: all where the cloud has no DNS for it, else those without
-/// an API server of clusters without DNS.
+/// The addresses of the API for this group's machines. Empty if the machines find the API by name. If the cloud has no DNS for it, all
+/// machines get addresses. In clusters without DNS, machines without an API server get them.
 pub(super) fn api_server_ips(
     inputs: &Inputs<'_>,
     cloud: CloudProvider,
@@ -97,7 +97,8 @@ pub(super) fn api_server_ips(
     }
 }
 
-/// Private addresses and all IPv6 ones; an address counts once for each range that takes it.
+/// Keeps private addresses inside the cluster's networks, and all IPv6 addresses. Upstream repeats an address for each matching range, and
+/// so does this function.
 fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let networking = &inputs.cluster.spec.networking;
     let is_ipv6_only =
@@ -119,7 +120,7 @@ fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Pro
     within
 }
 
-/// On GCE subnets have ranges, networks have none.
+/// Keeps addresses inside the cluster's subnets, because networks on GCE have no ranges.
 fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
     let mut ranges = Vec::new();
     for (index, subnet) in inputs.cluster.spec.networking.subnets.iter().enumerate() {
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(told("cloudProvider: digitalocean", "Master", &["34.1.1.1"]), ["34.1.1.1"]);
     }
 
-    /// Upstream: `BuildConfig` and `selectControlPlaneIPs` in `pkg/nodemodel/nodeupconfigbuilder.go`.
+    /// Source: `BuildConfig` and `selectControlPlaneIPs` in `pkg/nodemodel/nodeupconfigbuilder.go`.
     #[test]
     fn on_every_cloud_machines_without_an_api_server_ask_kops_controller_and_the_others_read_the_store() {
         const ADDRESSES: [&str; 2] = ["10.0.1.1", "34.1.1.1"];

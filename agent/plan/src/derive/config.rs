@@ -1,4 +1,4 @@
-//! The whole configuration, field by field.
+//! Derives the whole configuration, field by field.
 
 use super::{
     Inputs, api_server, assets, authorities, containerd, discovery, instance_group, kubelet, networking,
@@ -10,19 +10,18 @@ use kops_agent_spec::{
     NodeupConfig, StaticManifest,
 };
 
-/// Derives what kOps writes into `igconfig/<role>/<group>/nodeupconfig.yaml`.
+/// Derives the file that kOps writes to `igconfig/<role>/<group>/nodeupconfig.yaml`.
 ///
-/// An asset whose hash is not known stands in `Assets` as its bare URL, so that it can be shown; it
-/// must not be installed before its hash is known.
+/// An asset with an unknown hash is in `Assets` as its bare URL, for display. Do not install it before its hash is known.
 ///
 /// # Errors
-/// Everything that is wrong with the inputs, each with the path of its field or the file's name.
+/// All problems of the inputs, each with the path of its field or the file's name.
 pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
     let (config, problems) = nodeup_config_and_problems(inputs);
     problems.unless_any(config)
 }
 
-/// As [`nodeup_config`], as far as it can be derived in spite of problems: to look for more of them.
+/// Like [`nodeup_config`], but returns the configuration in spite of problems, so that a caller can look for more problems.
 pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problems) {
     let mut problems = Problems::default();
     instance_group::check_role(inputs, &mut problems);
@@ -112,7 +111,7 @@ pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problem
     (config, problems)
 }
 
-/// Only the cloud knows them; kOps sorts what it is told.
+/// Only the cloud knows these addresses. kOps sorts them.
 fn apiserver_additional_ips(inputs: &Inputs<'_>) -> Vec<String> {
     if !inputs.runs_api_server() {
         return Vec::new();
@@ -133,7 +132,7 @@ fn etcd_cluster_names(inputs: &Inputs<'_>) -> Vec<String> {
     clusters.map(|cluster| cluster.name.clone()).collect()
 }
 
-/// One manifest for each member that this group runs.
+/// One manifest for each etcd member in this group.
 fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
     let group = inputs.instance_group.metadata.name.as_str();
     let clusters = inputs.cluster.spec.etcd_clusters.iter().filter(|_| inputs.is_control_plane());
@@ -145,7 +144,7 @@ fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Machines without an API server that do not ask kops-controller read the store as control planes do.
+/// Whether machines of the group read the store. Only machines that ask kops-controller do not.
 fn reads_the_store(inputs: &Inputs<'_>) -> bool {
     inputs.runs_api_server() || !discovery::asks_kops_controller(inputs)
 }
@@ -157,7 +156,7 @@ fn dns_zone(inputs: &Inputs<'_>) -> String {
     }
 }
 
-/// What Azure's cloud provider is told by a file on each machine (kOps up to 1.35).
+/// Settings of Azure's cloud provider, for a file on each machine (kOps up to 1.35).
 #[derive(Default)]
 struct AzureFile {
     location: String,
@@ -187,7 +186,7 @@ fn azure(inputs: &Inputs<'_>) -> AzureFile {
     }
 }
 
-/// The channels that protokube applies: kOps' own, and those of the cluster.
+/// The channels for protokube: kOps' own channel, and those of the cluster.
 fn channels(inputs: &Inputs<'_>) -> Vec<String> {
     let runs_protokube = inputs.is_control_plane()
         || discovery::uses_gossip(inputs) && inputs.role() != InstanceGroupRole::Bastion;
@@ -216,12 +215,12 @@ fn static_manifests(inputs: &Inputs<'_>) -> Vec<StaticManifest> {
     }]
 }
 
-/// A file of the store as kOps' vfs names it (upstream: `util/pkg/vfs`).
+/// The URL of a file in the store, in the form of kOps' vfs (upstream: `util/pkg/vfs`).
 fn store_url(inputs: &Inputs<'_>, path: &str) -> String {
     format!("{}/{path}", config_base(inputs).trim_end_matches('/'))
 }
 
-/// The cluster's folder in the store; a local one loses its scheme.
+/// The cluster's folder in the store. A local folder is a path without a scheme.
 pub(super) fn config_base(inputs: &Inputs<'_>) -> String {
     let base = inputs.cluster.spec.config_store.base.as_str();
     base.strip_prefix("file://").unwrap_or(base).to_owned()
@@ -261,7 +260,7 @@ fn update_policy(inputs: &Inputs<'_>) -> String {
     of_group.or(inputs.cluster.spec.update_policy.as_deref()).unwrap_or("automatic").to_owned()
 }
 
-/// Roles of file assets are compared as they are written: `Master` names no role here.
+/// The file assets for the group's role. Roles are compared by their exact names, so `Master` matches no role here.
 fn file_assets(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<FileAssetSpec> {
     let cluster = &inputs.cluster.spec.file_assets;
     for (whose, assets) in [("instance group", &inputs.instance_group.spec.file_assets), ("cluster", cluster)]

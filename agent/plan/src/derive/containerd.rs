@@ -1,17 +1,16 @@
-//! containerd and the runtimes beside it: the group's settings over the cluster's
-//! (upstream: `pkg/apis/nodeup/config.go`).
+//! The settings of containerd and additional runtimes. The group's settings override the cluster's (upstream: `pkg/apis/nodeup/config.go`).
 
 use super::Inputs;
 use super::instance_group::has_gvisor;
 use super::merge::merge;
 use kops_agent_spec::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
 
-/// The driver that kOps installs unless told otherwise.
+/// The default driver of kOps.
 const DEFAULT_NVIDIA_PACKAGE: &str = "nvidia-driver-535-server";
-/// How gVisor intercepts system calls unless told otherwise.
+/// The default way in which gVisor intercepts system calls.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
-/// `containerdConfig`.
+/// The field `containerdConfig`.
 pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig> {
     let (cluster, group) = both(inputs);
     let mut config = match (cluster, group) {
@@ -25,10 +24,10 @@ pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig>
     Some(config)
 }
 
-/// `NvidiaGPU`, which is there even where it says that there is none.
+/// The field `NvidiaGPU`. It is also set if it says that there is no GPU.
 ///
-/// Upstream merges the group's settings into the cluster's in memory, so that its result can depend
-/// on the order of groups; here each group stands for itself.
+/// Upstream merges the group's settings into the cluster's in memory, so its result can depend on the order of groups. Here groups do not
+/// affect each other.
 pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
     let (cluster, group) = both(inputs);
     let of = |containerd: Option<&ContainerdConfig>| {
@@ -45,7 +44,7 @@ pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
     Some(config)
 }
 
-/// `GVisor`.
+/// The field `GVisor`.
 pub(super) fn gvisor(inputs: &Inputs<'_>) -> Option<GVisorConfig> {
     let (_, group) = both(inputs);
     let mut config = group.filter(|_| has_gvisor(inputs))?.gvisor.clone()?;

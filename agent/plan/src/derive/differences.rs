@@ -1,4 +1,4 @@
-//! Where two configurations of the same group differ, told so that logs can have it.
+//! The differences between two configurations of the same group, in a form that is safe for logs.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use sha2::{Digest, Sha256};
 use crate::redaction::without_credentials;
 use kops_agent_spec::{NodeupConfig, free_text};
 
-/// A field that differs. Of texts that may be secret only the size is shown, of long ones and of certificates the hash, too.
+/// A field that differs. For a text that may be secret only the size is shown. For a long text or a certificate the hash is shown too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldDifference {
-    /// Dotted path of the field, by its name in nodeupconfig.yaml.
+    /// The dotted path of the field, with the names in nodeupconfig.yaml.
     pub path: String,
-    /// Its value in ours.
+    /// The value in our configuration.
     pub ours: String,
-    /// Its value in theirs.
+    /// The value in kOps' configuration.
     pub theirs: String,
 }
 
@@ -27,15 +27,15 @@ impl fmt::Display for FieldDifference {
     }
 }
 
-/// What certificates begin with, which are for all to read.
+/// The first line of a certificate. Certificates are public.
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
-/// Characters of a text that are shown.
+/// The maximum number of characters that are shown of a text.
 const SHOWN: usize = 120;
 
-/// Every field in which two configurations differ, in the order of their names.
+/// All fields that differ, sorted by name.
 pub fn differences(ours: &NodeupConfig, theirs: &NodeupConfig) -> Vec<FieldDifference> {
     let mut found = Vec::new();
-    // Both are our own type, which always has a JSON form.
+    // Serialization cannot fail, because both are of our own type.
     let json = |config: &NodeupConfig| serde_json::to_value(config).unwrap_or_default();
     compare(&Place::default(), &json(ours), &json(theirs), &mut found);
     found
@@ -57,7 +57,7 @@ impl Place {
         Place { path: format!("{}[{index}]", self.path), ..self.clone() }
     }
 
-    /// Whether the value at this place is free text, or has some below it.
+    /// Whether the value at this place is or contains free text.
     fn holds_free_text(&self, value: &Value) -> bool {
         let within =
             self.names.iter().rev().fold(value.clone(), |value, name| {
@@ -135,7 +135,7 @@ fn shown(place: &Place, value: &Value) -> String {
     if !hides && !is_certificate && text.chars().count() <= SHOWN {
         return text;
     }
-    // A hash tells a short secret.
+    // A hash would reveal a short secret.
     if hides {
         return format!("{} bytes, which are not shown", raw.len());
     }

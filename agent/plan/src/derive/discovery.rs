@@ -1,25 +1,25 @@
-//! How machines find the API server and kops-controller: by DNS, by gossip, or by the addresses of a load balancer
-//! (upstream: `UsesLegacyGossip` and `UsesLoadBalancerForKopsController` in pkg/apis/kops/cluster.go, `UseKopsControllerForNodeConfig`
-//! in pkg/apis/kops/model/features.go, at v1.34.3, v1.35.2 and v1.36.2).
+//! How machines find the API server and kops-controller: by DNS, by gossip, or by the addresses of a load balancer (upstream:
+//! `UsesLegacyGossip` and `UsesLoadBalancerForKopsController` in pkg/apis/kops/cluster.go, `UseKopsControllerForNodeConfig` in
+//! pkg/apis/kops/model/features.go, at v1.34.3, v1.35.2 and v1.36.2).
 
 use super::Inputs;
 use kops_agent_spec::CloudProvider;
 
-/// What the names of gossip clusters end in.
+/// The suffix of gossip clusters' names.
 const GOSSIP_DOMAIN: &str = ".k8s.local";
 
-/// Whether the cluster's names are in `/etc/hosts` alone.
+/// Whether the cluster has no DNS, so that its names are only in `/etc/hosts`.
 pub(super) fn uses_none_dns(inputs: &Inputs<'_>) -> bool {
     inputs.cluster.spec.networking.topology.as_ref().is_some_and(|topology| topology.dns == "None")
 }
 
-/// Whether the cluster's names are spread by gossip.
+/// Whether gossip publishes the cluster's names.
 pub(super) fn uses_gossip(inputs: &Inputs<'_>) -> bool {
     let has_name = inputs.cluster.metadata.name.ends_with(GOSSIP_DOMAIN);
     inputs.release.has_gossip() && has_name && !uses_none_dns(inputs)
 }
 
-/// Whether a load balancer leads machines to kops-controller.
+/// Whether machines reach kops-controller through a load balancer.
 pub(super) fn uses_load_balancer(inputs: &Inputs<'_>) -> bool {
     if uses_none_dns(inputs) {
         return true;
@@ -37,7 +37,7 @@ pub(super) fn uses_load_balancer(inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Whether machines without an API server ask kops-controller for their configuration. Others read the state store.
+/// Whether machines without an API server ask kops-controller for their configuration. If not, they read the state store.
 pub(super) fn asks_kops_controller(inputs: &Inputs<'_>) -> bool {
     let has_addresses = matches!(
         inputs.cluster.cloud_provider(),

@@ -1,10 +1,10 @@
-//! URLs as Go's `net/url` reads, changes and writes them, and the place of a file in a user's file
-//! repository (upstream: `pkg/assets/builder.go`, `RemapFile`).
+//! URLs as Go's `net/url` reads, changes and writes them. Also the place of a file in a user's file repository (upstream:
+//! `pkg/assets/builder.go`, `RemapFile`).
 
 use kops_agent_spec::urls::shown_url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-/// What Go escapes in a path that it writes.
+/// The characters that Go escapes in a path.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -25,13 +25,13 @@ pub(super) struct Url {
     scheme: String,
     user_and_host: String,
     path: Vec<u8>,
-    /// As it was written, as long as the path is unchanged.
+    /// The original spelling of the path, as long as the path is unchanged.
     written_path: Option<String>,
-    /// Query and fragment with their marks.
+    /// Query and fragment, with `?` and `#`.
     rest: String,
 }
 
-/// What is wrong with a text that is no URL. It may have a login all the same.
+/// The problem of a text that is not a URL. The text may still contain credentials, which are removed.
 fn no_url(text: &str) -> String {
     let shown = shown_url(text);
     let shown = shown.rsplit('@').next().unwrap_or_default();
@@ -39,7 +39,7 @@ fn no_url(text: &str) -> String {
 }
 
 impl Url {
-    /// Reads an absolute URL; the problem says what is wrong with it.
+    /// Reads an absolute URL, or returns a description of the problem.
     pub(super) fn parse(text: &str) -> Result<Url, String> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| no_url(text))?;
         let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -65,7 +65,7 @@ impl Url {
         self.user_and_host.rsplit('@').next().unwrap_or_default()
     }
 
-    /// This URL with `relative` joined to its path; `.` and `..` and doubled slashes are resolved.
+    /// Joins `relative` to the path of this URL, and resolves `.`, `..` and double slashes.
     pub(super) fn join(&self, relative: &str) -> Url {
         let mut path = self.path.clone();
         if !path.is_empty() && !relative.is_empty() {
@@ -75,8 +75,8 @@ impl Url {
         Url { path: clean(&path), written_path: None, ..self.clone() }
     }
 
-    /// Where a file is in a file repository: at its own path, below the repository's. A file that is
-    /// on the repository's host stays where it is.
+    /// The URL of a file in a file repository: the repository's path followed by the file's path. If the file is already on the
+    /// repository's host, its URL stays unchanged.
     pub(super) fn in_repository(&self, repository: &Url) -> Url {
         if self.host() == repository.host() {
             return self.clone();
@@ -84,7 +84,7 @@ impl Url {
         let mut path = repository.path.clone();
         path.push(b'/');
         path.extend_from_slice(&self.path);
-        // A comma would separate locations in the list of assets.
+        // A comma would separate two URLs in the list of assets.
         let path = clean(&path);
         let written_path = Some(escape(&path).replace(',', "%2C"));
         Url { path, written_path, ..repository.clone() }
@@ -106,7 +106,7 @@ impl std::fmt::Display for Url {
     }
 }
 
-/// `path.Clean` of Go.
+/// Go's `path.Clean`.
 fn clean(path: &[u8]) -> Vec<u8> {
     let absolute = path.first() == Some(&b'/');
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -123,7 +123,7 @@ fn clean(path: &[u8]) -> Vec<u8> {
     cleaned
 }
 
-/// `None` where a `%` begins no escape.
+/// Decodes percent escapes. Returns `None` if a `%` does not start an escape.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     text.split('%').skip(1).all(is_escape).then(|| percent_decode_str(text).collect())
@@ -133,7 +133,7 @@ fn escape(path: &[u8]) -> String {
     percent_encode(path, ESCAPED).to_string()
 }
 
-/// What Go leaves in a path as it was written.
+/// Whether Go keeps a character of the original path unescaped.
 fn may_stand_in_a_written_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
 }

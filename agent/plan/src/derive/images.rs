@@ -1,8 +1,8 @@
-//! Where a cluster pulls an image from (upstream: `pkg/assets/builder.go`, `NormalizeImage`).
+//! The place from which a cluster pulls an image (upstream: `pkg/assets/builder.go`, `NormalizeImage`).
 
 use kops_agent_spec::AssetsSpec;
 
-/// The name under which this cluster knows an image, through its proxy and its registry, if it has any.
+/// The image's name in this cluster, after applying the cluster's proxy and registry, if it has any.
 pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     let mut image = image.to_owned();
     if let Some(proxy) = assets.and_then(|assets| assets.container_proxy.as_deref()) {
@@ -14,7 +14,7 @@ pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {
     image
 }
 
-/// A name on Docker Hub gets the proxy in front; any other has its registry replaced.
+/// Puts the proxy before a name on Docker Hub. In any other name the proxy replaces the registry.
 fn through_proxy(proxy: &str, image: &str) -> String {
     let (first, rest) = image.split_at(image.find('/').unwrap_or(image.len()));
     let on_docker_hub = image.matches('/').count() <= 1 && !first.contains(['.', ':']);
@@ -25,7 +25,7 @@ fn through_proxy(proxy: &str, image: &str) -> String {
     }
 }
 
-/// A registry has one level only: slashes become dashes.
+/// Moves an image to a registry. Slashes become dashes, because the registry has only one level.
 fn in_registry(registry: &str, image: &str) -> String {
     let image = image.strip_prefix("registry.k8s.io/").unwrap_or(image);
     if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {

@@ -1,5 +1,5 @@
-//! What kOps adds to a group before it configures its machines; the store has groups as their users
-//! wrote them (upstream: `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`).
+//! Values that kOps adds to a group before it configures the group's machines. The store has groups as their users wrote them (upstream:
+//! `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`).
 
 use super::Inputs;
 use crate::resolve::Problems;
@@ -8,7 +8,7 @@ use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole};
 /// The manager of groups whose machines Karpenter starts.
 pub(super) const KARPENTER: &str = "Karpenter";
 
-/// Refuses roles that upstream names and cannot configure.
+/// Rejects roles that upstream defines but cannot configure.
 pub(super) fn check_role(inputs: &Inputs<'_>, problems: &mut Problems) {
     let role = inputs.role();
     if matches!(
@@ -22,7 +22,7 @@ pub(super) fn check_role(inputs: &Inputs<'_>, problems: &mut Problems) {
     }
 }
 
-/// Whether its machines run containers in gVisor, which only workers can.
+/// Whether the group's machines run containers in gVisor. Only workers can.
 pub(super) fn has_gvisor(inputs: &Inputs<'_>) -> bool {
     let containerd = inputs.instance_group.spec.containerd.as_ref();
     inputs.role() == InstanceGroupRole::Node
@@ -30,10 +30,10 @@ pub(super) fn has_gvisor(inputs: &Inputs<'_>) -> bool {
             == Some(true)
 }
 
-/// Whether its machines are labelled and tainted as having a GPU.
+/// Whether the group's machines get the label and taint for GPUs.
 ///
-/// On AWS that takes the machine type the group *names* to have one. Upstream asks EC2; unasked, the
-/// families that EC2 documents as having GPUs or Gaudi accelerators decide: p, g and dl1.
+/// On AWS, the machine type in the group must have a GPU. Upstream asks EC2. Without EC2's answer, the machine family decides: EC2's
+/// documentation lists GPUs or Gaudi accelerators for the families p, g and dl1.
 pub(super) fn has_gpu(inputs: &Inputs<'_>) -> bool {
     let enabled = |containerd: &Option<ContainerdConfig>| {
         let nvidia = containerd.as_ref().and_then(|containerd| containerd.nvidia_gpu.as_ref());
@@ -56,7 +56,7 @@ fn is_gpu_family(machine_type: &str) -> bool {
     family.starts_with(['p', 'g']) || family == "dl1"
 }
 
-/// The machine type that kOps would have settled for the group.
+/// The group's machine type, or kOps' default.
 pub(super) fn machine_type(inputs: &Inputs<'_>) -> String {
     let spec = &inputs.instance_group.spec;
     if !spec.machine_type.is_empty() {

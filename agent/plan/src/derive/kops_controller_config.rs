@@ -1,12 +1,12 @@
-//! Where kOps wrote kops-controller's configuration: into a ConfigMap among the addons, which are in the state store as they
-//! are applied (upstream: `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io`).
+//! Finds kops-controller's configuration. kOps writes it into a ConfigMap among the addons, whose manifests are in the state store
+//! (upstream: `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io`).
 
 use std::collections::BTreeMap;
 
 use kops_agent_spec::yaml;
 use serde::Deserialize;
 
-/// The folder of its manifests among the addons.
+/// The folder of kops-controller's manifests among the addons.
 const ADDON: &str = "kops-controller.addons.k8s.io/";
 const NAME: &str = "kops-controller";
 const KEY: &str = "config.yaml";
@@ -27,15 +27,15 @@ struct Metadata {
     name: String,
 }
 
-/// Which of the addons' manifests has kops-controller's configuration in it, by their paths below `addons`.
+/// The addon manifest with kops-controller's configuration. `manifests` are paths below `addons`.
 pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a String>) -> Option<&'a str> {
     manifests.into_iter().map(String::as_str).find(|path| path.starts_with(ADDON))
 }
 
-/// The configuration itself, of the text of that manifest.
+/// The configuration in the text of that manifest.
 ///
 /// # Errors
-/// It is no YAML, or there is none in it; the message says which.
+/// If the manifest is not YAML or has no configuration. The message says which.
 pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
     for document in yaml::documents::<Option<Object>>(manifest) {
         let object = document.map_err(|error| format!("it is no YAML: {error}"))?;
@@ -70,7 +70,7 @@ mod tests {
         assert!(kops_controller_config(&behind).is_ok());
     }
 
-    /// kOps writes none on Linode.
+    /// kOps writes no such ConfigMap on Linode.
     #[test]
     fn what_the_page_has_an_operator_write_on_linode_is_a_configuration() {
         let page = include_str!("../../../../docs/clouds-and-stores.md");

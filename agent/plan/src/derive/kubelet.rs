@@ -1,5 +1,5 @@
-//! The group's kubelet: the cluster's settings, the group's over them, and the labels and taints of
-//! the role (upstream: `populate_instancegroup_spec.go`, `pkg/nodelabels/builder.go`).
+//! The kubelet settings of a group: the cluster's settings, overridden by the group's, with the labels and taints of the role (upstream:
+//! `populate_instancegroup_spec.go`, `pkg/nodelabels/builder.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ const API_SERVER_LABEL: &str = "node-role.kubernetes.io/api-server";
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 const NODE_LABEL: &str = "node-role.kubernetes.io/node";
 
-/// `KubeletConfig` of the group.
+/// The field `KubeletConfig`.
 pub(super) fn kubelet_config(inputs: &Inputs<'_>) -> KubeletConfigSpec {
     let overlay = inputs.instance_group.spec.kubelet.clone().unwrap_or_default();
     let mut base = base(inputs);
     let taints = taints(inputs, &base, &overlay);
-    // Upstream secures every kubelet that the cluster opens; only a group can open its own.
+    // If the cluster enables anonymous access, upstream disables it on every kubelet. Only a group's own setting can enable it.
     let opened_by_cluster = base.anonymous_auth == Some(true);
     base.node_labels = merged_node_labels(inputs, &base, &overlay);
 
@@ -45,7 +45,6 @@ fn base(inputs: &Inputs<'_>) -> KubeletConfigSpec {
     base
 }
 
-/// The labels of the group's nodes.
 pub(super) fn node_labels(inputs: &Inputs<'_>) -> BTreeMap<String, String> {
     let overlay = inputs.instance_group.spec.kubelet.clone().unwrap_or_default();
     merged_node_labels(inputs, &base(inputs), &overlay)
@@ -73,8 +72,8 @@ fn merged_node_labels(
     labels
 }
 
-/// Upstream gives control planes the API server's label if its feature flag APIServerNodes was on,
-/// without which it refuses groups of that role: where there is such a group, it was.
+/// The role labels. Upstream adds the API server's label to control planes only with the feature flag APIServerNodes. Without that flag it
+/// rejects groups of API servers. So if the cluster has such a group, the flag was set.
 fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
     match inputs.role() {
         InstanceGroupRole::Node => vec![NODE_LABEL],
@@ -90,7 +89,7 @@ fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
     }
 }
 
-/// Taints alone are collected from everywhere rather than overridden.
+/// Taints are collected from all sources. Other settings are overridden instead.
 fn taints(inputs: &Inputs<'_>, base: &KubeletConfigSpec, overlay: &KubeletConfigSpec) -> BTreeSet<String> {
     let spec = &inputs.instance_group.spec;
     let of_nodes = inputs.cluster.spec.kubelet.iter().flat_map(|kubelet| &kubelet.taints);

@@ -1,18 +1,17 @@
-//! Lays one configuration over another as kOps does: by their JSON, mappings key by key, everything
-//! else as a whole; what the overlay leaves out stays (upstream: `util/pkg/reflectutils/walk.go`,
-//! `JSONMergeStruct`).
+//! Merges two configurations like kOps does, by their JSON. Mappings merge key by key. All other values are replaced as a whole. Fields
+//! that the overlay omits stay (upstream: `util/pkg/reflectutils/walk.go`, `JSONMergeStruct`).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// `base` with everything that `overlay` says.
+/// Returns `base` with all values of `overlay` applied.
 pub(super) fn merge<T: Serialize + DeserializeOwned + Clone>(base: &T, overlay: &T) -> T {
     let merged = serde_json::to_value(base).and_then(|mut value| {
         lay_over(&mut value, serde_json::to_value(overlay)?);
         serde_json::from_value(value)
     });
-    // What was written by a type reads back into it; the tests hold every type to that.
+    // This cannot fail, because every type reads back its own JSON. Tests check this for every type.
     merged.unwrap_or_else(|_| overlay.clone())
 }
 

@@ -1,13 +1,10 @@
-//! What kOps would have written into a group's `nodeupconfig.yaml`, worked out from the completed
-//! cluster spec, the group and the key sets of the store, for `--config-from cluster-spec` and to
-//! prove a pinned file.
+//! Derives the `nodeupconfig.yaml` that kOps would write for a group, from the completed cluster spec, the group and the key sets in the
+//! store. It is used for `--config-from cluster-spec`, and to prove a pinned file.
 //!
-//! Written with [`kops_agent_spec::go_yaml`] the result has the bytes that kOps' own has, so that
-//! `NodeupConfigHash` in the user-data proves the whole derivation, asset hashes included.
-//! The rules follow upstream's `pkg/apis/nodeup/config.go` (`NewConfig`),
-//! `pkg/nodemodel/nodeupconfigbuilder.go` (`BuildConfig`) and
-//! `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`, quirks included: the same spec must give
-//! the same node.
+//! [`kops_agent_spec::go_yaml`] writes the result with the same bytes as kOps. So `NodeupConfigHash` in the user-data proves the whole
+//! derivation, including the hashes of assets. The rules follow upstream's `pkg/apis/nodeup/config.go` (`NewConfig`),
+//! `pkg/nodemodel/nodeupconfigbuilder.go` (`BuildConfig`) and `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`. They include upstream's
+//! quirks, because the same spec must give the same node.
 
 mod api_server;
 mod asset_hashes;
@@ -50,54 +47,51 @@ use crate::identity::aws::noted_labels;
 use crate::kops_release::KopsRelease;
 use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
-/// Everything that a group's configuration is derived from.
+/// All inputs of a group's configuration.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// The completed cluster: `cluster-completed.spec`.
     pub cluster: &'a Cluster,
-    /// The cluster as its user wrote it: `config`. Two settings of kube-scheduler are nowhere else.
+    /// The cluster as its user wrote it: `config`. Two settings of kube-scheduler are only in this file.
     pub user_cluster: Option<&'a Cluster>,
     /// The group as its user wrote it: `instancegroup/<name>`.
     pub instance_group: &'a InstanceGroup,
-    /// The kOps release whose configuration is derived.
+    /// The kOps release whose rules apply.
     pub release: KopsRelease,
-    /// Its whole version, which stands in URLs of kOps' own programs; `None` where it is not known.
+    /// The full kOps version, which URLs of kOps' own programs contain. `None` if it is unknown.
     pub kops_version: Option<&'a str>,
-    /// The roles of all groups of the cluster, this one's included.
+    /// The roles of all groups in the cluster, including this one.
     pub roles: &'a BTreeSet<InstanceGroupRole>,
     /// The key sets that [`needed_files`] names, by id.
     pub keysets: &'a BTreeMap<String, Keyset>,
     /// The secrets that [`needed_files`] names, by id.
     pub secrets: &'a BTreeMap<String, Secret>,
-    /// The text of `clusteraddons/default`: objects that the user adds to the cluster.
+    /// The text of `clusteraddons/default`: the user's additional objects.
     pub cluster_addons: Option<&'a str>,
-    /// The text of `addons/bootstrap-channel.yaml`; needed for warm pools only.
+    /// The text of `addons/bootstrap-channel.yaml`. Only warm pools need it.
     pub bootstrap_channel: Option<&'a str>,
-    /// The manifests that [`addon_manifests`] names, by their path below `addons/`. Of addons whose
-    /// manifest is not here, the images are known by kOps' release.
+    /// The manifests that [`addon_manifests`] names, by their path below `addons/`. If an addon's manifest is missing here, kOps' release
+    /// decides the addon's images.
     pub addon_manifests: &'a BTreeMap<String, String>,
-    /// The known hashes of downloads.
     pub asset_hashes: &'a dyn AssetHashes,
-    /// The running machine's type, which stands in where the group names none (kOps then took the
-    /// cloud's default).
+    /// The machine type of the running machine. It is used if the group has no machine type, because kOps then used the cloud's default.
     pub machine_type: Option<&'a str>,
-    /// Whether EC2 reports a GPU for the machine type that the *group* names; `None` if EC2 was not
-    /// asked, and the type's family decides.
+    /// Whether EC2 reports a GPU for the machine type in the *group*. `None` if EC2 was not asked. Then the type's family decides.
     pub machine_type_has_gpu: Option<bool>,
-    /// The Kubernetes version that kOps holds groups without an API server back at while a control
-    /// plane is being upgraded (upstream: `cmd/kops/update_cluster.go`).
+    /// The older Kubernetes version at which kOps keeps groups without an API server while the control plane is upgraded (upstream:
+    /// `cmd/kops/update_cluster.go`).
     pub worker_kubernetes_version: Option<&'a str>,
-    /// Addresses of the API's load balancer, which only the cloud knows.
+    /// Addresses of the API's load balancer. Only the cloud knows them.
     pub api_server_addresses: &'a [String],
-    /// Addresses of etcd's load balancer, which only the cloud knows.
+    /// Addresses of etcd's load balancer. Only the cloud knows them.
     pub etcd_addresses: &'a [String],
 }
 
-/// The labels of the nodes of a group, which kops-controller gives them (upstream: `pkg/nodelabels/builder.go`, and
-/// what `populate_instancegroup_spec.go` adds). `roles` are those of all groups of the cluster.
+/// The labels that kops-controller gives the nodes of a group (upstream: `pkg/nodelabels/builder.go`, and the additions of
+/// `populate_instancegroup_spec.go`). `roles` are the roles of all groups in the cluster.
 ///
-/// On AWS kops-controller reads them from the instance's tags, and so also gives those labels that a user has written
-/// there by `cloudLabels`; kOps' own win over them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
+/// On AWS kops-controller reads the labels from the instance's tags. So it also sets labels that a user writes into the tags by
+/// `cloudLabels`. kOps' own labels override them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
 pub fn node_labels(
     cluster: &Cluster,
     instance_group: &InstanceGroup,
@@ -111,7 +105,7 @@ pub fn node_labels(
             .collect(),
         _ => BTreeMap::new(),
     };
-    // Nothing else of what a configuration is derived from has a say in it.
+    // The labels depend on no other inputs.
     labels.extend(kubelet::node_labels(&Inputs {
         cluster,
         user_cluster: None,
@@ -176,7 +170,7 @@ mod tests {
     fn tags_that_a_user_adds_are_labels_on_aws_below_kops_own() {
         let role = "node-role.kubernetes.io/node=";
         assert_eq!(labels("aws"), ["a=cluster", "b=group", "c=node", "d=group", role]);
-        // Compute Engine's labels are too short for them.
+        // Labels of Compute Engine are too short for these keys.
         assert_eq!(labels("gce"), ["c=node", role]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which files of the store a derivation reads, so that they can be fetched first.
+//! The files of the store that a derivation reads, so that they can be fetched first.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,21 @@ use super::{api_server, authorities, warm_pool};
 use crate::resolve::KUBERNETES_CA;
 use kops_agent_spec::{Cluster, InstanceGroup, SpecError};
 
-/// Files of the store besides the completed cluster and the groups.
+/// Files of the store, in addition to the completed cluster and the groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NeededFiles {
-    /// Key sets, by id: `<keypairs>/private/<id>/keyset.yaml`.
+    /// The ids of key sets: `<keypairs>/private/<id>/keyset.yaml`.
     pub keysets: BTreeSet<String>,
-    /// Secrets, by id: `<secrets>/<id>`.
+    /// The ids of secrets: `<secrets>/<id>`.
     pub secrets: BTreeSet<String>,
-    /// Files below the cluster's folder that may be missing: `config` and `clusteraddons/default`
-    /// for [`super::Inputs::user_cluster`] and [`super::Inputs::cluster_addons`].
+    /// Files below the cluster's folder that may be missing: `config` and `clusteraddons/default` for [`super::Inputs::user_cluster`] and
+    /// [`super::Inputs::cluster_addons`].
     pub optional: BTreeSet<&'static str>,
-    /// Whether `addons/bootstrap-channel.yaml` is needed, and of the manifests that
-    /// [`addon_manifests`] then names those that can be read.
+    /// Whether the derivation needs `addons/bootstrap-channel.yaml`, and the readable manifests among those that [`addon_manifests`] names.
     pub bootstrap_channel: bool,
 }
 
-/// What the derivation for a group reads.
+/// The files that the derivation for a group reads.
 pub fn needed_files(cluster: &Cluster, group: &InstanceGroup) -> NeededFiles {
     let names = authorities::keyset_names(cluster, group);
     let runs_api_server = group.spec.role.runs_api_server();
@@ -41,17 +40,16 @@ pub fn needed_files(cluster: &Cluster, group: &InstanceGroup) -> NeededFiles {
     }
 }
 
-/// The manifests that a bootstrap channel names, as paths below `addons/`.
+/// The manifests in a bootstrap channel, as paths below `addons/`.
 ///
 /// # Errors
-/// If it is no channel of kOps' own.
+/// If the text is not kOps' own channel.
 pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, SpecError> {
     let addons = warm_pool::addons_of(bootstrap_channel)?;
     Ok(addons.into_iter().map(|addon| addon.manifest).collect())
 }
 
-/// The id that a key set has in stores of older kOps releases, where it had another
-/// (upstream: `upup/pkg/fi/vfs_keystorereader.go`).
+/// The id of a key set in stores of older kOps releases. `None` if the id has not changed (upstream: `upup/pkg/fi/vfs_keystorereader.go`).
 pub fn former_keyset_name(id: &str) -> Option<&'static str> {
     match id {
         KUBERNETES_CA => Some("ca"),

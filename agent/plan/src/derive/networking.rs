@@ -1,5 +1,5 @@
-//! What a node needs to know of the cluster's network: address ranges, and which plugin it is
-//! (upstream: `pkg/apis/nodeup/config.go`, `NewConfig`; `pkg/apis/kops/cluster.go`).
+//! The network settings in a node's configuration: address ranges, and the network plugin (upstream: `pkg/apis/nodeup/config.go`,
+//! `NewConfig`; `pkg/apis/kops/cluster.go`).
 
 use super::{Inputs, discovery};
 use kops_agent_spec::{
@@ -7,10 +7,10 @@ use kops_agent_spec::{
     FlannelNetworkingSpec, KindnetNetworkingSpec, KuberouterNetworkingSpec, NetworkingSpec,
 };
 
-/// The address management of Cilium that takes addresses from AWS.
+/// The IPAM mode in which Cilium takes addresses from AWS.
 const ENI: &str = "eni";
 
-/// `Networking`.
+/// The field `Networking`.
 pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     let of = &inputs.cluster.spec.networking;
     let is_azure = inputs.cluster.spec.cloud_provider.azure.is_some();
@@ -43,8 +43,7 @@ pub(super) fn networking(inputs: &Inputs<'_>) -> NetworkingSpec {
     }
 }
 
-/// Whether machines need the CNI project's own plugins. Where Cilium chains, it leaves host ports to
-/// one of them.
+/// Whether machines need the CNI project's own plugins. With chaining, Cilium leaves host ports to the plugin portmap.
 pub(super) fn installs_cni_assets(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     match &of.cilium {
@@ -53,19 +52,19 @@ pub(super) fn installs_cni_assets(inputs: &Inputs<'_>) -> bool {
     }
 }
 
-/// Whether Cilium keeps its state in an etcd cluster of its own.
+/// Whether Cilium keeps its state in its own etcd cluster.
 pub(super) fn uses_cilium_etcd(inputs: &Inputs<'_>) -> bool {
     let spec = &inputs.cluster.spec;
     spec.networking.cilium.is_some() && spec.etcd_clusters.iter().any(|cluster| cluster.name == "cilium")
 }
 
-/// Whether the network is kubenet, or derived from it.
+/// Whether the network is kubenet or a variant of it.
 pub(super) fn uses_kubenet(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     of.kubenet.is_some() || of.gcp.is_some() || of.external.is_some() || of.kopeio.is_some()
 }
 
-/// Whether the number of pods depends on the machine type, so that nodes must know theirs.
+/// Whether the maximum number of pods depends on the machine type, so that nodes need their machine type.
 pub(super) fn depends_on_machine_type(inputs: &Inputs<'_>) -> bool {
     let of = &inputs.cluster.spec.networking;
     let is_told_cilium = inputs.release.tells_cilium_the_machine_type();

@@ -1,12 +1,12 @@
-//! `maxPods` where the Amazon VPC CNI gives pods addresses of prefixes: kOps decides it as if each pod had an address of its own
-//! (nodeup/pkg/model/kubelet.go), which is fewer than such a node can run.
+//! Checks `maxPods` if the Amazon VPC CNI assigns pod addresses from prefixes. kOps computes `maxPods` as if each pod needed an address of
+//! its own (nodeup/pkg/model/kubelet.go). Such a node can run more pods than that.
 
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, InstanceGroupRole};
 
-/// The environment variable of the CNI that switches prefixes on (github.com/aws/amazon-vpc-cni-k8s, README.md).
+/// The CNI's environment variable that enables prefixes (github.com/aws/amazon-vpc-cni-k8s, README.md).
 const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
 
-/// What to tell of a group whose pods have addresses of prefixes, and that sets no `maxPods`.
+/// The warning for a group that uses prefixes and does not set `maxPods`.
 pub fn finding(cluster: &Cluster, group: &InstanceGroup) -> Option<FieldWarning> {
     let spec = &cluster.spec;
     let env = &spec.networking.amazon_vpc.as_ref()?.env;

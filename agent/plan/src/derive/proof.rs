@@ -1,33 +1,32 @@
-//! Why a derived configuration may not be the one that `NodeupConfigHash` in the user-data pins, for the
-//! message about the difference.
+//! Possible reasons why a derived configuration differs from the one that `NodeupConfigHash` in the user-data pins, for the error message.
 //!
-//! What kOps writes follows from the store but for a few things that it takes from elsewhere
-//! (`../shared/design/cluster-spec-mode.md`, section 8); each is a [`Reason`].
+//! kOps' output depends on the store, and on a few values from other places (`../shared/design/cluster-spec-mode.md`, section 8). Each of
+//! these values is a [`Reason`].
 
 use super::Inputs;
 use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
-/// Something that kOps knew and the store does not say.
+/// A value that kOps knew and the store does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Addresses of load balancers, which only the cloud tells.
+    /// Addresses of load balancers. Only the cloud knows them.
     LoadBalancerAddresses,
-    /// Workers are held at an older version while a control plane is being upgraded.
+    /// kOps keeps workers at an older version while the control plane is upgraded.
     WorkersHeldBack,
-    /// The machine type that the cloud's default or its API stands behind.
+    /// The machine type, if it comes from the cloud's default or API.
     MachineType,
-    /// The hashes and URLs of downloads: the release of kOps and its environment.
+    /// The hashes and URLs of downloads, which depend on kOps' release and environment.
     Downloads,
-    /// Fields that only older releases of kOps write.
+    /// Fields that only older kOps releases write.
     OlderRelease,
-    /// Fields, their order or their spelling that another release of kOps writes.
+    /// Fields, orders or spellings of another kOps release.
     OtherRelease,
 }
 
 impl Reason {
-    /// The reason in a sentence that follows "perhaps".
+    /// The reason as a sentence after "perhaps".
     pub fn text(self) -> &'static str {
         match self {
             Reason::LoadBalancerAddresses => {
@@ -101,8 +100,8 @@ const OF_OLDER_RELEASES: [&str; 8] = [
     "UsesLegacyGossip",
 ];
 
-/// The likely reasons, likeliest first. `pinned` is how the pinned file differs and which fields of it are
-/// unknown here, where it could be read; without it every reason counts that is possible for this group.
+/// The likely reasons, the most likely first. `pinned` has the differences and the unknown fields of the pinned file, if the file is
+/// readable. Without it, the result has all reasons that are possible for this group.
 pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String])>) -> Vec<Reason> {
     let Some((differences, unknown_fields)) = pinned else {
         return ALL.into_iter().filter(|reason| reason.is_possible(inputs)).collect();
@@ -113,7 +112,7 @@ pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String
     let is_likely = |reason: &Reason| match reason {
         Reason::OlderRelease => unknown_fields.iter().any(is_old),
         Reason::OtherRelease => {
-            // Equal in every field and different in bytes: spelled another way.
+            // All fields are equal but the bytes differ, so the spelling is different.
             unexplained || unknown_fields.iter().any(|field| !is_old(field)) || differences.is_empty()
         }
         reason => {
@@ -124,7 +123,7 @@ pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String
     ALL.into_iter().filter(is_likely).collect()
 }
 
-/// The downloads of a configuration whose hash is not known: their URLs, as they are shown.
+/// The URLs of downloads with an unknown hash, for display.
 pub fn unhashed(config: &NodeupConfig) -> Vec<String> {
     let assets = config.assets.values().flatten().filter(|entry| hash_and_urls(entry).0.is_none());
     let images = config.images.values().flatten().filter(|image| image.hash.is_empty());

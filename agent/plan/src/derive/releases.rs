@@ -1,20 +1,20 @@
-//! The releases of foreign software that kOps' own release pins, and where each is published
-//! (upstream: `pkg/nodemodel/fileassets.go`, `pkg/nodemodel/wellknownassets/`).
+//! The releases of third-party software that a kOps release pins, and their download URLs (upstream: `pkg/nodemodel/fileassets.go`,
+//! `pkg/nodemodel/wellknownassets/`).
 //!
-//! One table, that of the kOps release whose rules we follow. Where another release wrote the
-//! cluster, NodeupConfigHash tells.
+//! There is only one table, for the kOps release whose rules we follow. If another release wrote the cluster, NodeupConfigHash shows the
+//! difference.
 
 use kops_agent_spec::facts::Architecture;
 
-/// Releases of Kubernetes: `<here>/v<version>/bin/linux/<arch>/<name>`.
+/// The base URL of Kubernetes releases: `<base>/v<version>/bin/linux/<arch>/<name>`.
 pub(super) const KUBERNETES: &str = "https://dl.k8s.io/release";
-/// Where kOps takes GCE's credential provider from.
+/// The URL from which kOps downloads GCE's credential provider.
 pub(super) const GCP_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
-/// Where kOps 1.34 takes it from, with the hashes that it has built in.
+/// The URL from which kOps 1.34 downloads GCE's credential provider. kOps 1.34 contains its hashes.
 pub(super) const GCP_BINARIES_OF_1_34: &str =
     "https://storage.googleapis.com/k8s-staging-cloud-provider-gcp/auth-provider-gcp";
 
-/// The SHA-256 of that program.
+/// The SHA-256 of GCE's credential provider in kOps 1.34.
 pub(super) fn gcp_sha256_of_1_34(arch: Architecture) -> &'static str {
     match arch {
         Architecture::Amd64 => "827d558953d861b81a35c3b599191a73f53c1f63bce42c61e7a3fee21a717a89",
@@ -22,17 +22,17 @@ pub(super) fn gcp_sha256_of_1_34(arch: Architecture) -> &'static str {
     }
 }
 
-/// A program of kOps itself.
+/// The URL of one of kOps' own programs.
 pub(super) fn kops(version: &str, arch: Architecture, name: &str) -> String {
     format!("https://artifacts.k8s.io/binaries/kops/{version}/linux/{arch}/{name}")
 }
 
-/// The same from where else kOps publishes it.
+/// The mirror URL of one of kOps' own programs.
 pub(super) fn kops_mirror(version: &str, arch: Architecture, name: &str) -> String {
     format!("https://github.com/kubernetes/kops/releases/download/v{version}/{name}-linux-{arch}")
 }
 
-/// Where kOps takes ECR's credential provider from.
+/// The URL from which kOps downloads ECR's credential provider.
 pub(super) const AWS_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
 const NERDCTL: &str = "1.7.4";
 const CRICTL: &str = "1.29.0";
@@ -67,7 +67,7 @@ pub(super) fn crictl(arch: &str) -> String {
     )
 }
 
-/// The numbers of a release, ordered as semantic versions are: a pre-release comes before its release.
+/// A release version, ordered by semantic versioning: a pre-release comes before its release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Release {
     numbers: [u64; 3],
@@ -79,7 +79,7 @@ impl Release {
         Release { numbers: [major, minor, patch], is_final: true }
     }
 
-    /// Reads `2.1.4`, and forgives a leading `v` and missing numbers as upstream does.
+    /// Reads `2.1.4`. Accepts a leading `v` and missing numbers, as upstream does.
     pub(super) fn parse(text: &str) -> Option<Release> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);

@@ -1,4 +1,4 @@
-//! A small store for the tests beside each rule.
+//! A small store for unit tests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use super::{Inputs, KnownHashes};
 use crate::kops_release::KopsRelease;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
-/// A cluster and a group, with the little that derivation needs besides.
+/// A cluster and a group, with the other inputs of a derivation.
 pub(super) struct Store {
     pub(super) cluster: Cluster,
     pub(super) user_cluster: Option<Cluster>,
@@ -25,8 +25,8 @@ pub(super) struct Store {
 const CONTAINERD: &str = "containerd: {version: 2.1.4, runc: {version: 1.3.0}}";
 
 impl Store {
-    /// From the entries of both specs in v1alpha2. What they leave out is filled in: AWS, a
-    /// Kubernetes version, containerd, an address range.
+    /// Makes a store from entries of both specs in v1alpha2. Missing entries have defaults: AWS, a Kubernetes version, containerd, an
+    /// address range.
     pub(super) fn of(cluster: &str, group: &str) -> Store {
         let mut spec: serde_json::Map<String, serde_json::Value> = serde_yaml::from_str(&format!(
             "{{configBase: 's3://clusters/c.example.com', kubernetesVersion: 1.34.1, cloudProvider: aws, networking: {{cni: {{}}}}, \

@@ -1,6 +1,5 @@
-//! Warm pools of AWS: whether machines report that they are ready for one, and the images that they
-//! pull beforehand (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `buildWarmPoolImages`;
-//! `pkg/apis/kops/cluster.go`, `ResolveDefaults`).
+//! Warm pools on AWS: whether machines report that they are ready, and the images that they pull in advance (upstream:
+//! `pkg/nodemodel/nodeupconfigbuilder.go`, `buildWarmPoolImages`; `pkg/apis/kops/cluster.go`, `ResolveDefaults`).
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,7 @@ use crate::kops_release::KopsRelease;
 use crate::resolve::Problems;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
-/// Starts of the images that nodes need early and that can be pulled without credentials.
+/// Prefixes of the images that nodes need early and that need no credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
     "registry.k8s.io/kube-proxy:",
     "registry.k8s.io/provider-aws/",
@@ -25,10 +24,10 @@ const PULLED_BEFOREHAND: [&str; 8] = [
     "quay.io/weaveworks/",
 ];
 
-/// The addon of the user's own objects, whose images kOps does not look at.
+/// The addon with the user's own objects. kOps ignores its images.
 const CLUSTER_ADDONS: &str = "cluster-addons.kops.k8s.io";
 
-/// `EnableLifecycleHook`.
+/// The field `EnableLifecycleHook`.
 pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     let Some(aws) = &inputs.cluster.spec.cloud_provider.aws else { return false };
     let of_cluster = aws.warm_pool.as_ref().filter(|_| may_share_the_clusters(inputs.role()));
@@ -39,12 +38,12 @@ pub(super) fn enables_lifecycle_hook(inputs: &Inputs<'_>) -> bool {
     has_hook && max_size != Some(0)
 }
 
-/// A cluster's pool is no default for control planes and bastions.
+/// Whether the cluster's pool is the default for groups of this role. It is not for control planes and bastions.
 fn may_share_the_clusters(role: InstanceGroupRole) -> bool {
     !matches!(role, InstanceGroupRole::ControlPlane | InstanceGroupRole::Bastion)
 }
 
-/// Whether `warmPoolImages` is filled in: where there is a pool at all, even a disabled one.
+/// Whether `warmPoolImages` is set. It is set if there is any pool, even a disabled one.
 pub(super) fn has_images(
     of_cluster: Option<&WarmPoolSpec>,
     of_group: Option<&WarmPoolSpec>,
@@ -53,7 +52,7 @@ pub(super) fn has_images(
     role != InstanceGroupRole::ControlPlane && (of_cluster.is_some() || of_group.is_some())
 }
 
-/// `warmPoolImages`.
+/// The field `warmPoolImages`.
 pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let Some(aws) = &spec.cloud_provider.aws else { return Vec::new() };
@@ -73,7 +72,7 @@ pub(super) fn images(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String
     images.into_iter().collect()
 }
 
-/// The images that kOps itself runs in the cluster, as the cluster knows them.
+/// The images that kOps itself runs in the cluster, by their names in this cluster.
 fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String> {
     let mut images: BTreeSet<String> = kube_proxy_image(inputs).into_iter().collect();
     for addon in addons(inputs, problems) {
@@ -85,8 +84,8 @@ fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String
     images
 }
 
-/// The image that kOps has recorded for kube-proxy: that of the cluster's version, whatever `kubeProxy.image` says (upstream:
-/// `Image` in `pkg/model/components/context.go`). A version that is a URL has none.
+/// The image that kOps records for kube-proxy. It follows the cluster's version and ignores `kubeProxy.image` (upstream: `Image` in
+/// `pkg/model/components/context.go`). `None` if the version is a URL.
 fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
     let spec = &inputs.cluster.spec;
     let version = spec.kubernetes_version.trim_start_matches('v');
@@ -94,15 +93,15 @@ fn kube_proxy_image(inputs: &Inputs<'_>) -> Option<String> {
     (!version.contains("://")).then(|| remap_image(spec.assets.as_ref(), &image))
 }
 
-/// An addon as the bootstrap channel lists it.
+/// An addon in the bootstrap channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addon {
     pub(super) name: String,
-    /// Path of its manifest below `addons/`.
+    /// The path of the addon's manifest below `addons/`.
     pub(super) manifest: String,
 }
 
-/// The addons of the bootstrap channel's text that kOps brings, of all Kubernetes versions.
+/// kOps' own addons in the text of the bootstrap channel, for all Kubernetes versions.
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
@@ -154,7 +153,7 @@ fn collect_images(value: &Value, images: &mut BTreeSet<String>) {
     }
 }
 
-/// The images of an addon whose manifest is not at hand, of those that are pulled beforehand on AWS.
+/// The images of an addon without a manifest. Only images that are pulled in advance on AWS matter.
 fn images_of_release(inputs: &Inputs<'_>, addon: &str) -> Vec<String> {
     let spec = &inputs.cluster.spec;
     let images = match addon {

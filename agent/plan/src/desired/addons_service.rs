@@ -1,9 +1,9 @@
-//! `kops-agent addons run` as a service of a control-plane machine, for clusters that have it in place of kOps' channels pod, or up to
-//! kOps 1.35 of protokube's channels and labels: the unit, and the settings, which are what kOps tells its own. The pod's user and
-//! kubeconfig are the service's.
+//! `kops-agent addons run` as a service of a control-plane machine. It replaces kOps' channels pod or, up to kOps 1.35, protokube's
+//! channels and labels. Adds the unit, and settings that equal kOps' settings for its own pod. The service uses the pod's user and
+//! kubeconfig.
 //!
-//! `kops validate cluster`, and with it `kops rolling-update cluster`, look at the readiness of critical pods only (upstream:
-//! `collectPodFailures` in `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod has it.
+//! `kops validate cluster` and `kops rolling-update cluster` check the readiness of critical pods only (upstream: `collectPodFailures` in
+//! `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod reports its own.
 
 use crate::addons::AddonSettings;
 use crate::resolve::NodeConfig;
@@ -15,31 +15,31 @@ use super::pod::{Container, Critical, HttpGet, Pod, Probe, SecurityContext};
 
 pub const UNIT: &str = "kops-agent-addons.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
-/// What the unit's text has it read.
+/// The settings file that the unit's text names.
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 /// The pod that mirrors the service's readiness.
 pub(crate) const MIRROR: &str = "kops-agent-addons";
-/// The image of the pod, which does nothing, where the containerd configuration has no sandbox image (containerd's own default).
+/// Image of the mirror pod if the containerd configuration has no sandbox image: containerd's default. Its container does nothing.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
-/// The user that the pod's container runs as, which owns nothing: that of the image.
+/// The user of the pod's container: the image's own user, which owns no files.
 const PAUSE_UID: i64 = 65535;
-/// Where the service answers probes (upstream: `KopsChannelsHealthCheck` in `pkg/wellknownports`).
+/// The port on which the service answers probes (upstream: `KopsChannelsHealthCheck` in `pkg/wellknownports`).
 const HEALTH_PORT: i32 = 3986;
 
-/// What the service is told.
+/// The settings and the program of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddonsService {
-    /// What the pod would do.
+    /// The settings that kOps' own pod would have.
     pub settings: AddonSettings,
     pub program: String,
 }
 
-/// Adds the service to what a control-plane machine must have; other machines have none.
+/// Adds the service on a control-plane machine. Other machines do not get it.
 pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;
     }
-    // It is root's: what it names is applied with all rights.
+    // Root owns the settings file: the service applies the channels in it with full rights.
     state.add(File::text(SETTINGS, service.settings.to_text()));
     let text = own_service::unit_text(node, UNIT_TEXT, &service.program);
     let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
@@ -47,7 +47,7 @@ pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut Desire
     state.add(mirror(node).manifest_file());
 }
 
-/// The pod that is ready while the service is, by the probe that kOps' own pod has.
+/// A pod that is ready while the service is ready. It has the readiness probe of kOps' own pod.
 fn mirror(node: &NodeConfig) -> Pod {
     let mut pod = Pod::new(node, MIRROR, Critical::Node);
     pod.spec.containers.push(Container {
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(before.iter().filter(is_changed).count(), 0);
     }
 
-    /// What `kops validate cluster` reads, and what kOps' own pod has (upstream: `pkg/model/components/channels/model.go`).
+    /// `kops validate cluster` reads these fields. kOps' own pod has the same probe (upstream: `pkg/model/components/channels/model.go`).
     #[test]
     fn a_critical_pod_mirrors_the_services_readiness() {
         let node = control_plane(|inputs| {

@@ -1,5 +1,5 @@
-//! Names for disks on Azure: links in `/dev/disk/azure` by what a disk is for, where the image has no
-//! rules that make them.
+//! Links in `/dev/disk/azure` that name each disk by its purpose, for images without udev rules for
+//! them.
 //!
 //! Source: nodeup/pkg/model/azure.go.
 

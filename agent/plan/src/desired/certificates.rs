@@ -1,5 +1,5 @@
-//! Certificates and kubeconfigs as components ask for them: issued here by the cluster's authorities,
-//! or, on a machine without their keys, asked of the control plane's bootstrap server.
+//! Certificates and kubeconfigs for components. A machine with the authorities' keys issues them itself. Other machines
+//! request them from the control plane's bootstrap server.
 
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{
@@ -37,8 +37,8 @@ pub(super) fn issued(
     }
 }
 
-/// A certificate of a component that runs on every node: issued here where the authority's key may be used, else asked of the
-/// bootstrap server, under its name in the bootstrap protocol.
+/// A certificate of a component that runs on every node. A machine with an API server issues it itself. Other machines
+/// request it from the bootstrap server; `name` is its name in the bootstrap protocol.
 pub(super) fn of_every_node(
     node: &NodeConfig,
     name: &str,
@@ -51,8 +51,8 @@ pub(super) fn of_every_node(
     Certificate { issuer, ..issued(node, name, signer, certificate_type, subject, sans) }
 }
 
-/// Adds a certificate and its files: `<directory>/<stem>.crt`, `.key`, and the signer's as
-/// `<ca_stem>.crt` where one is named, all of `owner`.
+/// Adds a certificate and its files in `directory`: `<stem>.crt`, `<stem>.key`, and the signer's certificate as
+/// `<ca_stem>.crt` if `ca_stem` is given. `owner` owns all of them.
 pub(super) fn add_with_files(
     state: &mut DesiredState,
     certificate: Certificate,
@@ -74,7 +74,7 @@ pub(super) fn add_with_files(
     }
 }
 
-/// Adds a client certificate of kubernetes-ca that this machine issues, and gives the kubeconfig that uses it.
+/// Adds a client certificate of kubernetes-ca that this machine issues, and returns the kubeconfig that uses it.
 pub(super) fn issued_kubeconfig(
     state: &mut DesiredState,
     node: &NodeConfig,
@@ -85,7 +85,7 @@ pub(super) fn issued_kubeconfig(
     kubeconfig(state, node, certificate)
 }
 
-/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses it.
+/// Adds the client certificate of a component that runs on every node, and returns the kubeconfig that uses it.
 pub(super) fn node_kubeconfig(
     state: &mut DesiredState,
     node: &NodeConfig,
@@ -96,7 +96,7 @@ pub(super) fn node_kubeconfig(
     kubeconfig(state, node, certificate)
 }
 
-/// Adds a client certificate and gives the kubeconfig that uses it.
+/// Adds a client certificate and returns the kubeconfig that uses it.
 fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
     let content = Content::Kubeconfig(Kubeconfig {
         certificate: certificate.name.clone(),

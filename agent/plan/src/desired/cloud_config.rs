@@ -1,5 +1,4 @@
-//! The configuration of Kubernetes' code for the cloud, for what reads it from a file: cloud controller
-//! managers on machines with an API server.
+//! The configuration file of Kubernetes' code for the cloud. Cloud controller managers on machines with an API server read it.
 //!
 //! Source: nodeup/pkg/model/cloudconfig.go.
 
@@ -9,14 +8,14 @@ use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 
-/// Adds the file. kOps up to 1.35 writes a second one, for code for clouds that is part of Kubernetes itself.
+/// Adds the file. Up to kOps 1.35, adds a second file for Kubernetes' in-tree code for clouds.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let is_external = node.config.kubelet_config.cloud_provider == "external";
     if !node.has_api_server() && is_external {
         return;
     }
     let has_in_tree = node.release().has_in_tree_cloud_config();
-    // Later it is a Secret of the cluster's.
+    // After kOps 1.35, Azure's configuration is a Secret of the cluster instead.
     if node.cloud_provider() == CloudProvider::Azure && !has_in_tree {
         return;
     }
@@ -28,7 +27,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// `for_aws_controller` is what only the cloud controller manager of AWS knows.
+/// `for_aws_controller` has the settings that only AWS' cloud controller manager knows.
 fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, state: &mut DesiredState) {
     let content = match node.cloud_provider() {
         CloudProvider::Aws => global(&[aws(node), for_aws_controller].concat()),
@@ -38,10 +37,10 @@ fn add_file(node: &NodeConfig, path: &str, for_aws_controller: Vec<String>, stat
         _ => global(&[]),
     };
     let file = File::new(path, content);
-    // Upstream lets all users read it. On OpenStack it has the login, and nothing that kOps runs reads it there: the cloud controller
-    // manager, which is no root, and the CSI driver have the Secret `openstack-project` mounted in its place
-    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). Elsewhere those
-    // programs mount the file itself, and nothing in it is secret.
+    // Upstream lets all users read the file. On OpenStack it has the login, and no program of kOps reads it: the cloud controller
+    // manager (not root) and the CSI driver mount the Secret `openstack-project` instead
+    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). On other clouds those programs
+    // mount this file, and it has no secrets.
     let is_login = node.cloud_provider() == CloudProvider::Openstack;
     state.add(if is_login { file.mode(Mode::PRIVATE) } else { file });
 }

@@ -1,5 +1,5 @@
-//! Places for programs on Container-Optimized OS, whose root is read-only and whose writable file systems
-//! run none: directories that are mounted again, with rights of their own.
+//! Directories for programs on Container-Optimized OS. Its root is read-only, and its writable file
+//! systems are mounted without `exec`. So these directories are bind mounts with their own options.
 //!
 //! Source: nodeup/pkg/model/directories.go.
 
@@ -8,10 +8,10 @@ use crate::resource::{BindMount, DesiredState, Directory, File, Mode};
 
 use super::paths;
 
-/// What becomes `/opt`, on the partition that survives a restart.
+/// The directory that is mounted at `/opt`, on the partition that survives a restart.
 const OPT: &str = "/mnt/stateful_partition/opt";
 
-/// The filter that the distribution has under `/opt`: it keeps no crash of a program.
+/// The crash filter that the distribution has under `/opt`. It discards all crash reports.
 const CRASH_FILTER: &str = "#!/bin/bash\n# Crashes of programs are not collected.\nexit 1\n";
 
 /// Adds the directories and mounts.
@@ -30,7 +30,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for directory in ["", "/google", "/google/crash-reporter", "/kops", "/kops/bin", "/cni", "/cni/bin"] {
         state.add(Directory::new(format!("{OPT}{directory}")));
     }
-    // The mount hides what the distribution has there.
+    // The mount at `/opt` hides the distribution's own filter.
     state.add(File::text(format!("{OPT}/google/crash-reporter/filter"), CRASH_FILTER).mode(Mode::EXECUTABLE));
     state.add(bind_mount(OPT, "/opt", &["ro"]));
     for (directory, path) in [("kops/bin", "/opt/kops/bin"), ("cni/bin", paths::CNI_BIN)] {

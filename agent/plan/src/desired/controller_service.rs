@@ -1,8 +1,9 @@
-//! kops-agent's control-plane mode as a service of a control-plane machine, for clusters that have it in place of kOps'
-//! kops-controller: the unit, and what it finds the API server, its configuration and its keys by.
+//! kops-agent's control-plane mode as a service of a control-plane machine, for clusters that use it instead of kOps'
+//! kops-controller. Adds the unit, its kubeconfig, its configuration, and a link to its keys.
 //!
-//! kOps' pods see the machine's `/etc/kubernetes/kops-controller` as its folder `pki`, and their configuration names the
-//! keys by paths in there. A link of that name makes the same configuration right for the machine itself.
+//! kOps' pods mount the machine's `/etc/kubernetes/kops-controller` at its subdirectory `pki`, and their configuration
+//! names the keys by paths below `pki`. A link `pki` to the directory itself makes those paths valid outside the pod
+//! too.
 
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
@@ -12,12 +13,12 @@ use super::{certificates, kops_controller, own_service};
 pub const UNIT: &str = "kops-agent-controller.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
 
-/// The account with the rights that kOps installs for its kops-controller
+/// The account to which kOps grants the rights of kops-controller
 /// (upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template).
 const IDENTITY: &str = "system:serviceaccount:kube-system:kops-controller";
 const CERTIFICATE: &str = "kops-controller-client";
 
-/// What the service is told.
+/// The configuration and the program of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerService {
     /// kops-controller's `config.yaml`, as kOps wrote it ([`crate::derive::kops_controller_config`]).
@@ -27,7 +28,7 @@ pub struct ControllerService {
     pub serves_machines: bool,
 }
 
-/// Adds the service to what a control-plane machine must have; other machines have none.
+/// Adds the service on a control-plane machine. Other machines do not get it.
 pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;
@@ -38,7 +39,8 @@ pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut De
     let identity = certificates::user(IDENTITY);
     let content = certificates::issued_kubeconfig(state, node, CERTIFICATE, identity);
     state.add(File::new(&kubeconfig, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
-    // Those of the API server: while an authority is replaced, nodes have certificates of the one before.
+    // The service trusts the same authorities as the API server: during a CA rotation, nodes still have certificates of
+    // the previous CA.
     state.add(
         File::text(path(kops_controller::NODE_AUTHORITIES), node.ca(KUBERNETES_CA))
             .owned_by(kops_controller::NAME),
@@ -109,7 +111,7 @@ mod tests {
         assert_eq!(published(&node, None), only_the_api);
         let idle = ControllerService { serves_machines: false, ..service() };
         assert_eq!(published(&node, Some(&idle)), only_the_api, "machines ask kOps' own pods");
-        // Nothing serves machines there.
+        // A dedicated API server runs no bootstrap server.
         assert_eq!(published(&api_server(|_| {}), Some(&service())), only_the_api);
     }
 

@@ -1,4 +1,5 @@
-//! crictl: the command line for what kubelet asks of containerd, where the cluster wants it.
+//! crictl: a command line for the interface between kubelet and containerd, if the cluster enables
+//! it.
 //!
 //! Source: nodeup/pkg/model/crictl.go.
 

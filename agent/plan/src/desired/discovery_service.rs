@@ -12,7 +12,7 @@ use super::certificates;
 
 const CERTIFICATE: &str = "discovery-service-client";
 
-/// Adds the registration and the certificate that it is made with, where the cluster has such a service.
+/// Adds the registration and its client certificate, if the cluster has a discovery service.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(service) = &node.discovery_service else { return };
     let name = &node.node_name;
@@ -32,7 +32,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     });
 }
 
-/// Every node of a cluster registers under its own name, in a namespace of the cluster's.
+/// The object to register. Every node has its own name, and a cluster has its own namespace.
 fn object(node: &NodeConfig, service: &DiscoveryService) -> String {
     let object = json!({
         "apiVersion": "discovery.kops.k8s.io/v1alpha1",

@@ -1,5 +1,5 @@
-//! Environment files of systemd units (systemd.exec(5), `EnvironmentFile=`): what distributions keep
-//! under `/etc/sysconfig`.
+//! Environment files of systemd units (systemd.exec(5), `EnvironmentFile=`), such as the files that
+//! distributions keep in `/etc/sysconfig`.
 
 /// One line that sets a variable. The value may hold anything but line breaks.
 pub(super) fn variable(name: &str, value: &str) -> String {

@@ -1,5 +1,5 @@
-//! Names of the control plane in `/etc/hosts`: where the cluster has no DNS, or a machine needs them
-//! before it has.
+//! Names of the control plane in `/etc/hosts`, for clusters without DNS and for machines that need
+//! the names before DNS has them.
 //!
 //! Source: nodeup/pkg/model/etc_hosts.go.
 
@@ -26,7 +26,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// A control plane's own API server goes by the names of all.
+/// Maps the names of the API server to localhost: a control-plane machine uses its own API server.
 fn add_own_api_server(node: &NodeConfig, state: &mut DesiredState) {
     let public_name = node.config.api_server_config.as_ref().map(|server| server.api.public_name.clone());
     let public_name = public_name.filter(|name| !name.is_empty());

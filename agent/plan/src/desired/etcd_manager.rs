@@ -1,4 +1,4 @@
-//! etcd-manager: its pods as kOps wrote them, and the authorities from which it issues etcd's certificates.
+//! etcd-manager: its pods, as kOps wrote them, and the authorities that sign etcd's certificates.
 //!
 //! Source: nodeup/pkg/model/manifests.go and etcd_manager_tls.go.
 

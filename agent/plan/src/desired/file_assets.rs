@@ -5,10 +5,11 @@
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Directory, File, FreeText, Kind, ResourceId};
 
-/// Directories of every machine that are not for all to enter as others are; they stay as they are.
+/// Directories with modes other than the default 0755. They exist on every machine and stay unchanged.
 const WITH_MODES_OF_THEIR_OWN: [&str; 3] = ["/root", "/tmp", "/var/tmp"];
 
-/// Adds the files. Comes after every other component: a directory that one of them describes is its own.
+/// Adds the files. Call it after every other component, so a directory that another component describes
+/// keeps that description.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     add_directory(&node.file_assets_directory(), state);
     for asset in &node.file_assets {

@@ -9,7 +9,7 @@ use super::unit_file::UnitFile;
 
 const SCRIPT_PATH: &str = "/opt/kops/bin/iptables-setup";
 
-/// Some images drop packets of no known connection; packets of all three protocols must come in and through.
+/// Accepts inbound and forwarded TCP, UDP and ICMP packets, if an image's default policy drops packets.
 const SCRIPT: &str = r#"#!/bin/bash
 if iptables -w -L INPUT | grep "Chain INPUT (policy DROP)" > /dev/null; then
 echo "Add rules to accept all inbound TCP/UDP/ICMP packets"
@@ -25,7 +25,7 @@ iptables -A FORWARD -w -p ICMP -j ACCEPT
 fi
 "#;
 
-/// Adds the rules, and a service that makes them at every boot.
+/// Adds the script, a service that runs it at every boot, and a marker that firewalld is disabled.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(SCRIPT_PATH, SCRIPT).mode(Mode::EXECUTABLE));
     state.add(unit("kubernetes-iptables-setup.service", "Configure iptables for kubernetes", SCRIPT_PATH));
@@ -34,7 +34,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The service that makes rules by a script at every boot.
+/// A service that runs a script at every boot to set firewall rules.
 pub(super) fn unit(name: &str, description: &str, script: &str) -> Unit {
     let file = UnitFile::default()
         .set("Unit", "Description", description)
@@ -47,8 +47,8 @@ pub(super) fn unit(name: &str, description: &str, script: &str) -> Unit {
     Unit::new(name, file.render()).restarted_by_files([script])
 }
 
-/// firewalld rejects what network plugins let through, and loads its own rules over theirs. The file
-/// marks that it has been stopped for good; where there is none, that is fine too.
+/// A marker file. Its creation stops and masks firewalld, which rejects packets that network plugins accept
+/// and overrides their rules. The commands succeed on machines without firewalld too.
 fn without_firewalld() -> File {
     File::text(
         "/etc/kops/firewalld-disabled",

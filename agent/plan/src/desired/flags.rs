@@ -1,15 +1,15 @@
 //! Command-line flags of Kubernetes' components, from the fields of kOps' component configs.
 //!
-//! What is unset leaves no flag. That follows pkg/flagbuilder in upstream: an empty text, an absent
-//! value and an empty list say nothing, while a plain number or bool always says what it is.
+//! An unset value gives no flag. As in upstream's pkg/flagbuilder, an empty string, an absent value
+//! and an empty list are unset. A plain number or bool always gives a flag.
 
 use std::collections::BTreeMap;
 
 use kops_agent_spec::{Duration, Quantity};
 
-/// A value that may become the right-hand side of a flag.
+/// A value that can be the right-hand side of a flag.
 pub(super) trait FlagValue {
-    /// The text after `=`, or `None` where the value is unset.
+    /// The text after `=`, or `None` if the value is unset.
     fn flag_value(&self) -> Option<String>;
 }
 
@@ -86,7 +86,7 @@ impl Flags {
         }
     }
 
-    /// Adds `--name=value`, if there is a value, an empty one too.
+    /// Adds `--name=value` if there is a value, even an empty one.
     pub(super) fn set_even_if_empty(&mut self, name: &str, value: Option<&str>) {
         self.0.extend(value.map(|value| format!("--{name}={value}")));
     }

@@ -1,12 +1,12 @@
-//! gVisor: a runtime that keeps containers from the host's kernel. There are packages of it for
-//! distributions that use apt only.
+//! gVisor: a container runtime that isolates containers from the host's kernel. Only distributions
+//! with apt have packages of it.
 //!
 //! Source: nodeup/pkg/model/gvisor.go.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Package, PackageSource};
 
-/// Adds the package, which brings the shim for containerd too.
+/// Adds the package, which includes the shim for containerd.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.container_runtime.gvisor_platform.is_none() || !node.distribution.is_debian_family() {
         return;

@@ -9,7 +9,7 @@ use crate::resource::{DesiredState, FreeText, Unit};
 
 use super::unit_file::{UnitFile, command_line};
 
-/// containerd's client, with the namespace in which kubelet keeps its containers.
+/// containerd's client, with the namespace of kubelet's containers.
 const CTR: [&str; 3] = ["/usr/bin/ctr", "--namespace", "k8s.io"];
 
 /// Adds a unit for each hook.
@@ -45,7 +45,8 @@ fn description(hook: &Hook, order: &HookOrder) -> UnitFile {
     file
 }
 
-/// The hook's unit, started anew when a file that came with it changes: its program or its environment.
+/// The hook's unit. It restarts when its program or environment file changes, if that file is a
+/// fileAsset.
 fn unit(node: &NodeConfig, hook: &Hook, text: String) -> Unit {
     let named: Vec<String> = named_files(&text)
         .filter(|path| node.file_assets.iter().any(|asset| asset.path == *path))
@@ -54,7 +55,7 @@ fn unit(node: &NodeConfig, hook: &Hook, text: String) -> Unit {
     Unit::new(&hook.unit, text).restarted_by_files(named).with_free_text(FreeText::Whole)
 }
 
-/// The files that a unit names as its environment or its program, without systemd's prefixes.
+/// The environment files and programs that a unit names, without systemd's prefixes.
 fn named_files(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let (directive, value) = line.split_once('=')?;
@@ -71,8 +72,8 @@ fn pull(image: &str) -> Vec<String> {
     CTR.iter().chain(&["image", "pull", image]).map(|word| (*word).to_owned()).collect()
 }
 
-/// The node's root is `/rootfs` in the container, with its D-Bus and systemd in their own places, so
-/// that a hook can change the node.
+/// The command that runs the hook's container. The container sees the node's root at `/rootfs`, and the
+/// node's D-Bus and systemd at their usual paths, so a hook can change the node.
 fn run(name: &str, image: &str, command: &[String], environment: &BTreeMap<String, String>) -> Vec<String> {
     const OPTIONS: [&str; 10] = [
         "run",

@@ -1,5 +1,5 @@
-//! The range of IPv6 addresses for the pods of this node, which an EC2 instance asks for itself. Other
-//! clouds give one without being asked.
+//! The IPv6 prefix for the pods of this node. An EC2 instance must request it; other clouds assign it
+//! without a request.
 //!
 //! Source: nodeup/pkg/model/prefix.go.
 

@@ -5,13 +5,14 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, KernelModule};
 
-/// Adds the modules. They come before the rest: components look for them as they start.
+/// Adds the modules. They load before components start, because components look for them at their start.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
-    // kindnet decides on packets in user space; other networks let iptables see what bridges carry.
+    // kindnet decides on packets in user space. Other networks need iptables to see the packets on
+    // bridges.
     let network = if node.config.networking.kindnet.is_some() { "nfnetlink_queue" } else { "br_netfilter" };
     let others: &[&str] = if distribution.force_nftables {
-        // Calico's Felix lists ipsets even where it has none, and fails without the module.
+        // Calico's Felix lists ipsets even if it has none, and fails without the module.
         &["nf_tables", "nf_conntrack", "ip_set"]
     } else if distribution.project == Project::Rocky
         && distribution.version < 10.0
@@ -27,8 +28,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Images of these distributions lack the modules; only the package of the running kernel helps, since
-/// the modules of the newest one are of no use before a reboot.
+/// The package with the modules, for distributions whose images lack them. It must match the running
+/// kernel: modules for a newer kernel are useless before a reboot.
 fn package(node: &NodeConfig) -> Option<String> {
     let kernel = node.facts.kernel.as_ref().filter(|_| node.distribution.force_nftables)?;
     Some(format!("kernel-modules-extra-{kernel}"))

@@ -1,4 +1,4 @@
-//! Keypairs of the cluster that a component on this machine is given itself, because it signs with them.
+//! Keypairs of the cluster for components on this machine that sign with them.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, File, Mode, SecretPiece};
@@ -10,7 +10,7 @@ pub(super) fn private_key_file(node: &NodeConfig, keyset: &str, path: &str) -> F
     File::new(path, Content::SecretText(vec![key])).mode(Mode::PRIVATE)
 }
 
-/// A file with the certificate that belongs to that key.
+/// A file with the certificate of this keyset.
 pub(super) fn certificate_file(node: &NodeConfig, keyset: &str, path: &str) -> File {
     File::text(path, node.keypair_certificate(keyset)).mode(Mode::PRIVATE)
 }

@@ -1,5 +1,5 @@
-//! kops-channels: the static pod that applies the cluster's addons, as kOps wrote it, and the user and the kubeconfig of
-//! whatever applies them: the pod, or kops-agent's own service. Up to kOps 1.35 protokube is in the pod's place, and runs as root.
+//! kops-channels: the static pod that applies the cluster's addons. kOps writes its manifest. Its user and kubeconfig also serve
+//! kops-agent's own service, if the service replaces the pod. Up to kOps 1.35 protokube applies addons instead, as root.
 //!
 //! Source: nodeup/pkg/model/channels.go.
 
@@ -13,24 +13,24 @@ use kops_agent_spec::go_yaml;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::{certificates, pod};
 
-/// The user that it runs as (pkg/wellknownusers).
+/// The user that runs the pod or the service (pkg/wellknownusers).
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
 const HOME: &str = "/var/lib/kops";
-/// The user of the API server that it is; also the name of its certificate.
+/// The user name at the API server; also the name of the certificate.
 const IDENTITY: &str = "kops";
 
-/// What applies the cluster's addons.
+/// The program that applies the cluster's addons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppliedBy {
-    /// What the kOps release has for it: the pod, or protokube ([`super::protokube`]).
+    /// kOps' own program: the pod, or protokube ([`super::protokube`]), depending on the release.
     Kops,
     /// kops-agent's own service ([`super::addons_service`]).
     Service,
 }
 
-/// Adds the pod or leaves it to the service, with the user and the kubeconfig, where this is a control-plane machine. Where
-/// protokube applies addons nothing is added.
+/// Adds the user, the kubeconfig and, unless the service replaces it, the pod. Adds nothing on other machines than control-plane
+/// machines, or if protokube applies addons.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let pod = node.kops_channels.as_ref().filter(|_| by == AppliedBy::Kops);
     let runs_as_the_user = pod.is_some() || by == AppliedBy::Service;
@@ -41,26 +41,28 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     add_kubeconfig(node, USER, state);
     if let Some(stored) = pod {
         let file = pod::manifest_file("kops-channels", manifest(node, stored));
-        // Upstream lets all users read it. kubelet, which alone reads it, is root.
+        // Upstream lets all users read the manifest. Only kubelet reads it, as root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
 }
 
-/// Whether kOps has put a login to the cloud or the store into the pod: a variable of that name is set, whatever its value.
+/// Whether kOps put credentials for the cloud or the store into the pod. Only the names of the pod's variables count, not their
+/// values.
 fn is_given_login(stored: &StoredPod) -> bool {
     let variables = stored.containers().iter().filter_map(|container| container["env"].as_array()).flatten();
     let mut names = variables.filter_map(|variable| variable["name"].as_str());
     names.any(|name| LOGIN_VARIABLES.contains(&name))
 }
 
-/// Adds the kubeconfig that addons are applied with, for this user alone.
+/// Adds the kubeconfig for applying addons. Only `owner` can read it.
 pub(super) fn add_kubeconfig(node: &NodeConfig, owner: &str, state: &mut DesiredState) {
     let subject = certificates::user_in_group(IDENTITY, "system:masters");
     let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
     state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)).owned_by(owner));
 }
 
-/// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.
+/// The pod's manifest, with SELinux options if this node uses SELinux. kOps writes one pod for all instance groups, but SELinux
+/// can differ between groups.
 fn manifest(node: &NodeConfig, stored: &StoredPod) -> String {
     match pod::unconfined_selinux_options(node) {
         None => stored.text().to_owned(),

@@ -1,5 +1,5 @@
-//! What kops-controller's pods find on a control-plane machine: its serving certificate, and the keypairs
-//! with which it signs for joining nodes.
+//! Files for kops-controller's pods on a control-plane machine: its serving certificate, and the keypairs that sign for
+//! joining nodes.
 //!
 //! Source: nodeup/pkg/model/kops_controller.go.
 
@@ -10,14 +10,15 @@ use kops_agent_spec::go_yaml;
 
 use super::{certificates, keypair};
 
-/// The user that it runs as (pkg/wellknownusers); also the name of its certificate.
+/// kops-controller's user (pkg/wellknownusers); also the name of its certificate.
 pub(super) const NAME: &str = "kops-controller";
 const UID: u32 = 10011;
 pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
-/// The authorities whose certificates of nodes control-plane mode takes, below that directory. Upstream has no such file.
+/// Name of a file in kops-controller's directory. Control-plane mode accepts node certificates of the authorities in it.
+/// Upstream has no such file.
 pub const NODE_AUTHORITIES: &str = "kubernetes-ca-trusted.crt";
 
-/// Adds the user and its files, where this is a control-plane machine.
+/// Adds the user and its files on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if !node.is_control_plane() {
         return;
@@ -52,7 +53,7 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::new(path("key"), Content::PrivateKey(NAME.into())).mode(Mode::PRIVATE).owned_by(NAME));
 }
 
-/// The keysets that sign what nodes ask for; clients of Cilium's etcd have an authority of their own.
+/// The keysets that sign certificates for nodes. Clients of Cilium's etcd have their own authority.
 fn signers(node: &NodeConfig) -> impl Iterator<Item = &'static str> {
     [KUBERNETES_CA].into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-clients-ca-cilium"))
 }

@@ -1,6 +1,6 @@
-//! kube-apiserver-healthcheck: the sidecar in the API server's pod that asks it how it is, so that kubelet's
-//! probes need no credentials. Its containers come from the state store; here are its user and its
-//! certificate.
+//! kube-apiserver-healthcheck: the sidecar in the API server's pod. It checks the API server's health, so
+//! kubelet's probes need no credentials. Its containers come from the state store. This file adds its user
+//! and its certificate.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver_healthcheck.go.
 
@@ -9,13 +9,14 @@ use crate::resource::{CertificateType, DesiredState, User};
 
 use super::certificates;
 
-/// Its user on the machine (pkg/wellknownusers) and at the API server; also the name of its certificate.
+/// The sidecar's user on the machine (pkg/wellknownusers) and at the API server; also the name of its
+/// certificate.
 const NAME: &str = "kube-apiserver-healthcheck";
-/// The user that its container runs as.
+/// The uid of the sidecar's container.
 const UID: u32 = 10012;
 const SECRETS: &str = "/etc/kubernetes/kube-apiserver-healthcheck/secrets";
 
-/// Adds the user and the certificate where the API server has the sidecar.
+/// Adds the user and the certificate if the API server has the sidecar.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.api_server.as_ref().is_none_or(|api_server| api_server.healthcheck.is_none()) {
         return;

@@ -16,7 +16,7 @@ const NAME: &str = "kube-controller-manager";
 const HOME: &str = "/var/lib/kube-controller-manager";
 const KUBECONFIG: &str = "/var/lib/kube-controller-manager/kubeconfig";
 
-/// Adds kube-controller-manager where this is a control-plane machine.
+/// Adds kube-controller-manager on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(control_plane) = node.control_plane() else { return };
     let config = &control_plane.kube_controller_manager;
@@ -34,7 +34,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(pod(node, config).manifest_file());
 }
 
-/// A file of its own among Kubernetes' keys and certificates.
+/// The path of a file in kube-controller-manager's own directory of keys and certificates.
 fn file(node: &NodeConfig, name: &str) -> String {
     format!("{}/{name}", directory(node))
 }

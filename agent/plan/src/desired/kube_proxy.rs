@@ -1,5 +1,5 @@
-//! kube-proxy: a static pod on every node that sends the packets for a service to its pods, unless the
-//! network plugin does.
+//! kube-proxy: a static pod on every node that sends the packets for a service to its pods. It is
+//! absent if the network plugin does that.
 //!
 //! Source: nodeup/pkg/model/kube_proxy.go.
 

@@ -14,7 +14,7 @@ use super::{certificates, paths, serving};
 
 const NAME: &str = "kube-scheduler";
 
-/// Adds kube-scheduler where this is a control-plane machine.
+/// Adds kube-scheduler on a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(control_plane) = node.control_plane() else { return };
     let config = &control_plane.kube_scheduler;
@@ -30,7 +30,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(pod(node, config).manifest_file());
 }
 
-/// kOps gives the configuration file as a fileAsset; a store written before it did leaves it to the node.
+/// Adds the configuration file, unless kOps gives it as a fileAsset. Older state stores have no such
+/// fileAsset.
 fn add_configuration(node: &NodeConfig, config: &KubeSchedulerConfig, state: &mut DesiredState) {
     if node.config.file_assets.iter().any(|asset| asset.path == paths::KUBE_SCHEDULER_CONFIG) {
         return;

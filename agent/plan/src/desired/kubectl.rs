@@ -1,4 +1,4 @@
-//! kubectl, on machines with an API server, set up for the user that administrates the cluster from there.
+//! kubectl, on machines with an API server, with a kubeconfig for the user that administers the cluster from there.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -7,7 +7,8 @@ use crate::resource::{DesiredState, Directory, File, Mode};
 
 use super::{certificates, paths};
 
-/// Adds kubectl, and a kubeconfig with all rights for root's eyes and for the user that logs in.
+/// Adds kubectl and a kubeconfig with full rights: a copy for root, and a copy for the login user if there
+/// is one.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(kubectl) = &node.kubectl else { return };
     let path = format!("{}/kubectl", node.distribution.kubernetes_bin);

@@ -1,10 +1,10 @@
-//! The flags by which replicas of a component agree on a leader; the same for every component.
+//! The flags by which replicas of a component elect a leader. They are equal for every component.
 
 use kops_agent_spec::LeaderElectionConfiguration;
 
 use super::flags::Flags;
 
-/// Adds the flags of what is set.
+/// Adds a flag for each setting that is set.
 pub(super) fn leader_election_flags(flags: &mut Flags, config: Option<&LeaderElectionConfiguration>) {
     let Some(config) = config else { return };
     flags.set("leader-elect", &config.leader_elect);

@@ -1,5 +1,5 @@
-//! What Linode's images leave to do: the host's name, and swap. kubelet uses no swap unless told to,
-//! and refuses to start while there is some.
+//! Sets the host name and disables swap, because Linode's images do neither. kubelet refuses to start
+//! while swap is on, unless its configuration allows swap.
 //!
 //! Source: nodeup/pkg/model/linode.go, and `evaluateHostnameOverride` in upup/pkg/fi/nodeup/command.go.
 
@@ -7,7 +7,7 @@ use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::CloudProvider;
 
-/// Names the host as its node is named, and switches swap off.
+/// Sets the host name to the node's name, and disables swap unless kubelet's configuration uses it.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.cloud_provider() != CloudProvider::Linode {
         return;

@@ -20,7 +20,7 @@ const LOGS: [&str; 9] = [
     "kubelet",
 ];
 
-/// Adds a rule for each log, and a timer; Container-Optimized OS rotates by itself.
+/// Adds a rule for each log, and a timer. Container-Optimized OS rotates its logs itself.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::ContainerOS {
@@ -31,7 +31,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     for log in LOGS.into_iter().chain(leases).chain(cilium) {
         state.add(File::text(format!("/etc/logrotate.d/{log}"), rule(log, distribution.project)));
     }
-    // A read-only root brings logrotate and its service.
+    // Distributions with a read-only root include logrotate and its service.
     if distribution.package_format != PackageFormat::None {
         state.add(Package { name: "logrotate".into() });
         let service = UnitFile::default().set("Unit", "Description", "Rotate and Compress System Logs").set(
@@ -41,7 +41,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         );
         state.add(Unit::new("logrotate.service", service.render()));
     }
-    // Named as the distribution's own daily timer, so that it replaces that one.
+    // The timer has the name of the distribution's own daily timer, and so replaces it.
     let timer = UnitFile::default().set("Unit", "Description", "Hourly Log Rotation").set(
         "Timer",
         "OnCalendar",
@@ -51,7 +51,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 }
 
 fn rule(log: &str, project: Project) -> String {
-    // Flatcar dates the rotated files, and a second rotation on one day would find its name taken.
+    // Flatcar names rotated files by date only. A second rotation on one day would fail, because
+    // the name exists.
     let date_format = if project == Project::Flatcar { "  dateformat -%Y%m%d-%s\n" } else { "" };
     format!(
         "{}{{\n  rotate 5\n  copytruncate\n  missingok\n  notifempty\n  delaycompress\n  maxsize 100M\n{date_format}  daily\n  create 0644 root root\n}}\n",

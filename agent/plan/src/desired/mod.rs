@@ -1,8 +1,9 @@
-//! From a [`NodeConfig`] to everything the node must have. Cannot fail: what could has been found in
-//! [`crate::resolve`].
+//! Builds the desired state of a node from its [`NodeConfig`]. [`crate::resolve`] has already
+//! checked the configuration, so only conflicts between resources can fail here.
 //!
-//! A file for each component, each with one `add` that writes its resources into the state and reads
-//! like the component's own documentation. A component knows another's paths only through `paths`.
+//! Each component has a file with one `add`, which writes the component's resources into the state
+//! and reads like its documentation. A component knows another component's paths only through
+//! `paths`.
 
 mod addons_service;
 mod azure;
@@ -75,12 +76,12 @@ pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG, PACKAGED_PROGRAM};
 pub use protokube::UNIT as PROTOKUBE_UNIT;
 pub use upkeep::Upkeep;
 
-/// Services of ours, beside what kOps has.
+/// kops-agent's own services, in addition to kOps' components.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Services<'a> {
     pub controller: Option<&'a ControllerService>,
     pub addons: Option<&'a AddonsService>,
-    /// The timers of a program that no package has brought, which every machine gets.
+    /// Timers for a program that no package installed. Every machine gets them.
     pub upkeep: Option<&'a Upkeep>,
 }
 
@@ -92,10 +93,10 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
     desired_with(node, Services::default())
 }
 
-/// The same, and on a control-plane machine these services.
+/// Everything this node must have, including these services.
 ///
 /// # Errors
-/// As [`desired`]'s.
+/// Same errors as [`desired`].
 pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<DesiredState, Vec<Conflict>> {
     let is_served = services.controller.is_some_and(|service| service.serves_machines);
     let published = match is_served && node.is_control_plane() {
@@ -124,7 +125,7 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
     state.checked()
 }
 
-/// What kOps itself has a node have, but for what services of ours change.
+/// Adds kOps' own components, except those that kops-agent's services change.
 fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
     for add in [
         cloud_config::add,
@@ -160,7 +161,7 @@ fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
         sysctls::add,
         update_service::add,
         volumes::add,
-        // Last: the directories of others are theirs.
+        // Last: it keeps the directories that other components describe.
         file_assets::add,
     ] {
         add(node, state);

@@ -1,4 +1,4 @@
-//! nerdctl: containerd's command line for people, where the cluster wants it.
+//! nerdctl: a command line for containerd, if the cluster enables it.
 //!
 //! Source: nodeup/pkg/model/nerdctl.go.
 

@@ -1,4 +1,4 @@
-//! Accurate time, by chrony; clouds refuse requests of machines whose clock is minutes off.
+//! Accurate time with chrony. Clouds reject requests from machines whose clock is minutes off.
 //!
 //! Source: nodeup/pkg/model/ntp.go.
 
@@ -6,7 +6,8 @@ use crate::resolve::{NodeConfig, PackageFormat, Project};
 use crate::resource::{DesiredState, File, Package, Unit};
 use kops_agent_spec::CloudProvider;
 
-/// Adds chrony, unless the user manages time or the distribution brings it all.
+/// Adds chrony or, on some machines, systemd-timesyncd. Adds nothing if the user manages time or the
+/// distribution includes a time service.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.config.ntp_unmanaged {
         return;
@@ -29,7 +30,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Ubuntu 20.04, which kOps up to 1.35 supports, keeps time by systemd; on some clouds chrony is better at it.
+/// Whether the machine uses systemd-timesyncd: Ubuntu 20.04 does (kOps up to 1.35), except on Azure and GCE,
+/// where chrony works better.
 fn uses_timesyncd(node: &NodeConfig) -> bool {
     let is_old_ubuntu = node.distribution.project == Project::Ubuntu && node.distribution.version < 22.0;
     is_old_ubuntu && !matches!(node.cloud_provider(), CloudProvider::Azure | CloudProvider::Gce)
@@ -47,7 +49,7 @@ fn add_timesyncd(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The cloud's own time server; elsewhere the distribution's configuration stays.
+/// The cloud's own time server, if there is one. Without it, the distribution's configuration stays unchanged.
 fn time_server(cloud: CloudProvider) -> Option<&'static str> {
     match cloud {
         CloudProvider::Aws => Some("169.254.169.123"),

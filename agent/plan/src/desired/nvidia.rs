@@ -1,5 +1,5 @@
-//! The driver of an NVIDIA GPU, and the runtime by which containers use it. Only for Ubuntu are there
-//! packages of both.
+//! The driver of an NVIDIA GPU, and the runtime that lets containers use it. Only Ubuntu has packages
+//! of both.
 //!
 //! Source: nodeup/pkg/model/nvidia.go.
 
@@ -8,7 +8,7 @@ use crate::resource::{DesiredState, Package, PackageSource};
 
 const TOOLKIT: &str = "nvidia-container-toolkit";
 
-/// Adds the packages where the machine has such a GPU.
+/// Adds the packages if the machine has an NVIDIA GPU.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(driver) = &node.container_runtime.nvidia_driver_package else { return };
     if node.distribution.project != Project::Ubuntu {

@@ -1,5 +1,5 @@
-//! The cloud configuration for OpenStack: how to log in, which kOps puts into the agent's environment,
-//! and how load balancers and volumes are made.
+//! The cloud configuration for OpenStack: the login, and settings for load balancers, volumes and
+//! networks. kOps puts the login into the agent's environment.
 //!
 //! Source: upup/pkg/fi/cloudup/openstack/openstackcloudconfig/config.go.
 
@@ -10,11 +10,12 @@ use kops_agent_spec::{
     OpenstackSpec,
 };
 
-/// Is set with every login, whatever else that takes: kOps passes on all of a login where this is set
+/// Every kind of login sets this variable. If it is set, kOps passes on all variables of the login
 /// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
 pub const LOGIN_VARIABLE: &str = "OS_AUTH_URL";
 
-/// Each setting of `[global]`, and where it is in the environment: Keystone has had two names for some.
+/// Each setting of `[global]`, and the environment variables for it. Some settings have two names in
+/// Keystone: tenant and project.
 const LOGIN: [(&str, &[&str]); 10] = [
     ("auth-url", &[LOGIN_VARIABLE]),
     ("username", &["OS_USERNAME"]),
@@ -28,7 +29,6 @@ const LOGIN: [(&str, &[&str]); 10] = [
     ("application-credential-secret", &["OS_APPLICATION_CREDENTIAL_SECRET"]),
 ];
 
-/// What is in the file.
 pub(super) fn content(node: &NodeConfig) -> Content {
     let mut pieces = vec![SecretPiece::Text("[global]\n".into())];
     for (name, variables) in LOGIN {

@@ -1,14 +1,15 @@
-//! Units of this program's own services on control planes, which packages install too.
+//! Units of this program's own control-plane services. Packages install these units too.
 
 use crate::resolve::NodeConfig;
 
 use super::paths::PACKAGED_PROGRAM;
 
 const SERVICE: &str = "[Service]\n";
-/// kOps gives it to its system components (`BuildSystemComponentEnvVars` in util/pkg/env/standard.go).
+/// kOps sets this variable for its own system components (`BuildSystemComponentEnvVars` in
+/// util/pkg/env/standard.go).
 const ANY_CERTIFICATE_OF_OPENSTACK: &str = "Environment=KOPS_OS_TLS_INSECURE_SKIP_VERIFY=true\n";
 
-/// The text of a unit that packages install, as it is on this node, with the path of this program.
+/// The text of a packaged unit, adapted to this node and to the path of this program.
 pub(super) fn unit_text(node: &NodeConfig, packaged: &str, program: &str) -> String {
     let text = packaged.replace(PACKAGED_PROGRAM, program);
     match node.config.takes_any_certificate_of_openstack() {

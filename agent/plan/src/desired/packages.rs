@@ -1,5 +1,5 @@
-//! Packages of the distribution that a node needs besides those of single components, and those that
-//! the user adds. A read-only root has what it needs.
+//! Distribution packages that every node needs, and packages that the user adds. Single components add their own
+//! packages. Distributions with a read-only root get no packages.
 //!
 //! Source: nodeup/pkg/model/packages.go.
 
@@ -26,7 +26,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The packages that bring `iptables` and `nft`. kOps up to 1.34 takes iptables wherever there is a package of that name.
+/// The packages of `iptables` and `nft`. Up to kOps 1.34, every distribution with a package of that name gets `iptables`.
 fn firewall_packages(node: &NodeConfig) -> &'static [&'static str] {
     let distribution = node.distribution;
     let is_forced = node.release().forces_nftables();
@@ -37,7 +37,7 @@ fn firewall_packages(node: &NodeConfig) -> &'static [&'static str] {
     }
 }
 
-/// What containerd 1 and Docker asked for. kOps up to 1.34 installs it.
+/// Packages that containerd 1 and Docker needed. kOps up to 1.34 installs them.
 fn tools_of_docker(node: &NodeConfig) -> &'static [&'static str] {
     let distribution = node.distribution;
     if !node.release().installs_tools_of_docker() {

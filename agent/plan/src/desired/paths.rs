@@ -1,11 +1,11 @@
-//! Where things are on a node. A component that needs another's file asks here, and nowhere else. What decides a path is passed in,
-//! not the whole node: this file stands below `resolve`, by way of [`crate::static_pod`].
+//! Paths on a node. A component that needs another component's file takes its path from here. Functions take only the values that
+//! decide a path, not the whole node configuration: `resolve` depends on this file through [`crate::static_pod`].
 
 use kops_agent_spec::ContainerdConfig;
 
 use crate::resolve::distribution::Distribution;
 
-/// Where packages install this program: units that are written for other places name its path there.
+/// Path at which packages install this program. Other installations replace it in the units' texts.
 pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
@@ -15,18 +15,18 @@ pub const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 /// Flags of kubelet's unit, as an environment file.
 pub(super) const KUBELET_SYSCONFIG: &str = "/etc/sysconfig/kubelet";
-/// Kubelet's configuration of the program that gives it credentials for registries.
+/// kubelet's configuration for its credential provider, which supplies credentials for registries.
 pub(super) const KUBELET_CREDENTIAL_PROVIDER_CONFIG: &str = "/var/lib/kubelet/credential-provider.conf";
-/// Name of the certificate of kubelet's server, also in the bootstrap protocol.
+/// Name of the certificate of kubelet's server, on the machine and in the bootstrap protocol.
 pub(super) const KUBELET_SERVER: &str = "kubelet-server";
 /// The kubeconfig of the cluster's administrator.
 pub(super) const KUBECTL_KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
-/// The kubeconfig of what applies add-ons.
+/// The kubeconfig for applying add-ons.
 pub(super) const KOPS_CHANNELS_KUBECONFIG: &str = "/var/lib/kops/kubeconfig";
 pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 /// The configuration of Kubernetes' code for the cloud.
 pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
-/// The configuration of code for the cloud that is part of Kubernetes itself (kOps up to 1.35).
+/// The configuration of Kubernetes' in-tree code for clouds (kOps up to 1.35).
 pub(super) const IN_TREE_CLOUD_CONFIG: &str = "/etc/kubernetes/in-tree-cloud.config";
 pub(super) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).
@@ -35,9 +35,9 @@ pub(super) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.y
 pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
 /// Directory of the mirrors of each registry, which containerd watches.
 pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
-/// containerd's template for a CNI configuration, where kubenet's place is taken by it.
+/// containerd's template for a CNI configuration, which replaces kubenet.
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
-/// Environment variables of the whole machine; the egress proxy's are among them.
+/// Environment variables of the whole machine, including the egress proxy's variables.
 pub(super) const ENVIRONMENT: &str = "/etc/environment";
 pub(super) const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 pub(super) const CNI_BIN: &str = "/opt/cni/bin";
@@ -47,27 +47,24 @@ pub(super) fn kubelet(distribution: &Distribution) -> String {
     format!("{}/kubelet", distribution.kubelet_bin)
 }
 
-/// The certificates of the authority of the whole cluster.
+/// Path of the cluster CA's certificates.
 pub(crate) fn kubernetes_ca(distribution: &Distribution) -> String {
     format!("{}/ca.crt", distribution.srv_kubernetes)
 }
 
-/// The certificate of kubelet's server.
 pub(super) fn kubelet_server_certificate(distribution: &Distribution) -> String {
     format!("{}/kubelet-server.crt", distribution.srv_kubernetes)
 }
 
-/// The private key of kubelet's server.
 pub(super) fn kubelet_server_key(distribution: &Distribution) -> String {
     format!("{}/kubelet-server.key", distribution.srv_kubernetes)
 }
 
-/// The socket on which containerd listens.
 pub(super) fn containerd_socket(containerd: &ContainerdConfig) -> &str {
     containerd.address.as_deref().unwrap_or("/run/containerd/containerd.sock")
 }
 
-/// The static pod of this name.
+/// Path of the manifest of the static pod of this name.
 pub(crate) fn manifest(name: &str) -> String {
     format!("{MANIFESTS}/{name}.manifest")
 }

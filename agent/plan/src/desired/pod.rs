@@ -1,4 +1,4 @@
-//! Static pods: the part of Kubernetes' Pod that kOps' own static pods use. Only what is set is written.
+//! Static pods: the part of Kubernetes' Pod that kOps' own static pods use. Unset fields are not written.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,6 @@ pub(super) struct Pod {
     pub(super) spec: PodSpec,
 }
 
-/// A pod's name, labels and annotations.
 #[apply(BTreeMap => #[serde(skip_serializing_if = "BTreeMap::is_empty")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Metadata {
@@ -35,7 +34,6 @@ pub(super) struct Metadata {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// What a pod runs, and how.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -50,7 +48,8 @@ pub(super) struct PodSpec {
     pub(super) security_context: Option<PodSecurityContext>,
 }
 
-/// A pod's own containers or volumes, and after them those that the state store adds, as it has them.
+/// The containers or volumes of a pod: first the entries that this program writes, then the unchanged entries
+/// of the state store.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entries<T> {
     own: Vec<T>,
@@ -64,12 +63,12 @@ impl<T> Default for Entries<T> {
 }
 
 impl<T> Entries<T> {
-    /// Adds one of the pod's own.
+    /// Adds an entry that this program writes.
     pub(super) fn push(&mut self, entry: T) {
         self.own.push(entry);
     }
 
-    /// Adds those of the state store.
+    /// Adds unchanged entries of the state store.
     pub(super) fn extend_stored(&mut self, entries: &[Value]) {
         self.stored.extend_from_slice(entries);
     }
@@ -120,7 +119,6 @@ pub(super) struct EnvVar {
 }
 
 impl EnvVar {
-    /// A variable of this name and value.
     pub(super) fn new(name: impl Into<String>, value: impl Into<String>) -> EnvVar {
         EnvVar { name: name.into(), value: value.into(), value_from: None }
     }
@@ -136,7 +134,6 @@ impl From<&ContainerEnvVar> for EnvVar {
     }
 }
 
-/// A port that a container listens on.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -146,7 +143,7 @@ pub(super) struct ContainerPort {
     pub(super) host_port: Option<i32>,
 }
 
-/// How kubelet asks whether a container is well.
+/// How kubelet checks whether a container is healthy.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -168,7 +165,6 @@ pub(super) struct HttpGet {
     pub(super) scheme: Option<&'static str>,
 }
 
-/// What a container asks of the node, and what it may use at most.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Resources {
@@ -177,7 +173,8 @@ pub(super) struct Resources {
 }
 
 impl Resources {
-    /// What a component of the control plane is given: CPU in any case, the rest where the user says so.
+    /// Resources of a control-plane component. It always requests CPU; the other amounts are set only if the
+    /// user sets them.
     pub(super) fn of_component(
         cpu_request: Option<&Quantity>,
         usual_cpu_request: &str,
@@ -209,7 +206,6 @@ pub(super) struct SecurityContext {
     pub(super) run_as_group: Option<i64>,
 }
 
-/// Rights of a whole pod.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -225,7 +221,6 @@ pub(super) struct SelinuxOptions {
     pub(super) level: &'static str,
 }
 
-/// A taint that the pod bears.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Toleration {
@@ -233,7 +228,7 @@ pub(super) struct Toleration {
     pub(super) operator: &'static str,
 }
 
-/// Something of the node's that the pod sees.
+/// A path of the node that a pod's containers can mount.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Volume {
@@ -241,7 +236,6 @@ pub(super) struct Volume {
     pub(super) host_path: HostPath,
 }
 
-/// A path of the node's.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct HostPath {
@@ -250,7 +244,6 @@ pub(super) struct HostPath {
     pub(super) path_type: Option<&'static str>,
 }
 
-/// Where a container sees a volume.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VolumeMount {
@@ -260,14 +253,14 @@ pub(super) struct VolumeMount {
     pub(super) read_only: bool,
 }
 
-/// Whether a container may write to a path of the node's.
+/// Whether a container may write to a mounted path of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     ReadOnly,
     ReadWrite,
 }
 
-/// How important a pod is to the cluster.
+/// The pod's priority class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Critical {
     Cluster,
@@ -299,12 +292,13 @@ impl Pod {
         }
     }
 
-    /// Shows `path` of the node to the container under the same path.
+    /// Mounts the node's `path` in the container at the same path.
     pub(super) fn mount(&mut self, container: &mut Container, name: &str, path: &str, access: Access) {
         self.mount_as(container, name, path, path, access, None);
     }
 
-    /// Shows `host_path` of the node to the container as `mount_path`; `path_type` is what must be there.
+    /// Mounts the node's `host_path` in the container at `mount_path`. `path_type` is the `type` of the
+    /// hostPath volume.
     pub(super) fn mount_as(
         &mut self,
         container: &mut Container,
@@ -324,7 +318,7 @@ impl Pod {
         });
     }
 
-    /// Shows the certificates that the distribution trusts to the container.
+    /// Mounts the distribution's directories of trusted certificates in the container.
     pub(super) fn mount_ssl_directories(&mut self, node: &NodeConfig, container: &mut Container) {
         for directory in node.distribution.ssl_directories {
             self.mount(container, &directory.replace('/', ""), directory, Access::ReadOnly);
@@ -337,24 +331,26 @@ impl Pod {
     }
 }
 
-/// The file from which kubelet runs the pod of this name. All users may read it, as upstream has it.
+/// The file from which kubelet runs the pod of this name. All users can read it, as in upstream.
 pub(super) fn manifest_file(name: &str, text: String) -> File {
     File::text(paths::manifest(name), text).with_free_text(FreeText::Variables)
 }
 
-/// SELinux would keep a pod without privileges from files of the host; this context lets it
-/// (pkg/kubemanifest/selinux.go). It has no effect where SELinux is off.
+/// The context that lets a pod without privileges read the host's files under SELinux
+/// (pkg/kubemanifest/selinux.go). `None` if containerd does not use SELinux.
 fn unconfined_by_selinux(node: &NodeConfig) -> Option<PodSecurityContext> {
     let selinux_options = Some(unconfined_selinux_options(node)?);
     Some(PodSecurityContext { selinux_options })
 }
 
-/// The same for a pod that is not written here.
+/// The options that let a pod without privileges read the host's files under SELinux, also for a manifest
+/// from the state store. `None` if containerd does not use SELinux.
 pub(super) fn unconfined_selinux_options(node: &NodeConfig) -> Option<SelinuxOptions> {
     node.containerd().selinux_enabled.then_some(SelinuxOptions { selinux_type: "spc_t", level: "s0" })
 }
 
-/// `klog`'s own runner in Kubernetes' images: runs `program` and copies its output to a log file.
+/// The command and arguments that run `program` through `go-runner`, which Kubernetes' images include. It
+/// copies the program's output to a log file.
 pub(super) fn logged_command(
     component: &str,
     program: &str,
@@ -366,7 +362,7 @@ pub(super) fn logged_command(
     (vec!["/go-runner".into()], args)
 }
 
-/// The proxy's environment variables, in the four spellings that programs look for.
+/// The proxy's environment variables, in the four spellings that programs read.
 pub(super) fn proxy_env(node: &NodeConfig) -> Vec<EnvVar> {
     node.proxy_environment().into_iter().map(|(name, value)| EnvVar::new(name, value)).collect()
 }

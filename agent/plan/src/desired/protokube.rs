@@ -1,9 +1,9 @@
-//! protokube: a service that spreads a gossip cluster's names on all of its nodes, and up to kOps 1.35 applies add-ons and labels the
-//! control plane. Where kops-agent's own service applies add-ons, protokube keeps gossip alone, and a control plane without gossip has
-//! no protokube: it does nothing else (it mounts no volumes of etcd, which etcd-manager does).
+//! protokube: a service that spreads a gossip cluster's names to all its nodes. Up to kOps 1.35, it also applies add-ons and labels
+//! the control plane. If kops-agent's own service applies add-ons, protokube only runs gossip. In that case, a control plane without
+//! gossip has no protokube. protokube has no other task: etcd-manager mounts etcd's volumes.
 //!
-//! Source: nodeup/pkg/model/protokube.go, protokube/cmd/protokube/main.go and protokube/pkg/protokube/kube_boot.go at v1.34.3,
-//! v1.35.2 and v1.36.2.
+//! Source: nodeup/pkg/model/protokube.go, protokube/cmd/protokube/main.go and protokube/pkg/protokube/kube_boot.go at v1.34.3, v1.35.2
+//! and v1.36.2.
 
 use crate::resolve::{Asset, NodeConfig, Project};
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
@@ -15,13 +15,12 @@ use super::openstack_cloud_config;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::unit_file::{UnitFile, command_line};
 
-/// The name of protokube's unit.
 pub const UNIT: &str = "protokube.service";
 const PROGRAM: &str = "/opt/kops/bin/protokube";
 const CHANNELS: &str = "/opt/kops/bin/channels";
 const ENVIRONMENT: &str = "/etc/sysconfig/protokube";
 
-/// Adds protokube where this node runs it.
+/// Adds protokube if this node runs it.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let Some(protokube) = &node.protokube else { return };
     let channels = protokube.channels.as_ref().filter(|_| by == AppliedBy::Kops);
@@ -37,7 +36,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
             read_at_start.push(KOPS_CHANNELS_KUBECONFIG.to_owned());
         }
     }
-    // There may be credentials in it, and systemd reads it as root.
+    // The file can contain credentials. Only systemd reads it, as root.
     state.add(File::new(ENVIRONMENT, Content::SecretText(environment(node, channels))).mode(Mode::PRIVATE));
     let unit = UnitFile::default()
         .set("Unit", "Description", "Kubernetes Protokube Service")
@@ -51,7 +50,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     state.add(Unit::new(UNIT, unit.render()).restarted_by_files(read_at_start));
 }
 
-/// `channels` is the program that applies add-ons; `None` where protokube applies none.
+/// `channels` is the program that applies add-ons; `None` if protokube applies no add-ons.
 fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     let config = &node.config;
     let mut flags = Flags::default();
@@ -77,14 +76,15 @@ fn flags(node: &NodeConfig, channels: Option<&Asset>) -> Vec<String> {
     if channels.is_some() {
         flags.set("bootstrap-master-node-labels", &true);
         flags.set("channels", &config.channels);
-        // A master waits for the API server, and then applies and labels.
+        // With `--master`, protokube waits for the API server, then applies add-ons and sets labels.
         flags.set("master", &node.is_control_plane());
         flags.set("node-name", &node.node_name);
     }
     flags.into_sorted()
 }
 
-/// Flags by which protokube once published names in DNS. Up to kOps 1.35 protokube exits if it is told neither of the first two.
+/// Flags with which protokube once published names in DNS. Up to kOps 1.35, protokube exits if both `cluster-id` and
+/// `dns-internal-suffix` are missing.
 fn add_dns_flags(node: &NodeConfig, flags: &mut Flags) {
     let dot = if node.uses_gossip() { "" } else { "." };
     flags.set("cluster-id", node.cluster_name());
@@ -140,7 +140,7 @@ fn environment(node: &NodeConfig, channels: Option<&Asset>) -> Vec<SecretPiece> 
     pieces
 }
 
-/// How to log in to OpenStack.
+/// Environment variables of a login to OpenStack.
 const OPENSTACK: [&str; 14] = [
     "OS_TENANT_ID",
     "OS_TENANT_NAME",
@@ -176,7 +176,7 @@ mod tests {
     const ALL: [(Kind, &str); 4] =
         [(Kind::File, PROGRAM), (Kind::File, CHANNELS), (Kind::File, ENVIRONMENT), UNIT];
 
-    /// A control plane as this kOps configures it.
+    /// A control plane as this version of kOps configures it.
     fn of_kops(version: &str, uses_gossip: bool) -> NodeConfig {
         control_plane(|inputs| {
             inputs.config.uses_legacy_gossip = Some(uses_gossip);

@@ -1,4 +1,4 @@
-//! What every machine is given to trust the cluster, and to pull from registries that want a password.
+//! Files with which a machine trusts the cluster, and pulls from registries that require a password.
 //!
 //! Source: nodeup/pkg/model/secrets.go.
 
@@ -9,7 +9,7 @@ use super::paths;
 
 const DOCKER_CONFIG: &str = "dockerconfig";
 
-/// Adds the certificates of the cluster's authority, and the passwords where the cluster has any.
+/// Adds the certificates of the cluster's CA, and the passwords for registries if the cluster has any.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state
         .add(File::text(paths::kubernetes_ca(node.distribution), node.ca(KUBERNETES_CA)).mode(Mode::PRIVATE));

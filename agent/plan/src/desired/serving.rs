@@ -1,5 +1,5 @@
-//! How kube-scheduler and kube-controller-manager serve on their machine: over HTTPS, with a certificate for the
-//! name that a Service of theirs would have, and watched by a probe.
+//! kube-scheduler and kube-controller-manager serve HTTPS on their machine. The certificate is for the DNS name
+//! that a Service in front of them would have. A liveness probe watches them.
 //!
 //! Source: nodeup/pkg/model/kube_scheduler.go, kube_controller_manager.go.
 
@@ -22,7 +22,7 @@ pub(super) fn add_certificate(node: &NodeConfig, component: &str, state: &mut De
     certificates::add_with_files(state, certificate, &node.srv_kubernetes(component), "server", None, "root");
 }
 
-/// The probe that has kubelet restart the component.
+/// kubelet restarts the component if this probe fails.
 pub(super) fn liveness_probe(port: i32) -> Probe {
     Probe {
         http_get: Some(HttpGet { host: "127.0.0.1", path: "/healthz", port, scheme: Some("HTTPS") }),

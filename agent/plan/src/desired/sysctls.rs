@@ -34,7 +34,7 @@ fs.file-max = 2097152
 fs.inotify.max_user_instances = 8192
 ";
 
-/// kOps up to 1.35 raises it; newer kernels derive it from the memory.
+/// kOps up to 1.35 raises this limit. Newer kernels derive it from the machine's memory.
 const WATCHES: &str = "fs.inotify.max_user_watches = 524288
 ";
 
@@ -45,13 +45,14 @@ kernel.panic = 10
 kernel.panic_on_oops = 1
 ";
 
-/// EC2's networks answer for more neighbours than the kernel keeps without being asked to.
+/// AWS reuses the IP addresses of a subnet. By default, Linux does not collect stale ARP entries while it has fewer
+/// than 128 entries, so a new machine can be unreachable (kubernetes/kubernetes#23395).
 const AWS: &str = "
 net.ipv4.neigh.default.gc_thresh1=0
 ";
 
-/// Amazon Linux 2 keeps packets of bridges from iptables, by which kube-proxy finds the way from Flannel's bridge
-/// (flannel-io/flannel#902).
+/// Amazon Linux 2 hides bridged packets from iptables. kube-proxy's iptables rules need the packets of Flannel's
+/// bridge (flannel-io/flannel#902).
 const BRIDGES: &str = "
 net.bridge.bridge-nf-call-ip6tables=1
 net.bridge.bridge-nf-call-iptables=1
@@ -65,14 +66,15 @@ const FORWARD_IPV4: &str = "
 net.ipv4.ip_forward=1
 ";
 
-/// Packets of Cilium's pods come in by other interfaces than the answers go out by.
+/// Packets of Cilium's pods arrive on a different interface than the one for replies. The reverse path filter
+/// would drop them.
 const CILIUM: &str = "
 net.ipv4.conf.all.rp_filter=0
 net.ipv4.conf.lxc*.rp_filter=0
 net.ipv4.conf.cilium_*.rp_filter=0
 ";
 
-/// Adds the parameters, applied whenever they change.
+/// Adds the parameters. `sysctl` applies them whenever the file changes.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let mut text = String::from(MEMORY_AND_LOCKUPS);
     text.push_str(&format!(
@@ -111,8 +113,8 @@ fn is_flannel_over_iptables(node: &NodeConfig) -> bool {
     node.config.networking.flannel.is_some() && matches!(mode, Some("" | "iptables"))
 }
 
-/// Debian 11 finds its IPv6 route by router advertisements, which a forwarding kernel ignores unless
-/// told not to for each interface; the setting for all of them reaches only those still to come.
+/// Debian 11 gets its IPv6 route from router advertisements. A kernel that forwards packets ignores them, unless
+/// `accept_ra` is 2 for the interface. The setting for all interfaces only affects interfaces that appear later.
 fn accept_router_advertisements(node: &NodeConfig) -> String {
     let distribution = node.distribution;
     if distribution.project != Project::Debian || distribution.version >= 12.0 {

@@ -1,5 +1,5 @@
-//! Machines for the tests of components: the least that a node's configuration can be, to which a test
-//! adds what it is about.
+//! Machines for the tests of components. Each starts with a minimal configuration, and a test adds the
+//! fields that it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, U
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, NodeupConfig};
 
-/// A machine that a test describes.
+/// A machine for one test.
 #[derive(Clone)]
 pub(super) struct Machine {
     boot: Value,
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// A machine of the control plane, otherwise the same.
+    /// A control-plane machine, otherwise like `Machine::node`.
     pub(super) fn control_plane() -> Machine {
         Machine::node().in_control_plane()
     }
@@ -75,7 +75,7 @@ impl Machine {
         }))
     }
 
-    /// The same machine on another distribution.
+    /// The same machine with another distribution.
     pub(super) fn on(self, id: &str, version: &str) -> Machine {
         self.facts(json!({ "distro": { "id": id, "versionID": version } }))
     }
@@ -114,12 +114,12 @@ impl Machine {
         resolve(inputs)
     }
 
-    /// What is wrong with it.
+    /// The problems that `resolve` reports.
     pub(super) fn problems(&self) -> String {
         self.resolve().unwrap_err().to_string()
     }
 
-    /// What one component wants of it.
+    /// The resources that one component adds.
     pub(super) fn desired(&self, add: fn(&NodeConfig, &mut DesiredState)) -> Desired {
         let node = self.resolve().unwrap();
         let mut state = DesiredState::default();
@@ -128,7 +128,7 @@ impl Machine {
     }
 }
 
-/// Puts fields into an object, and the fields of objects into theirs; null takes one out.
+/// Merges fields into an object, recursively. A null removes the field.
 fn merge(into: &mut Value, fields: Value) {
     match (into, fields) {
         (Value::Object(into), Value::Object(fields)) => {
@@ -152,7 +152,6 @@ impl Desired {
         self.0.iter().any(|(present, _)| present.to_string() == id)
     }
 
-    /// The file at this path.
     pub(super) fn file(&self, path: &str) -> &File {
         match self.0.get(&ResourceId::new(Kind::File, path)) {
             Some(Resource::File(file)) => file,
@@ -160,7 +159,6 @@ impl Desired {
         }
     }
 
-    /// The text of the file at this path.
     pub(super) fn text(&self, path: &str) -> &str {
         match &self.file(path).content {
             Content::Text(text) => text,
@@ -173,7 +171,6 @@ impl Desired {
         serde_yaml::from_str(self.text(path)).unwrap()
     }
 
-    /// The unit of this name.
     pub(super) fn unit(&self, name: &str) -> &Unit {
         match self.0.get(&ResourceId::new(Kind::Unit, name)) {
             Some(Resource::Unit(unit)) => unit,
@@ -181,7 +178,6 @@ impl Desired {
         }
     }
 
-    /// The text of the unit of this name.
     pub(super) fn unit_text(&self, name: &str) -> &str {
         self.unit(name).text.as_deref().unwrap()
     }

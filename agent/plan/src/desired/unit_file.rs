@@ -1,6 +1,6 @@
 //! The text of systemd unit files.
 
-/// A unit file as it is being written, section by section.
+/// A unit file under construction, section by section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitFile {
     sections: Vec<(String, String)>,
@@ -14,7 +14,7 @@ impl UnitFile {
         self
     }
 
-    /// Adds directives as they are written, and a line break at the end where there is none.
+    /// Adds directives unchanged, and a final line break if it is missing.
     pub(super) fn raw(mut self, section: &str, directives: &str) -> UnitFile {
         self.push(section, directives);
         if !directives.ends_with('\n') {
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// The words of a command line as systemd reads them: quotes, and escapes as in C.
+    /// The words of a command line as systemd reads them, with quotes and escapes as in C.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quoted) = (Vec::new(), None::<Vec<u8>>, false);
         let mut bytes = line.bytes();

@@ -1,5 +1,5 @@
-//! Whether a machine updates itself: packages on Debian and Ubuntu, as the update policy says. Flatcar
-//! must not reboot at will, so the service that does it is switched off.
+//! Automatic updates. On Debian and Ubuntu, the update policy decides whether the machine updates its
+//! packages. Flatcar must not reboot by itself, so the service that reboots it is masked.
 //!
 //! Source: nodeup/pkg/model/update_service.go.
 
@@ -18,7 +18,7 @@ const UPGRADE_NOTHING: &str = "APT::Periodic::Enable \"0\";\n";
 
 const FLATCAR_SERVICE: &str = "update-service.service";
 
-/// Adds what the distribution needs; others update only when told to.
+/// Configures automatic updates. Other distributions update only on request.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     match (node.distribution.project, node.distribution.package_format) {
         (Project::Flatcar, _) => add_flatcar_service(node, state),
@@ -37,7 +37,7 @@ fn add_apt_configuration(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text("/etc/apt/apt.conf.d/20auto-upgrades", configuration));
 }
 
-/// A hook of the same name takes the service's place.
+/// Adds the service that masks locksmithd. A hook with this unit name replaces it.
 fn add_flatcar_service(node: &NodeConfig, state: &mut DesiredState) {
     if node.hooks.iter().any(|hook| hook.unit == FLATCAR_SERVICE) {
         return;

@@ -1,14 +1,14 @@
-//! What a program that a boot script has downloaded needs beside it, where no package has brought it: the timers that verify the node
-//! and write its metrics, and its name in `PATH`.
+//! Additions for a program that a boot script downloaded and no package installed: timers that verify the node and write its metrics,
+//! and a link in `PATH`.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
 
 use super::paths::PACKAGED_PROGRAM;
 
-/// Where the agent's own units are, on every distribution (`agent/host/src/places.rs`).
+/// Directory of the agent's own units, on every distribution (`agent/host/src/places.rs`).
 const UNITS: &str = "/etc/systemd/system";
-/// The boot config that the units' texts name.
+/// Path of the boot config in the units' texts.
 const CONF: &str = "/opt/kops/conf/kube_env.yaml";
 
 /// Name and text of each service, and of the timer that starts it.
@@ -23,7 +23,7 @@ const SERVICES: [[(&str, &str); 2]; 2] = [
     ],
 ];
 
-/// What the timers' services run.
+/// The program and the boot config that the timers' services use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upkeep {
     pub program: String,
@@ -31,7 +31,7 @@ pub struct Upkeep {
     pub conf: String,
 }
 
-/// Adds the timers and the name. What a user has described by the same name stays the user's.
+/// Adds the timers and the link. If the user describes a resource of the same name, the user's resource stays.
 pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
     let mut add = |resource: Resource| {
         if state.get(&resource.id()).is_none() {
@@ -40,7 +40,7 @@ pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) 
     };
     for [(service, text), (timer, timer_text)] in SERVICES {
         let text = text.replace(PACKAGED_PROGRAM, &upkeep.program).replace(CONF, &upkeep.conf);
-        // A file and no unit: only its timer starts it, and a run that it has started must not stop it.
+        // The service is a plain file, not a `Unit`: only its timer starts it, and a run that the service starts must not stop it.
         add(File::text(format!("{UNITS}/{service}"), text).into());
         add(Unit::new(timer, timer_text).into());
     }

@@ -1,4 +1,4 @@
-//! Images that an instance pulls while it gets ready for an AWS warm pool, so that they are there when it
+//! Images that an instance pulls while it warms up for an AWS warm pool. So they are present when it
 //! joins the cluster.
 //!
 //! Source: nodeup/pkg/model/warm_pool.go.

@@ -1,14 +1,16 @@
-//! The first sight of a machine that works: what of it runs with what is there, and what runs since before that was
-//! changed.
+//! Decides what is up to date on a working machine that the agent has no record of: units and static pods that run with the present files,
+//! and those that started before a file changed.
 //!
-//! Nothing is noted about a machine that nodeup made, or of which the record was lost. A unit or static pod whose processes
-//! are younger than every file that they read counts as up to date, or all of them would be restarted; one that is older than
-//! one of these files is restarted, as by nodeup's own rule (upup/pkg/fi/nodeup/nodetasks/service.go, `SmartRestart`), which
-//! knows fewer files. A certificate that nodeup has issued anew since then restarts nothing as long as the one that was loaded
-//! is not due to be renewed ([`super::reading`]); its age is told by the oldest text that nodeup has written.
+//! There is no record of a machine that nodeup made, or whose record was lost. A unit or static pod counts as up to date if its processes
+//! are younger than all files that they read. Without this rule the first run would restart everything. If its processes are older than
+//! one of these files, it is restarted. nodeup has a similar rule for fewer files (upup/pkg/fi/nodeup/nodetasks/service.go,
+//! `SmartRestart`).
 //!
-//! Times tell less than digests do, and what they cannot tell restarts nothing: where it is not known when a process was
-//! started, and where a file is from the future, as after a clock was set back.
+//! A certificate that nodeup has issued anew restarts nothing while the loaded certificate is not due for renewal ([`super::reading`]). The
+//! oldest text that nodeup wrote bounds the age of the loaded certificate.
+//!
+//! Times are less reliable than digests, so a doubtful time restarts nothing. A time is doubtful if a process has no known start, or if a
+//! file is from the future, as after the clock was set back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,34 +21,33 @@ use super::units::reading as unit_reading;
 use crate::resource::{Content, DesiredState, Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
-/// Something that runs, and what it has read.
+/// A unit or static pod, and its reading.
 pub type Started = (ResourceId, Reading);
 
-/// When what is on a machine was written, and when what runs there was started; all in microseconds since 1970, by one
-/// clock.
+/// The write times of files and the start times of processes on a machine, in microseconds since 1970, by one clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     pub now: u64,
-    /// When files were last written and links made, the files of units among them.
+    /// The last write of files and links, including unit files.
     pub written: BTreeMap<ResourceId, u64>,
-    /// When the processes of units and static pods (by their manifests) were started. A unit without processes, as a
-    /// slice, is not in it, nor is one of which it is not known.
+    /// The start times of units and static pods (by their manifests). A unit without processes, like a slice, is missing, and so is a unit
+    /// with an unknown start.
     pub started: BTreeMap<ResourceId, u64>,
-    /// Units of which a file was changed since systemd read it.
+    /// Units with a file that changed after systemd read it.
     pub unread: BTreeSet<ResourceId>,
 }
 
-/// What runs on a machine that is seen for the first time.
+/// The result for a machine without a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstSight {
-    /// What runs with what is there.
+    /// Units and static pods that run with the present files.
     pub current: Vec<Started>,
-    /// What is to be restarted, and the file that it has not read.
+    /// Units and static pods to restart, each with a file that it has not read.
     pub outdated: Vec<(ResourceId, ResourceId)>,
 }
 
-/// Has each unit that runs, and each static pod that is there, be one that was started with what was observed, unless it
-/// is known with what it was, or was started before something that it reads was changed.
+/// Marks each running unit and each present static pod as started with the observed files. Skips those with a recorded reading, and those
+/// that started before one of their files changed.
 pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, times: &Times) -> FirstSight {
     let mut sight = FirstSight::default();
     let first = times.first(desired);
@@ -56,7 +57,7 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
             (Resource::Unit(unit), Some(Observed::Unit(present)))
                 if present.running && present.stamp.is_none() =>
             {
-                // The file of a unit that the distribution brings is none of the agent's; drop-ins to it may be.
+                // The agent does not write the file of a distribution's unit. It may write drop-ins for it.
                 let of_systemd = unit.text.is_some().then_some(id);
                 let read: Vec<&ResourceId> = unit.restarted_by.iter().chain(of_systemd).collect();
                 let unread = started.map(|started| match unread_by_systemd(unit, &read, times) {
@@ -90,27 +91,26 @@ pub fn take_as_started(desired: &DesiredState, observed: &mut ObservedState, tim
     sight
 }
 
-/// What processes have not read of what is there.
+/// The files that processes have not read in their present form.
 enum Unread {
-    /// Nothing, as far as can be told.
+    /// All files are read, as far as the times show.
     Nothing,
-    /// Certificates alone, which were issued anew: those that the processes have loaded serve as well until they are due,
-    /// in seconds since 1970.
+    /// Only newly issued certificates. The loaded certificates stay valid until `due`, in seconds since 1970.
     Reissued {
         due: u64,
     },
     Changed(ResourceId),
 }
 
-/// A file of a unit, or a drop-in to it, that systemd has not read.
+/// A unit file or drop-in that systemd has not read.
 fn unread_by_systemd<'a>(unit: &Unit, read: &[&'a ResourceId], times: &Times) -> Option<&'a ResourceId> {
     let own = Resource::from(unit.clone()).id();
     let is_of_systemd = |id: &&&ResourceId| **id == &own || drop_in_of(id) == Some(unit.name.as_str());
     times.unread.contains(&own).then(|| read.iter().find(is_of_systemd).copied()).flatten()
 }
 
-/// What processes that were started at a time have not read of `read`. The certificates that they have loaded were issued
-/// by an earlier run of the same program, which gives all the same time to live, and not before its `first`.
+/// The files in `read` that changed after processes started at `started`. An earlier run of the same program issued the loaded
+/// certificates. That program gives all certificates the same lifetime, and did not run before `first`.
 fn unread_since(
     started: u64,
     first: Option<u64>,
@@ -137,8 +137,8 @@ fn unread_since(
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
 impl Times {
-    /// When the first text was written that is still there: no text is written again that has not changed, so the program
-    /// that made this machine a node has not run before.
+    /// The write time of the oldest text. Unchanged texts are never rewritten, so the program that made this machine a node did not run
+    /// before that time.
     fn first(&self, desired: &DesiredState) -> Option<u64> {
         let is_text = |id: &ResourceId| match desired.get(id) {
             Some(Resource::File(file)) => matches!(file.content, Content::Text(_)),

@@ -1,5 +1,4 @@
-//! One resource, desired and observed, compared. Units are compared in [`super::units`], because what
-//! they do depends on everything else.
+//! Compares a desired resource with the observed one. [`super::units`] compares units, because their changes depend on all other resources.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +12,9 @@ use crate::resource::{AssetContent, Content, File, FreeText, Resource};
 use crate::shown::{self, Text};
 use kops_agent_spec::urls::shown_url;
 
-/// What must change; `None` where nothing must, not even come into being.
+/// The changes for a resource. `None` if the resource needs no step, not even to create it.
 ///
-/// `is_reissued` tells whether a certificate gets replaced by the same plan.
+/// `is_reissued` says whether the same plan replaces a certificate.
 pub(super) fn changes(
     desired: &Resource,
     observed: Option<&Observed>,
@@ -36,7 +35,7 @@ pub(super) fn changes(
             let issue = |why: &String| Change::Issue { why: why.clone(), renewal: present.is_due };
             Some(present.replace.iter().map(issue).collect())
         }
-        // To name no address for a host is to want no line about it.
+        // An entry without addresses means that `/etc/hosts` has no line for the host.
         (Resource::HostsEntry(entry), None) if entry.addresses.is_empty() => None,
         (_, Some(Observed::Other(what))) => {
             let mut changes = vec![Change::Replace { what: what.clone() }];
@@ -48,7 +47,7 @@ pub(super) fn changes(
     }
 }
 
-/// The properties of a simple resource that differ from `present`, or all of them.
+/// The properties of a simple resource that differ from `present`. Without `present`, all properties.
 fn properties(desired: &Resource, present: Option<&Resource>) -> Vec<Change> {
     let present: Vec<(&str, String)> = present.map(named_properties).unwrap_or_default();
     let find = |field: &str| present.iter().find(|(name, _)| *name == field).map(|(_, value)| value.clone());
@@ -59,7 +58,7 @@ pub(super) fn set(field: &str, from: Option<String>, to: String) -> Option<Chang
     (from.as_ref() != Some(&to)).then(|| Change::Set { field: field.into(), from, to })
 }
 
-/// What there is to say of a resource besides its id.
+/// The properties of a resource besides its id.
 fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
     match resource {
         Resource::PackageSource(x) => {
@@ -68,7 +67,7 @@ fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
         Resource::Group(x) => vec![("gid", x.gid.to_string())],
         Resource::User(x) => {
             let mut properties = vec![("uid", x.uid.to_string())];
-            // A user that wants no home or shell keeps the one it was given.
+            // If the desired user has no home or shell, the user keeps its present one.
             if !x.home.is_empty() {
                 properties.push(("home", x.home.clone()));
             }
@@ -128,7 +127,7 @@ fn access_changes(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
     changes_of_access(from, Access { mode: file.mode, owner: file.owner.clone(), group })
 }
 
-/// What gives a file the owner, group and mode `to`.
+/// The changes that give a file the owner, group and mode `to`.
 pub(super) fn changes_of_access(from: Option<&Access>, to: Access) -> Vec<Change> {
     [
         set("mode", from.map(|from| from.mode.to_string()), to.mode.to_string()),
@@ -148,13 +147,12 @@ fn content_change(
     match &file.content {
         Content::Text(text) => text_change(file, text, present),
         Content::Base64(encoded) => {
-            // What is no base64 never gets this far: it is refused before anything is planned or
-            // written. Its own text stands for it here.
+            // Invalid base64 never gets here: it is rejected before planning. The encoded text is the fallback.
             let bytes = STANDARD.decode(encoded).unwrap_or_else(|_| encoded.clone().into_bytes());
             let to = sha256_hex(&bytes);
             let from = present.map(|present| present.sha256.clone());
             (from.as_ref() != Some(&to)).then(|| match file.free_text {
-                // A digest tells a short secret.
+                // A digest would reveal a short secret.
                 Some(_) => hidden(),
                 None => Change::WriteBytes { from, to: format!("sha256 {to}"), url: None },
             })
@@ -163,7 +161,7 @@ fn content_change(
         Content::Certificate(name) | Content::PrivateKey(name) => {
             compared(present, is_reissued(name), || format!("certificate {name}"))
         }
-        // The authority stays when it signs anew.
+        // The authority does not change when it issues another certificate.
         Content::Ca(name) => compared(present, false, || format!("authority of certificate {name}")),
         Content::Kubeconfig(kubeconfig) => {
             let name = &kubeconfig.certificate;
@@ -192,7 +190,7 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
         ObservedContent::Text(before) => {
             written(&file.path, Some((before.as_str(), present.free_text.as_ref())), after)
         }
-        // A digest tells a short secret.
+        // A digest would reveal a short secret.
         _ if file.free_text.is_some() => hidden(),
         _ => Change::WriteBytes {
             from: Some(present.sha256.clone()),
@@ -202,8 +200,7 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
-/// A text that takes the place of another, as far as that may be shown. What is free text of the other is told with it where
-/// it is known.
+/// The change of a text, hidden if nothing of it may be shown. `before` has the free text of the present text, if it is known.
 pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, after: Text<'_>) -> Change {
     let (before, known) = before.unwrap_or_default();
     let free_text = match known {
@@ -216,7 +213,7 @@ pub(super) fn written(path: &str, before: Option<(&str, Option<&FreeText>)>, aft
     }
 }
 
-/// What is free text of a text that the agent has not left, where another is to be.
+/// Marks the free text in a text that the agent did not write. A line counts as free text unless `after` has the same line as a public one.
 fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
     let FreeText::Lines(hidden) = free_text else { return free_text.clone() };
     let public = after.lines().enumerate().filter(|(number, _)| !hidden.contains(number));

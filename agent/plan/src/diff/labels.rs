@@ -1,5 +1,5 @@
-//! SELinux labels in a plan. What the label of a file should be, the machine's policy says, and not the cluster: so a
-//! desired state has none, and what is wrong with them comes with what was observed.
+//! SELinux labels in a plan. The machine's policy decides the label of a file, not the cluster. So the desired state has no labels, and the
+//! observation reports wrong labels.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::plan::Plan;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::ResourceId;
 
-/// A label that is other than the policy's.
+/// A file's label that differs from the policy's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLabel {
-    /// What it is; `None` where there is none.
+    /// The present label. `None` if the file has no label.
     pub found: Option<String>,
     pub wanted: String,
 }
 
-/// The wrong labels of what is there and desired.
+/// The wrong labels of desired files that exist.
 pub type WrongLabels = BTreeMap<ResourceId, WrongLabel>;
 
-/// The plan that also puts these labels right.
+/// Adds the corrections of these labels to the plan.
 pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // First, as where a file is made: before it is of any use.
+            // The label is corrected first, so that it is correct before the file is used. New files get their label first too.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::of(id), id.clone());

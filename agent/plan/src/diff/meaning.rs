@@ -1,9 +1,9 @@
-//! Whether two texts of a file mean the same to the program that reads it, however they are written.
+//! Decides whether two texts of a file mean the same to the program that reads it.
 //!
-//! What upstream's nodeup wrote differs from what the agent writes in order, quotes, comments and in what Go prints of
-//! values that are not set. To write such a file anew would restart what has read it, for nothing. Only files whose
-//! format and reader are known are compared so; a user's file is what it is to the byte. Wherever there is doubt, two
-//! texts are not the same: that costs a write, and the opposite would keep a node from its configuration.
+//! The texts of upstream's nodeup and of the agent differ in order, quotes and comments, and in unset values that Go prints. Rewriting such
+//! a file would restart its readers for nothing. Only files with a known format and reader are compared by meaning. A user's file is
+//! compared byte by byte. In doubt two texts are different: that costs only a write. The opposite error would keep a node from its
+//! configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,23 +17,23 @@ use crate::unit_files;
 use kops_agent_spec::go_yaml::is_plain_string;
 use kops_agent_spec::yaml;
 
-/// How a file is read.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
-    /// Kubernetes' objects and configurations, and other YAML.
+    /// Kubernetes objects and configurations, and other YAML.
     Yaml,
     Toml,
     /// Sections of directives (systemd.syntax(7)).
     Sections,
     /// Variables with a program's flags (`EnvironmentFile=` of systemd.exec(5)).
     Flags,
-    /// A line a setting, with `#` before comments.
+    /// One setting a line, with comments after `#`.
     Lines,
-    /// A line a row, in whatever order (kube-apiserver's `--token-auth-file`).
+    /// One row a line, in any order (kube-apiserver's `--token-auth-file`).
     Rows,
 }
 
-/// The files that kOps itself writes (nodeup/pkg/model) and that are read by these programs and no others.
+/// The format of a file that kOps itself writes (nodeup/pkg/model) and that only known programs read.
 fn format_of(path: &str) -> Option<Format> {
     let is_toml = path.strip_prefix("/etc/containerd/").is_some_and(|rest| rest.ends_with(".toml"));
     match path {
@@ -58,12 +58,12 @@ fn format_of(path: &str) -> Option<Format> {
     }
 }
 
-/// Whether the file at `path` means the same with either text.
+/// Whether both texts of the file at `path` have the same meaning.
 pub fn is_same_file(path: &str, one: &str, other: &str) -> bool {
     one == other || format_of(path).is_some_and(|format| is_same(format, one, other))
 }
 
-/// Whether a unit is the same with either text.
+/// Whether both texts of a unit have the same meaning.
 pub fn is_same_unit(one: &str, other: &str) -> bool {
     one == other || is_same(Format::Sections, one, other)
 }
@@ -98,7 +98,7 @@ fn is_same_yaml(one: &str, other: &str) -> bool {
     }
 }
 
-/// The documents of a text, without what stands for nothing.
+/// The documents of a text, without values that mean nothing.
 fn documents(text: &str) -> Option<Vec<Value>> {
     let mut documents = Vec::new();
     for document in yaml::documents::<Value>(text) {
@@ -114,7 +114,7 @@ fn documents(text: &str) -> Option<Vec<Value>> {
     Some(documents)
 }
 
-/// To Kubernetes' decoders a field that is null is one that is not there. In a list it is an element.
+/// To Kubernetes' decoders a null field is a missing field. In a list, null is an element.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Mapping(mapping) => {
@@ -126,15 +126,15 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// What Go prints of fields that are not set, by the kind of the object.
+/// Removes unset fields that Go prints, depending on the object's kind.
 fn drop_unset(object: &mut Mapping) {
     match object.get("kind").and_then(Value::as_str) {
-        // What runs, kubelet tells; a file has nothing to say of it.
+        // kubelet reports a pod's status itself, so an empty status in a file means nothing.
         Some("Pod") if object.get("status").is_some_and(is_empty) => {
             object.remove("status");
         }
         Some("KubeletConfiguration") => drop_unset_of_kubelet(object),
-        // Any that matches counts (the kubelet's CredentialProvider API, `matchImages`).
+        // The order of `matchImages` means nothing, because any match counts (the kubelet's CredentialProvider API).
         Some("CredentialProviderConfig") => {
             let providers = object.get_mut("providers").and_then(Value::as_sequence_mut);
             for images in
@@ -153,8 +153,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_mapping().is_some_and(Mapping::is_empty)
 }
 
-/// The fields of kubelet's configuration that are structs, and to which an empty one is none at all. An empty list or
-/// an empty map of others' keys (`evictionHard`) says something else than none.
+/// The struct fields of kubelet's configuration. An empty struct means the same as a missing one. An empty list, or an empty map with free
+/// keys (`evictionHard`), has a meaning of its own.
 const STRUCTS_OF_KUBELET: [&str; 12] = [
     "anonymous",
     "authentication",
@@ -170,7 +170,7 @@ const STRUCTS_OF_KUBELET: [&str; 12] = [
     "x509",
 ];
 
-/// A duration of zero is one that is not set (pkg/kubelet/apis/config/v1beta1/defaults.go compares with it).
+/// Removes unset fields. A zero duration is unset (pkg/kubelet/apis/config/v1beta1/defaults.go compares with zero).
 fn drop_unset_of_kubelet(object: &mut Mapping) {
     for (_, value) in object.iter_mut() {
         if let Value::Mapping(inner) = value {
@@ -185,8 +185,8 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
     });
 }
 
-/// The strings that Go would not read as such without quotes (`yes`, `0644`), and how often each is in quotes: the
-/// parser here knows fewer of them, and would take `yes` and `"yes"` for the same.
+/// Counts how often each ambiguous string is in quotes. Without quotes Go reads such a string (`yes`, `0644`) as another type. The parser
+/// here knows fewer of these strings, so it would treat `yes` and `"yes"` as equal.
 fn ambiguous(documents: &[Value], text: &str) -> BTreeMap<String, usize> {
     let mut strings = BTreeSet::new();
     documents.iter().for_each(|document| collect_strings(document, &mut strings));
@@ -216,8 +216,7 @@ fn collect_strings<'a>(value: &'a Value, strings: &mut BTreeSet<&'a str>) {
 
 // Text.
 
-/// The values of every directive of every section, in order. What belongs to no section, or is no directive, is kept as
-/// it is.
+/// The values of each directive in each section, in order. Lines outside sections and lines that are not directives stay unchanged.
 fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let mut sections: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut section = String::new();
@@ -248,7 +247,7 @@ fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     sections
 }
 
-/// The variables of an environment file; those that are flags only, by the flags' names.
+/// The variables of an environment file. If a value consists only of flags, the flags are sorted by name.
 fn variables(text: &str) -> BTreeMap<&str, Vec<&str>> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
     lines
@@ -260,7 +259,7 @@ fn variables(text: &str) -> BTreeMap<&str, Vec<&str>> {
                 return (name, vec![value]);
             }
             let mut flags = words;
-            // Of a flag that is given twice, the order counts.
+            // The sort is stable, because the order of a repeated flag's values matters.
             flags.sort_by_key(|flag| flag.split('=').next());
             (name, flags)
         })
@@ -271,13 +270,13 @@ fn has_quotes(value: &str) -> bool {
     value.contains(['"', '\'', '\\'])
 }
 
-/// A value without the quotes around all of it.
+/// Removes quotes around the whole value.
 fn unquoted(value: &str) -> &str {
     let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
     inner.filter(|inner| !has_quotes(inner)).unwrap_or(value)
 }
 
-/// The lines that say something.
+/// The lines that are neither blank nor comments.
 fn settings(text: &str) -> Vec<&str> {
     let is_comment = |line: &str| line.trim_start().starts_with('#') && !line.starts_with("#!");
     text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !is_comment(line)).collect()
@@ -285,18 +284,18 @@ fn settings(text: &str) -> Vec<&str> {
 
 // Keys and certificates.
 
-/// Whether two texts have the same blocks of PEM in the same order; what is around them says nothing.
+/// Whether two texts have the same PEM blocks in the same order. Text around the blocks is ignored.
 pub fn is_same_pem(one: &str, other: &str) -> bool {
     one == other || blocks(one).is_some_and(|one| blocks(other) == Some(one))
 }
 
-/// Whether two texts have the same authorities in PEM, in whatever order.
+/// Whether two texts have the same authorities in PEM, in any order.
 pub fn are_same_authorities(one: &str, other: &str) -> bool {
     let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect::<BTreeSet<_>>());
     one == other || set(one).is_some_and(|one| set(other) == Some(one))
 }
 
-/// The blocks of PEM in a text; `None` if there are none, or one cannot be read.
+/// The PEM blocks of a text. `None` if there are none, or one is malformed.
 fn blocks(text: &str) -> Option<Vec<(String, Vec<u8>)>> {
     let blocks: Result<Vec<_>, _> = Pem::iter_from_buffer(text.as_bytes())
         .map(|block| block.map(|block| (block.label, block.contents)))
@@ -309,21 +308,20 @@ pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
     one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
 }
 
-/// Whether a kubeconfig serves as well as the one that is `wanted`: it is the same, but that it may trust fewer
-/// authorities, though not fewer than `least`.
+/// Whether a kubeconfig can stay instead of `wanted`. It must be equal, except that it may trust fewer authorities. It must trust at least
+/// those in `least`.
 pub fn serves_as_kubeconfig(found: &str, wanted: &str, least: &str) -> bool {
     let (Some(found), Some(wanted)) = (kubeconfig(found), kubeconfig(wanted)) else { return false };
     found.0 == wanted.0 && found.2 == wanted.2 && trusts_enough(&found.1, &wanted.1, least)
 }
 
-/// Whether authorities in PEM serve as well as those that are `wanted`: they are the same, or fewer, though not fewer than
-/// `least`.
+/// Whether authorities in PEM can stay instead of `wanted`. They may be fewer, but must include those in `least`.
 pub fn serve_as_authorities(found: &str, wanted: &str, least: &str) -> bool {
     let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect());
     set(found).zip(set(wanted)).is_some_and(|(found, wanted)| trusts_enough(&found, &wanted, least))
 }
 
-/// Blocks of PEM, in no order.
+/// PEM blocks without order.
 type Blocks = BTreeSet<(String, Vec<u8>)>;
 
 fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
@@ -331,7 +329,7 @@ fn trusts_enough(found: &Blocks, wanted: &Blocks, least: &str) -> bool {
     found.is_subset(wanted) && least.iter().all(|block| found.contains(block))
 }
 
-/// A kubeconfig with what is in it in PEM apart.
+/// A parsed kubeconfig: the rest, its authorities, and its own certificate and key.
 type Kubeconfig = (Value, Blocks, Vec<(String, Vec<u8>)>);
 
 fn kubeconfig(text: &str) -> Option<Kubeconfig> {

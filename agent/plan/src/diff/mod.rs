@@ -1,9 +1,7 @@
-//! What must be done to make a machine as it should be: the difference between the desired and the
-//! observed state, as a value.
+//! Computes the difference between the desired and the observed state of a machine, as a value.
 //!
-//! A [`Plan`] is shown by `kops-agent plan`, applied by `agent/host`, and empty when there is
-//! nothing to do. Nothing in it is secret: where a file holds secrets, a step says that the content
-//! differs and no more.
+//! `kops-agent plan` shows a [`Plan`], and `agent/host` applies it. A plan is empty if there is nothing to do. It contains no secrets: for
+//! a file with secrets, a step only says that the content differs.
 
 mod baseline;
 mod compare;
@@ -44,15 +42,15 @@ pub use renewal::{Interrupted, renewal};
 pub use step::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
 pub use units::{PATH, reading as unit_reading};
 
-/// What must be done to a machine that is as `observed`, for it to be as `desired`.
+/// The plan that changes a machine from `observed` to `desired`.
 ///
-/// Every desired resource that differs has exactly one step. What is not desired is left alone;
-/// [`diff_with_owned`] removes what the agent itself left.
+/// Every desired resource that differs has exactly one step. Resources that are not desired stay; [`diff_with_owned`] removes those that
+/// the agent itself made.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
     diff_after(vec![], desired, observed)
 }
 
-/// As [`diff`], given that these steps are taken in any case.
+/// Like [`diff`], with a plan that already has these steps.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
     plan.kept.extend(overrides::kept(desired, observed));
@@ -71,12 +69,12 @@ fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState
     plan
 }
 
-/// Whether it is started and reads others' files then: those are looked at first.
+/// Whether the resource is a unit or a static pod. Both read files when they start, so the plan handles those files first.
 fn is_started(id: &ResourceId) -> bool {
     id.kind == Kind::Unit || Stage::of(id) == Stage::Pods
 }
 
-/// What must change about a resource that is no unit.
+/// The changes for a resource that is not a unit. `None` if it needs no step.
 fn changes(
     resource: &Resource,
     desired: &DesiredState,
@@ -87,7 +85,7 @@ fn changes(
     let mut changes = compare::changes(resource, present.as_deref(), &|certificate| {
         plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
     })?;
-    // kubelet itself starts a pod anew whose file is written.
+    // If the manifest is written, kubelet itself restarts the pod.
     let is_written = changes.iter().any(Change::writes);
     if let (Resource::File(file), false) = (resource, is_written) {
         changes.extend(pods::restart(file, desired, observed, plan));
@@ -95,7 +93,7 @@ fn changes(
     Some(changes)
 }
 
-/// As [`diff`], with what the agent left at an earlier time and is no longer wanted.
+/// Like [`diff`], and also removes resources that the agent made earlier and that are no longer desired.
 pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: &OwnedState) -> Plan {
     let (steps, kept) = removals::removals(desired, owned);
     let (before, last): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.stage < Stage::Removals);
@@ -105,7 +103,7 @@ pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: 
     plan
 }
 
-/// Adds a step, unless the resource is there and nothing about it changes.
+/// Adds a step, unless the resource exists and does not change.
 fn push(plan: &mut Plan, stage: Stage, id: &ResourceId, is_there: bool, changes: Option<Vec<Change>>) {
     let Some(changes) = changes else { return };
     let action = match changes.as_slice() {

@@ -1,27 +1,27 @@
-//! What was found on a machine, in the terms in which it is compared.
+//! The observed state of a machine, in the form that a comparison needs.
 
 use std::collections::BTreeMap;
 
 use super::reading::Reading;
 use crate::resource::{FreeText, Mode, Resource, ResourceId};
 
-/// What was found of the desired resources. What is not in it is not there.
+/// The observations of desired resources. A resource without an entry is missing.
 pub type ObservedState = BTreeMap<ResourceId, Observed>;
 
-/// What was found where a resource should be.
+/// The observation at the place of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// Just what such a resource would describe.
+    /// A resource that exists, with its present properties.
     Resource(Resource),
     File(ObservedFile),
     Unit(ObservedUnit),
     Certificate(ObservedCertificate),
-    /// Something of another type (`a directory`).
+    /// An object of another type, such as `a directory`.
     Other(String),
 }
 
 impl Observed {
-    /// Has nothing of the text hidden that the desired one shows.
+    /// Hides nothing of the present text that the desired text shows.
     pub fn show_free_text(&mut self) {
         match self {
             Observed::File(file) => file.free_text = None,
@@ -35,70 +35,67 @@ impl Observed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     pub mode: Mode,
-    /// Owning user, or its number where it has no name.
+    /// Owning user, or its uid if it has no name.
     pub owner: String,
-    /// Owning group, or its number where it has no name.
+    /// Owning group, or its gid if it has no name.
     pub group: String,
 }
 
 impl Access {
-    /// What all users may read and only root may write.
+    /// The access of a file that everybody can read and only root can write.
     pub fn of_roots() -> Access {
         Access { mode: Mode::FILE, owner: "root".into(), group: "root".into() }
     }
 }
 
-/// A regular file, as it was found.
+/// An observed regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedFile {
-    /// Its owner, group and mode.
     pub access: Access,
     /// Lower-case hexadecimal SHA-256 of the content.
     pub sha256: String,
-    /// What is known of the content besides.
+    /// More about the content.
     pub content: ObservedContent,
-    /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`])
-    /// last ran to their end.
+    /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`]) last completed.
     pub commands_ran_for: Option<String>,
-    /// How the content serves a program that reads it; `None` where no other bytes serve as well.
+    /// How other bytes can replace the content. `None` if only the same bytes can.
     pub serves: Option<Serves>,
-    /// What [`super::pod_reading`] gave when the static pod of this file was last started.
+    /// The value of [`super::pod_reading`] at the last start of this file's static pod.
     pub pod_mounted: Option<Reading>,
-    /// Which part of its text is free text; `None` where the agent has not left this text, so that the desired file decides.
+    /// The free text in the content. `None` if the agent did not write this text. Then the desired file decides.
     pub free_text: Option<FreeText>,
 }
 
-/// How a file's content serves a program that reads it, where other bytes may serve as well. A content that has to be
-/// replaced, because its certificate does not serve, has none of it.
+/// Describes which other bytes serve a file's readers equally well. A file whose certificate is invalid has no such description, because it
+/// must be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serves {
-    /// What all contents have in common that serve as well as this one.
+    /// A digest that all equivalent contents share.
     pub digest: String,
-    /// When the certificate in it is due to be renewed, in seconds since 1970.
+    /// The renewal time of the certificate in the content, in seconds since 1970.
     pub due: Option<u64>,
 }
 
-/// What is known of a file's content besides its hash.
+/// More about a file's content than its hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedContent {
     Text(String),
     Bytes,
-    /// It was unpacked from this archive, and is unchanged since.
+    /// The content was unpacked from this archive, and is unchanged since then.
     Member {
         /// SHA-256 of the archive.
         archive: String,
         member: String,
     },
-    /// The observer compared it: there are secrets in it, or another text that means the same ([`super::meaning`]).
+    /// The observer compared the content, because it has secrets, or because another text has the same meaning ([`super::meaning`]).
     Compared {
-        /// Whether it is as desired.
         as_desired: bool,
     },
-    /// What should be in it cannot be told now, as of a secret that the store denies: what is there counts as desired.
+    /// The desired content is unknown now, for example because the store denies access to a secret. The present content counts as desired.
     Unknown {
-        /// Why it cannot be told.
+        /// Why the desired content is unknown.
         why: String,
-        /// Whether the file is known not to be as the agent left it, or is gone and only taken for there.
+        /// Whether the file is known to differ from the agent's last version, or is missing and only treated as present.
         differs: bool,
     },
 }
@@ -107,49 +104,47 @@ pub enum ObservedContent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enablement {
     Enabled,
-    /// It does not.
+    /// The unit does not start at boot.
     Disabled,
-    /// It has no say in it: there is no `[Install]` section, or systemd made the unit itself.
+    /// The unit cannot be enabled: it has no `[Install]` section, or systemd generated it.
     Static,
 }
 
-/// A unit, as systemd knows it.
+/// A unit as systemd reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedUnit {
-    /// The text in the place where the agent writes units; `None` where there is none.
+    /// The text at the path where the agent writes units. `None` if there is no file.
     pub text: Option<String>,
-    /// Whether it is another text than the one that the agent left: then it is only right if it is as desired to the byte.
+    /// Whether somebody changed the text after the agent wrote it. Then only exactly the desired text is correct.
     pub edited: bool,
-    /// The file from which systemd has it, or where it would be written.
+    /// The path of the file from which systemd loaded the unit, or of the file to write.
     pub path: String,
-    /// Where its file belongs: another place if an earlier version of the agent has left it here.
+    /// The desired path of the file. It differs from `path` if an earlier version of the agent wrote the file there.
     pub belongs: String,
-    /// Owner, group and mode of the file that has the text.
+    /// Owner, group and mode of the file with the text.
     pub access: Option<Access>,
-    /// Whether it starts at boot.
     pub enablement: Enablement,
-    /// Whether it runs, or has done what it is for.
+    /// Whether the unit runs, or has completed its task.
     pub running: bool,
-    /// Whether a process of it is at starting it, and has not come to its end.
+    /// Whether a start of the unit is in progress.
     pub starting: bool,
-    /// What [`super::unit_reading`] gave when the agent last started it.
+    /// The value of [`super::unit_reading`] when the agent last started the unit.
     pub stamp: Option<Reading>,
-    /// What an operator has put in its place.
+    /// The operator's override of the unit.
     pub overridden: Option<Override>,
-    /// Which part of the text is free text, as of a file.
+    /// The free text in the text. `None` if the agent did not write this text.
     pub free_text: Option<FreeText>,
 }
 
-/// What an operator has put in the place of a unit, by which systemd goes (systemd.unit(5)), and the path at which it is.
+/// An operator's override of a unit, which systemd prefers (systemd.unit(5)), with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
-    /// A mask: the unit is started by no means.
+    /// A mask: systemd never starts the unit.
     Masked(String),
     Unit(String),
 }
 
 impl Override {
-    /// Where it is.
     pub fn path(&self) -> &str {
         match self {
             Override::Masked(path) | Override::Unit(path) => path,
@@ -157,15 +152,15 @@ impl Override {
     }
 }
 
-/// A certificate that files of the machine hold.
+/// A certificate in files of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedCertificate {
     /// SHA-256 of the certificate.
     pub fingerprint: String,
-    /// Why it cannot be kept; `None` while it is good.
+    /// Why the certificate must be replaced. `None` if it is valid.
     pub replace: Option<String>,
-    /// Whether that is its age alone: it has expired, or will before long.
+    /// Whether its age is the only reason: it has expired, or expires soon.
     pub is_due: bool,
-    /// What is wrong with it and cannot be put right now, because nothing issues another.
+    /// A problem of the certificate that cannot be fixed now, because no issuer is available.
     pub stuck: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! In which order resources are dealt with, and units started: systemd keeps `Before=` and `After=` only among what it is
-//! asked for at once, and a run asks for one unit after another.
+//! The order of resources, and of unit starts. systemd applies `Before=` and `After=` only within one request, and a run starts units one
+//! by one.
 //!
-//! A hook that formats the disk on which images are kept says that it comes before containerd, and has to.
+//! The order matters: a hook may format the disk for images, and declares that it comes before containerd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
 use crate::static_pod::{self, is_manifest};
 use crate::unit_files::drop_in_of_path;
 
-/// The order among the units of a desired state, from what their texts say.
+/// The order of the units in a desired state, from their texts.
 pub(super) struct Order {
-    /// The units that the container runtime comes after, with those that they need.
+    /// The units that the container runtime is ordered after, and the units that those need.
     before_runtime: BTreeSet<String>,
-    /// The place of every unit; kubelet is the last of its stage wherever that is.
+    /// The position of every unit. kubelet is always the last one of its stage.
     places: BTreeMap<String, usize>,
 }
 
@@ -24,7 +24,7 @@ impl Order {
         Order { before_runtime: units.ordered_before(&[CONTAINER_RUNTIME]), places: units.places() }
     }
 
-    /// The stage in which a resource is dealt with.
+    /// The stage of a resource.
     pub(super) fn stage(&self, id: &ResourceId) -> Stage {
         match id.kind {
             Kind::Unit if self.before_runtime.contains(&id.name) => Stage::Runtime,
@@ -32,7 +32,7 @@ impl Order {
         }
     }
 
-    /// Where a resource's step stands in a plan.
+    /// The sort key of a resource's step.
     pub(super) fn position<'a>(&self, id: &'a ResourceId) -> (Stage, u8, usize, &'a ResourceId) {
         let place = match id.kind {
             Kind::Unit => self.places.get(&id.name).copied().unwrap_or_default(),
@@ -42,15 +42,15 @@ impl Order {
     }
 }
 
-/// The units on which pods wait: the container runtime and kubelet, those that either is ordered after, and what these
-/// need in turn. Any other may fail, or take its time, without keeping pods from the node.
+/// The units that pods need: the container runtime and kubelet, the units that these are ordered after, and the units that those need. Any
+/// other unit may fail or be slow without delaying pods.
 pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
     let mut awaited = Units::of(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
     awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
     awaited
 }
 
-/// Where a resource's step stands within its stage. Paths sort their parents first by themselves.
+/// The rank of a resource within its stage. Parent directories come first, because paths sort that way.
 pub(super) fn rank(id: &ResourceId) -> u8 {
     match id.kind {
         Kind::Package => 1,
@@ -66,13 +66,13 @@ pub(super) fn rank(id: &ResourceId) -> u8 {
     }
 }
 
-/// What the texts of units say of one another, and of no other unit.
+/// The relations between desired units, from their texts. Other units are ignored.
 #[derive(Default)]
 struct Units<'a> {
     names: BTreeSet<&'a str>,
-    /// The units after which each comes.
+    /// For each unit, the units that come before it.
     after: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// The units without which each cannot start.
+    /// For each unit, the units that it needs to start.
     needs: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
@@ -104,7 +104,8 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// What these come after, with what that needs; neither kubelet nor the runtime is ever part of it.
+    /// The units that come before these units, directly or indirectly, and the units that those need. Never contains kubelet or the
+    /// runtime.
     fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();
@@ -119,7 +120,7 @@ impl<'a> Units<'a> {
         found
     }
 
-    /// By name, but for what comes after another. Units in a circle come by name, too.
+    /// Numbers the units by name, but each after the units that must come before it. Units in a cycle are numbered by name.
     fn places(&self) -> BTreeMap<String, usize> {
         let mut left = self.names.clone();
         let mut places = BTreeMap::new();
@@ -134,16 +135,16 @@ impl<'a> Units<'a> {
     }
 }
 
-/// The unit that a drop-in belongs to, and what the drop-in says.
+/// The unit of a drop-in, and the drop-in's text.
 fn drop_in(resource: &Resource) -> Option<(&str, &str)> {
     let Resource::File(File { path, content: Content::Text(text), .. }) = resource else { return None };
     Some((drop_in_of_path(path)?, text))
 }
 
-/// The units that a unit's `[Unit]` section names to come before or after it, or as needed (systemd.unit(5)).
+/// The directives of a unit's `[Unit]` section that name other units: order and dependencies (systemd.unit(5)).
 fn named_units(text: &str) -> Vec<(&str, &str)> {
     let mut section = "";
-    // A line that ends in a backslash goes on in the next.
+    // A line that ends with a backslash continues in the next line.
     let mut continued = None;
     let mut named = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -174,7 +175,7 @@ mod tests {
     use crate::diff::{ObservedState, diff};
     use crate::resource::Unit;
 
-    /// The units in the order in which they are started, with the stages.
+    /// The units in start order, with their stages.
     fn started(units: &[(&str, &str)]) -> Vec<String> {
         let mut desired = DesiredState::default();
         for (name, text) in units {

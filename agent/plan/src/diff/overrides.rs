@@ -1,5 +1,5 @@
-//! Units in whose place an operator has put a mask or another unit: they stay as the operator wants them, and a plan says
-//! so. Where the machine is no node without one, it says what to do.
+//! Units that an operator masks or overrides. They stay unchanged, and the plan reports them. If the machine cannot be a node without the
+//! unit, the report says what to do.
 
 use super::meaning::is_same_unit;
 use super::observed::{Observed, ObservedState, ObservedUnit, Override};
@@ -7,7 +7,7 @@ use super::removals::{Keeping, Kept};
 use super::step::{CONTAINER_RUNTIME, KUBELET};
 use crate::resource::{DesiredState, Resource, Unit};
 
-/// What stays as it is, in the order of what is desired.
+/// The units that stay unchanged, in the order of the desired state.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
     let units = desired.iter().filter_map(|(id, resource)| match (resource, observed.get(id)) {
         (Resource::Unit(unit), Some(Observed::Unit(present))) => {
@@ -35,7 +35,7 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             ),
             Keeping::Left,
         )),
-        // Of the units that packages bring the agent has no text.
+        // The agent has no text for a distribution's unit.
         Override::Unit(path) => {
             let desired = unit.text.as_deref()?;
             let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));
@@ -56,12 +56,12 @@ fn is_needed(unit: &Unit) -> bool {
 }
 
 impl ObservedUnit {
-    /// Whether systemd starts it by no means, because an operator wants so.
+    /// Whether an operator has masked the unit, so that systemd never starts it.
     pub(super) fn is_masked(&self) -> bool {
         matches!(self.overridden, Some(Override::Masked(_)))
     }
 
-    /// Whether an operator's stands in the very place where its file would be.
+    /// Whether the operator's override is at the very path of the unit's file.
     pub(super) fn has_no_place(&self) -> bool {
         self.overridden.as_ref().is_some_and(|overridden| overridden.path() == self.path)
     }

@@ -1,4 +1,4 @@
-//! All the steps that must be taken, in order.
+//! A plan: the steps that change a machine, in order.
 
 use std::fmt;
 
@@ -8,39 +8,39 @@ use super::removals::{Keeping, Kept};
 use super::step::{Action, Stage, Step};
 use crate::resource::{Kind, ResourceId};
 
-/// Everything that must be done, in order.
+/// A plan: all steps in order, and resources that stay or become the agent's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The steps: by stage, and within one in the order in which they must happen.
+    /// The steps by stage, and within a stage in execution order.
     pub steps: Vec<Step>,
-    /// What stays although it is no longer wanted, or although it cannot be told now how it should be.
+    /// Resources that stay although they are no longer desired, or although their desired state is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
-    /// What is there as it is wanted, is not the agent's, and becomes its own: it is pruned and reset from then on.
+    /// Resources that are as desired but were made by others. They become the agent's own: from then on the agent can prune and reset them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<ResourceId>,
 }
 
-/// How much a plan does.
+/// The number of changes in a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Resources that are not there yet.
+    /// Resources to create.
     pub create: Count,
     pub change: Count,
-    /// Resources that are taken away.
+    /// Resources to remove.
     pub remove: Count,
-    /// The number of `restarts`.
+    /// The length of `restarts`.
     pub restart: usize,
-    /// Units and static pods that are restarted, for whatever reason, in order: `kubelet.service`, `static pod kube-apiserver`.
+    /// All units and static pods that restart, in order: `kubelet.service`, `static pod kube-apiserver`.
     pub restarts: Vec<String>,
 }
 
-/// A number of resources, in JSON just that.
+/// A number of resources. JSON contains only the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(into = "usize")]
 pub struct Count {
     pub number: usize,
-    /// The kind that all of them are of.
+    /// The kind of all counted resources. `None` if they have different kinds.
     kind: Option<Kind>,
 }
 
@@ -69,30 +69,28 @@ impl fmt::Display for Count {
 }
 
 impl Plan {
-    /// Whether the machine is as it is wanted: nothing is to be done, and nothing is wrong that cannot be put right.
+    /// Whether the machine is as desired: there is nothing to do, and no problem that cannot be fixed now.
     pub fn is_as_wanted(&self) -> bool {
         self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)
     }
 
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.adopted.is_empty()
     }
 
-    /// The same plan, with which these become the agent's own as far as they are as they should be: what is written
-    /// anew was something else before.
+    /// Marks these resources as adopted by the agent. Resources whose content the plan changes are skipped, because they were not as
+    /// desired.
     pub fn adopting(mut self, there: Vec<ResourceId>) -> Plan {
         self.adopted =
             there.into_iter().filter(|id| !self.step(id).is_some_and(Step::changes_content)).collect();
         self
     }
 
-    /// The steps of one stage.
     pub fn stage(&self, stage: Stage) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(move |step| step.stage == stage)
     }
 
-    /// The step for a resource.
     pub fn step(&self, id: &ResourceId) -> Option<&Step> {
         self.steps.iter().find(|step| step.resource == *id)
     }
@@ -116,7 +114,7 @@ impl Plan {
         }
     }
 
-    /// The resources that become the agent's own.
+    /// The number of resources that become the agent's own.
     pub(super) fn adopted_count(&self) -> Count {
         Count::of(self.adopted.iter())
     }

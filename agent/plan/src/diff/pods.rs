@@ -1,8 +1,8 @@
-//! What a static pod needs besides its file: to be started anew when a file that its containers have mounted has
-//! changed, for programs read their keys and configurations when they start.
+//! Decides when a static pod needs a restart: when a file that its containers mount has changed. Programs read their keys and
+//! configurations only at startup.
 //!
-//! kubelet starts a pod anew when its manifest changes, and for nothing else. Whether a pod has seen the present content
-//! of what it mounts is told as it is for units: by the [`Reading`] that is noted when it is started.
+//! kubelet restarts a pod only when its manifest changes. The [`Reading`] recorded at the pod's last start shows whether the pod has read
+//! the present files. Units work in the same way.
 
 use super::observed::{Observed, ObservedState};
 use super::plan::Plan;
@@ -11,7 +11,7 @@ use super::step::Change;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
 use crate::static_pod::{is_manifest, mounted_paths};
 
-/// The desired files and links that the containers of a static pod have mounted; none for what is no static pod's file.
+/// The desired files and links that a static pod's containers mount. Empty if the file is not a static pod's.
 pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a ResourceId, &'a Resource)> {
     let Content::Text(text) = &manifest.content else { return Vec::new() };
     if !is_manifest(&manifest.path) {
@@ -22,7 +22,7 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
     desired
         .iter()
         .filter(|(id, resource)| match resource {
-            // The programs themselves write on what is only created, as their logs.
+            // Programs write to create-only files themselves, such as their logs.
             Resource::File(file) => !file.create_only && is_mounted(id),
             Resource::Symlink(_) => is_mounted(id),
             _ => false,
@@ -30,14 +30,13 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
         .collect()
 }
 
-/// What a static pod would read of what it has mounted if it was started now, as that was observed; `None` where that is
-/// nothing of the agent's.
+/// The reading of a static pod if it started now, with its mounted files as observed. `None` if it mounts no resources of the agent.
 pub fn reading(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<Reading> {
     let mounted = mounted(manifest, desired);
     (!mounted.is_empty()).then(|| Reading::of(None, mounted.iter().map(|(id, _)| *id), observed))
 }
 
-/// The restart that a static pod needs, given that everything else in `plan` is done first.
+/// The restart that a static pod needs after all other steps in `plan`.
 pub(super) fn restart(
     manifest: &File,
     desired: &DesiredState,
@@ -100,7 +99,7 @@ mod tests {
         Resource::from(File::text(path, "")).id()
     }
 
-    /// What is there: the manifest as desired, and the mounted key with this text.
+    /// A machine with the desired manifest, and with this text in the mounted key.
     fn observed(paths: &[&str], key: &str, noted: Option<Reading>) -> ObservedState {
         ObservedState::from([
             (file_id(MANIFEST), present(&pod(paths), noted)),

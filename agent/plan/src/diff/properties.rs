@@ -1,4 +1,4 @@
-//! What holds of every plan, whatever was desired and observed.
+//! Properties of every plan, for arbitrary desired and observed states.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::digest::sha256_hex;
 use crate::resource::*;
 
-/// What would be observed of a resource right after it was made, given everything observed so far.
+/// The observation of a resource right after it is made, given all earlier observations.
 fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
     Some(match resource {
         Resource::File(file) => {
@@ -75,8 +75,7 @@ fn apply(steps: &[Step], desired: &DesiredState, observed: &mut ObservedState) {
     }
 }
 
-/// What would be observed of the same machine with another state in mind: how content is compared
-/// depends on what it should be.
+/// The observation of the same machine for another desired state. The form of observed content depends on the desired content.
 fn observed_for(desired: &DesiredState, mut observed: ObservedState) -> ObservedState {
     for (id, found) in &mut observed {
         let wanted = desired.get(id).and_then(|resource| made(resource, &ObservedState::new()));
@@ -204,7 +203,7 @@ proptest! {
         let done = done.min(plan.steps.len());
         apply(&plan.steps[..done], &after, &mut interrupted);
         let rest = diff(&after, &interrupted);
-        // What had been restarted stays so, and what had not is still due.
+        // Every restart that was not done is still due.
         for step in plan.steps[done..].iter().filter(|step| step.restarts()) {
             prop_assert!(rest.step(&step.resource).is_some_and(Step::restarts), "{:?}", step);
         }
@@ -229,7 +228,7 @@ proptest! {
                     let differs = unit.text.is_some() && unit.text != present.text
                         || unit.enabled != (present.enablement == Enablement::Enabled)
                         || unit.running != present.running;
-                    // It has one also when only what it reads has changed or is about to.
+                    // A unit also has a step if only its files have changed or will change.
                     prop_assert!(!differs || ids.contains(id), "{}", id);
                 }
                 (Resource::Unit(unit), _) => {

@@ -17,22 +17,21 @@ use crate::digest::sha256_hex;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use crate::timestamp::timestamp;
 
-/// Stands for the digest of bytes that nobody has read.
+/// Replaces the digest of bytes that no program has read.
 const UNSEEN: &str = "unseen";
 
-/// What a unit or a static pod has read, or would read if it was started now.
+/// The contents that a unit or static pod has read, or would read if it started now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The digest of all bytes.
     bytes: String,
-    /// The digest of what they mean; `None` where only the same bytes are as good.
+    /// The digest of the meaning. `None` if only the same bytes are equivalent.
     meaning: Option<String>,
-    /// When the first of the certificates in it is due to be renewed, in seconds since 1970.
+    /// The renewal time of the first due certificate, in seconds since 1970.
     pub due: Option<u64>,
 }
 
 impl Reading {
-    /// A reading of a unit's own text, where it has one (as it is, and as it is wanted), and of these resources.
+    /// The reading of these resources and of a unit's own text, if it has one. `text` has the present text and the desired text.
     pub(super) fn of<'a>(
         text: Option<[&str; 2]>,
         read: impl Iterator<Item = &'a ResourceId>,
@@ -59,13 +58,13 @@ impl Reading {
         Reading { bytes, meaning: Some(meaning), due }
     }
 
-    /// The same meaning in bytes that were never seen, with certificates that are due at this time.
+    /// A reading with this meaning but with unknown bytes. Its certificates are due at this time, or earlier.
     pub(super) fn of_earlier_bytes(self, due: u64) -> Reading {
         Reading { bytes: UNSEEN.into(), due: Some(self.due.map_or(due, |own| own.min(due))), ..self }
     }
 
-    /// A reading as it was noted. Of one whose certificates are due at `now`, only the bytes count. Earlier versions of the
-    /// agent noted nothing but bytes.
+    /// Parses a recorded reading. If its certificates are due at `now`, only the bytes count. Earlier versions of the agent recorded only
+    /// bytes.
     pub fn noted(text: &str, now: OffsetDateTime) -> Reading {
         let mut words = text.split(' ').map(str::to_owned);
         let bytes = words.next().unwrap_or_default();
@@ -75,7 +74,7 @@ impl Reading {
         Reading { bytes, meaning: meaning.filter(|_| !is_due), due }
     }
 
-    /// Whether whatever has read this needs no restart to have read `present`.
+    /// Whether a program with this reading can go on without a restart if the files now have the reading `present`.
     pub(super) fn serves_as(&self, present: &Reading) -> bool {
         self.bytes == present.bytes || (self.meaning.is_some() && self.meaning == present.meaning)
     }
@@ -94,8 +93,7 @@ impl fmt::Display for Reading {
     }
 }
 
-/// What of a resource a running program depends on. Owner and mode are none of it: they matter when
-/// it opens the file, which it has done.
+/// The part of a resource that matters to a running program. Owner and mode do not matter, because the program has already opened the file.
 fn fingerprint(observed: Option<&Observed>) -> String {
     match observed {
         None => "absent".into(),
@@ -107,7 +105,7 @@ fn fingerprint(observed: Option<&Observed>) -> String {
     }
 }
 
-/// How a file's content serves a program that reads it, where other bytes serve as well.
+/// The equivalence of a file's content, if other bytes can serve its readers.
 pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     match observed {
         Some(Observed::File(file)) => file.serves.as_ref(),
@@ -115,12 +113,12 @@ pub(super) fn serves(observed: Option<&Observed>) -> Option<&Serves> {
     }
 }
 
-/// Whether a plan gives a resource a content that a program which has read the present one must read.
+/// Whether a plan changes a resource so that running programs must read it again.
 pub(super) fn must_be_read(id: &ResourceId, observed: &ObservedState, plan: &Plan) -> bool {
     plan.step(id).is_some_and(Step::changes_content) && serves(observed.get(id)).is_none()
 }
 
-/// The units and static pods that go on with certificates which were issued anew since, for people to know of.
+/// The units and static pods that go on with older certificates although new ones were issued, for the report.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan) -> Vec<Kept> {
     let goes_on = |id: &ResourceId| {
         plan.step(id).is_none_or(|step| {
@@ -182,7 +180,7 @@ mod tests {
         let unchanged = reading("old", Some("same"), Some(9));
         assert!(Reading::noted(&noted, at(9)).serves_as(&unchanged), "there is nothing newer to read");
         assert!(!Reading::noted(&noted, at(8)).serves_as(&reading("new", Some("other"), None)));
-        // As earlier versions of the agent noted it.
+        // The form that earlier versions of the agent recorded.
         assert!(Reading::noted("old", at(8)).serves_as(&unchanged));
         assert!(!Reading::noted("old", at(8)).serves_as(&present));
     }

@@ -1,7 +1,7 @@
-//! What becomes of things that the agent left on a machine and that are no longer wanted.
+//! Decides about resources that the agent made and that are no longer desired.
 //!
-//! What the agent made and is untouched since goes. What was there before the agent, and what was
-//! changed by hand, stays, and is told once: after that it is no longer the agent's.
+//! The agent removes a resource that it made and that is unchanged since then. A resource that existed before the agent, or that somebody
+//! changed, stays. The plan reports it once, and after that it is no longer the agent's.
 
 use std::collections::BTreeMap;
 
@@ -11,64 +11,62 @@ use super::step::{Action, Change, Stage, Step};
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::unit_files::drop_in_of;
 
-/// What the agent left on the machine when it last converged, as it is now.
+/// The resources that the agent made in its last converged run, in their present state.
 pub type OwnedState = BTreeMap<ResourceId, Owned>;
 
-/// One thing that the agent left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Whether something was there before the agent came.
+    /// Whether something was at this place before the agent came.
     pub was_there: bool,
-    /// What it is like now.
+    /// The present state.
     pub now: OwnedNow,
 }
 
-/// What has become of something that the agent left.
+/// The present state of a resource that the agent made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedNow {
-    /// It is not there any more.
+    /// The resource no longer exists.
     Gone,
-    /// It is as it was left.
+    /// The resource is unchanged.
     AsLeft,
-    /// It is not, and this is how (`content`).
+    /// The resource has changed. The texts name the changed properties (`content`).
     Changed(Vec<String>),
 }
 
-/// Something that stays as it is, although it is not wanted, or not known to be as it is wanted.
+/// A resource that stays unchanged, although it is not desired, or may not be as desired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub resource: ResourceId,
     pub why: String,
-    /// How it stands to what is wanted.
     #[serde(default, skip_serializing_if = "Keeping::is_not_wanted")]
     pub keeping: Keeping,
 }
 
-/// How something that is kept stands to what is wanted.
+/// Why a resource stays unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Keeping {
-    /// It is no longer wanted.
+    /// The resource is no longer desired.
     #[default]
     NotWanted,
-    /// It is wanted, and how it should be cannot be told now.
+    /// The resource is desired, but its desired state is unknown now.
     Unknown,
-    /// It is wanted, is not as it should be, and cannot be put right now.
+    /// The resource is desired and wrong, and cannot be fixed now.
     Unmended,
-    /// It is wanted, and an operator wants it otherwise.
+    /// The resource is desired, but an operator overrides it.
     Left,
-    /// It is wanted and runs, with certificates that were issued anew since it has read them.
+    /// The resource is desired and runs, with older certificates than the present ones.
     Loaded,
 }
 
 impl Keeping {
-    #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+    #[allow(clippy::trivially_copy_pass_by_ref)] // required by serde
     fn is_not_wanted(&self) -> bool {
         *self == Keeping::NotWanted
     }
 }
 
-/// The steps that remove what is no longer wanted, and what stays.
+/// The steps that remove resources, and the resources that stay.
 pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>, Vec<Kept>) {
     let (mut steps, mut kept) = (Vec::new(), Vec::new());
     for (id, Owned { was_there, now }) in owned {
@@ -95,7 +93,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            // What is on a volume stays on it.
+            // Data on a volume stays there.
             (
                 Kind::File
                 | Kind::Symlink
@@ -107,16 +105,16 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 _,
             ) => steps.push(step(id, vec![Change::Remove])),
             (Kind::Directory, _) => steps.push(step(id, vec![Change::RemoveIfEmpty])),
-            // Packages, users and images may be used by others by now.
+            // Packages, users and images stay, because others may use them now.
             _ => {}
         }
     }
-    // Units stop before what they read goes; what is in a directory, or on a volume, goes before it.
+    // Units stop before their files are removed. Contents of a directory or volume are removed before it.
     steps.sort_by_key(|step| (rank(step.resource.kind), std::cmp::Reverse(step.resource.clone())));
     (steps, kept)
 }
 
-/// A drop-in goes before its unit is started anew without it.
+/// The step that removes a resource. A drop-in is removed early, so that its unit restarts without it.
 fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
     let stage = if drop_in_of(id).is_some() { Stage::Files } else { Stage::Removals };
     Step { stage, resource: id.clone(), action: Action::Remove, changes }

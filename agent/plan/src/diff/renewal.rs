@@ -1,7 +1,7 @@
-//! Of a plan, what renews certificates: for a node that is otherwise to stay as it is, whatever else of it differs.
+//! Extracts from a plan the steps that renew certificates, for a node that must otherwise stay unchanged, even with drift.
 //!
-//! A certificate is renewed whose age alone is wrong. What holds it is written, and what has read that is started anew,
-//! with everything else as it is on the machine.
+//! A certificate is renewed if its age is its only problem. Its files are written, and their readers restart. Everything else stays as it
+//! is on the machine.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,15 @@ use super::pods::mounted;
 use super::step::{Action, Change, Stage, Step};
 use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 
-/// Whether an earlier renewal was interrupted: what has written certificates then may not have started anew what reads
-/// them.
+/// Whether an earlier renewal was interrupted. Such a renewal may have written certificates without restarting their readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// There was none that has not come to its end.
+    /// No renewal was interrupted.
     No,
     Yes,
 }
 
-/// The part of `plan`, which was made for `desired`, that renews certificates and does nothing else.
+/// The part of `plan` that only renews certificates. The plan was made for `desired`.
 pub fn renewal(plan: &Plan, desired: &DesiredState, interrupted: Interrupted) -> Plan {
     let due = due(plan, desired);
     let reads_renewed = |id: &ResourceId| match certificate_in(desired, id) {
@@ -37,7 +36,7 @@ pub fn renewal(plan: &Plan, desired: &DesiredState, interrupted: Interrupted) ->
     Plan { steps: plan.steps.iter().filter_map(part).collect(), ..Plan::default() }
 }
 
-/// The certificates whose age alone is wrong, and in whose files' places nothing else is.
+/// The certificates whose age is their only problem, and whose files replace no object of another type.
 fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     let is_due = |step: &&Step| {
         step.resource.kind == Kind::Certificate
@@ -53,7 +52,7 @@ fn due<'a>(plan: &'a Plan, desired: &DesiredState) -> BTreeSet<&'a str> {
     names.filter(|name| !is_replaced(name)).collect()
 }
 
-/// The certificate that a file holds, or whose key it does.
+/// The certificate of a file with a certificate, a private key or a kubeconfig.
 fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a str> {
     match desired.get(id)? {
         Resource::File(file) => match &file.content {
@@ -65,7 +64,7 @@ fn certificate_in<'a>(desired: &'a DesiredState, id: &ResourceId) -> Option<&'a 
     }
 }
 
-/// The restart of a unit or a static pod that reads what is renewed, without whatever else is to be done to it.
+/// The restart of a unit or static pod that reads a renewed file, without the other changes of the step.
 fn restart(
     step: &Step,
     desired: &DesiredState,
@@ -79,7 +78,7 @@ fn restart(
         Change::Restart { because } => Some(because),
         _ => None,
     })?;
-    // A restart that an interrupted run has left due is because of nothing that this plan changes.
+    // A restart that an interrupted run left undone has an empty `because`: this plan changes none of its files.
     let is_left_due = interrupted == Interrupted::Yes
         && because.is_empty()
         && match desired.get(&step.resource)? {
@@ -120,7 +119,7 @@ mod tests {
         Unit::new(name, "[Service]\n").restarted_by_files(reads.iter().copied())
     }
 
-    /// A node of two units, each of which reads a certificate and a setting.
+    /// A node with two units. Each unit reads a certificate and a setting.
     fn desired() -> DesiredState {
         let mut desired = DesiredState::default();
         for name in ["old", "good"] {
@@ -134,7 +133,7 @@ mod tests {
         desired
     }
 
-    /// The same, on which the settings and the texts of the units are other ones, and the certificates are of these ages.
+    /// The same node with other settings, other unit texts, and `of_old` as the certificate `old`.
     fn observed(desired: &DesiredState, of_old: ObservedCertificate) -> ObservedState {
         let good =
             ObservedCertificate { fingerprint: "good".into(), replace: None, is_due: false, stuck: None };

@@ -1,4 +1,4 @@
-//! The owners of files once a user or a group has got another number: files keep the old one.
+//! Finds the owner of files when a user or group gets another number. Files keep the old number.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::step::Change;
 use crate::resource::{Kind, Resource, ResourceId};
 
-/// A file or directory as it is found after this plan has dealt with users and groups.
+/// The file or directory after the plan has changed users and groups.
 pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observed> {
     let (owner, group) = match present {
         Observed::File(file) => (&file.access.owner, &file.access.group),
@@ -30,7 +30,7 @@ pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observe
     Cow::Owned(left)
 }
 
-/// The number that a name gives up in this plan.
+/// The old number of a user or group, if this plan changes its number.
 fn old_number(plan: &Plan, kind: Kind, name: &str, number: &str) -> Option<String> {
     plan.step(&ResourceId::new(kind, name))?.changes.iter().find_map(|change| match change {
         Change::Set { field, from, .. } if field == number => from.clone(),

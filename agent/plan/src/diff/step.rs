@@ -1,4 +1,4 @@
-//! One step of a plan: to what it is done, when, and what.
+//! One step of a plan: its resource, its stage, and its changes.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -6,33 +6,33 @@ use serde_with::skip_serializing_none;
 use crate::resource::{Kind, ResourceId};
 use crate::static_pod::{is_manifest, name_by_file};
 
-/// The unit that runs containers: whatever else runs on a node needs it.
+/// The unit of the container runtime. Everything else on a node needs it.
 pub const CONTAINER_RUNTIME: &str = "containerd.service";
-/// The unit that starts pods; everything that pods rely on comes before it.
+/// The unit that starts pods. Everything that pods need comes before it.
 pub const KUBELET: &str = "kubelet.service";
 
-/// One of the parts into which applying a plan falls, in the order in which they are applied.
+/// A stage of applying a plan, in execution order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stage {
     Packages,
-    /// Groups and users; the files that they own come later.
+    /// Groups and users. Their files come in a later stage.
     Users,
-    /// File systems; the files on them come later.
+    /// File systems. The files on them come in a later stage.
     Mounts,
-    /// Kernel modules; the parameters that they bring are set with the files that come later.
+    /// Kernel modules. The files in a later stage set the modules' parameters.
     Kernel,
     /// Directories, certificates, files, links and `/etc/hosts`.
     Files,
     /// The container runtime, and the units that come before it.
     Runtime,
     Images,
-    /// The files of static pods, one after another: etcd's, the API server's, then the others'. Before kubelet, which
-    /// may not be newer than the API server (Kubernetes' version skew policy), and which runs them as it is.
+    /// The files of static pods, one after another: etcd, the API server, then the others. They come before kubelet, which must not be
+    /// newer than the API server (Kubernetes' version skew policy). The present kubelet runs the changed pods.
     Pods,
-    /// All other units, those first that come before others, kubelet last.
+    /// All other units, in their order, with kubelet last.
     Services,
-    /// What the agent left at an earlier time and is no longer wanted, but for drop-ins of units, which go with the files.
+    /// Removals of resources that the agent made earlier and that are no longer desired. Drop-ins of units are removed in the files stage.
     Removals,
 }
 
@@ -51,7 +51,7 @@ impl Stage {
         Stage::Removals,
     ];
 
-    /// The word by which people see the stage.
+    /// The stage's name for display.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Packages => "packages",
@@ -67,7 +67,7 @@ impl Stage {
         }
     }
 
-    /// The stage in which a resource is dealt with, unless it is a unit that comes before the container runtime.
+    /// The stage of a resource, except for units that come before the container runtime.
     pub fn of(id: &ResourceId) -> Stage {
         match id.kind {
             Kind::PackageSource | Kind::Package => Stage::Packages,
@@ -88,80 +88,78 @@ impl Stage {
     }
 }
 
-/// Whether a step makes something new.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// It is not there yet.
+    /// The resource is missing.
     Create,
-    /// It is there and differs.
+    /// The resource exists and differs.
     Change,
-    /// It is there as it should be; only what it has read is out of date.
+    /// The resource exists as desired, but has read stale files.
     Restart,
-    /// It is there and no longer wanted.
+    /// The resource exists and is no longer desired.
     Remove,
 }
 
-/// One thing that a step does to its resource.
+/// One change of a resource.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Change {
     Set {
-        /// The property, by its name in the resource.
+        /// The name of the property.
         field: String,
-        /// Its present value; `None` where the resource is not there yet.
+        /// The present value. `None` if the resource is missing.
         from: Option<String>,
         to: String,
     },
     Write {
-        /// The unified diff from what is there.
+        /// The unified diff from the present text.
         diff: String,
     },
     /// Write bytes that are not shown.
     WriteBytes {
-        /// SHA-256 of what is there; `None` where nothing is, or where it is not comparable.
+        /// SHA-256 of the present content. `None` if there is none, or it is not comparable.
         from: Option<String>,
-        /// What is written: `sha256 …`, or a member of an archive.
+        /// The new content: `sha256 …`, or a member of an archive.
         to: String,
-        /// The URL from which it is downloaded.
+        /// The URL of the download.
         url: Option<String>,
     },
-    /// Write content that may not be shown, or that is only made while applying.
+    /// Write content that must not be shown, or that exists only while the plan is applied.
     WriteHidden {
-        /// What it is: `secret`, or the certificate that it follows.
+        /// The kind of content: `secret`, or the certificate that it belongs to.
         what: String,
     },
     /// Issue a certificate with a new key.
     Issue {
-        /// Why what is there, if anything, cannot be kept.
+        /// Why the present certificate, if any, must be replaced.
         why: String,
-        /// Whether that is its age alone.
+        /// Whether its age is the only reason.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         renewal: bool,
     },
-    /// Put it in the place of something of another type.
+    /// Replace an object of another type by the resource.
     Replace {
-        /// What stands there (`a symbolic link`).
+        /// The type of the present object (`a symbolic link`).
         what: String,
     },
-    /// Run a command, because the file has changed since it last ran.
+    /// Run a command, because the file has changed since the command last ran.
     Run {
-        /// The command and its arguments.
         command: Vec<String>,
     },
-    /// Let it start at boot.
+    /// Enable the unit at boot.
     Enable,
-    /// Keep it from starting at boot.
+    /// Disable the unit at boot.
     Disable,
     Remove,
-    /// Take the directory away if nothing is left in it.
+    /// Remove the directory if it is empty.
     RemoveIfEmpty,
     Start,
     Stop,
     Restart {
-        /// The resources whose change it has not seen; empty where an earlier run was interrupted
-        /// before it could restart it.
+        /// The resources whose change the unit or pod has not read. Empty if an earlier run was interrupted before the restart.
         because: Vec<ResourceId>,
     },
 }
@@ -171,7 +169,7 @@ impl Change {
         matches!(self, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
     }
 
-    /// The unit that `systemctl restart UNIT` restarts once the file has changed.
+    /// The unit that the command `systemctl restart UNIT` restarts.
     pub(crate) fn unit_restarted_by_command(&self) -> Option<&str> {
         let Change::Run { command } = self else { return None };
         match command.as_slice() {
@@ -181,20 +179,20 @@ impl Change {
     }
 }
 
-/// What is done to one resource.
+/// The changes of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     pub stage: Stage,
     pub resource: ResourceId,
     pub action: Action,
-    /// What, in order. May be empty where making it says it all (`package chrony`).
+    /// The changes in order. May be empty if creating the resource is enough (`package chrony`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
 }
 
 impl Step {
-    /// Whether the resource's content is another afterwards, as opposed to its owner or mode.
+    /// Whether the step changes the resource's content, not only its owner or mode.
     pub fn changes_content(&self) -> bool {
         self.action == Action::Create || self.writes() || self.changes.iter().any(is_remade)
     }
@@ -203,19 +201,19 @@ impl Step {
         self.changes.iter().any(Change::writes)
     }
 
-    /// Whether a static pod is started, anew or for the first time: by kubelet when its file is written, else by us.
+    /// Whether the step starts or restarts a static pod. kubelet does so when the file is written; otherwise the agent does.
     pub fn starts_pod(&self) -> bool {
         self.stage == Stage::Pods
             && self.action != Action::Remove
             && (self.changes_content() || self.restarts())
     }
 
-    /// Whether a static pod that runs is started anew. A pod whose file is missing does not run.
+    /// Whether the step restarts a running static pod. A pod without a file does not run.
     pub(crate) fn restarts_pod(&self) -> bool {
         self.action != Action::Create && self.starts_pod()
     }
 
-    /// Whatever this step restarts, for people: `kubelet.service`, `static pod kube-apiserver`.
+    /// The units and static pods that this step restarts, for display: `kubelet.service`, `static pod kube-apiserver`.
     pub(super) fn restarted(&self) -> Vec<String> {
         let name = &self.resource.name;
         if self.restarts_pod() {

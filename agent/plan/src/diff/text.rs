@@ -1,4 +1,4 @@
-//! A plan as people read it.
+//! Formats a plan as text.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use super::plan::{Count, Plan, Summary};
 use super::removals::{Keeping, Kept};
 use super::step::{Action, Change, Stage, Step};
 
-/// How a plan is written.
+/// The output style of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
-    /// With the diff of every file, rather than a line for each.
+    /// Whether to show the diff of every file.
     pub diffs: bool,
 }
 
@@ -22,7 +22,7 @@ const YELLOW: &str = "33";
 const CYAN: &str = "36";
 const BOLD: &str = "1";
 
-/// The whole plan, closing with [`summary`].
+/// Formats the whole plan, with [`summary`] as the last line.
 pub fn plan(plan: &Plan, style: Style) -> String {
     let mut out = String::new();
     for stage in Stage::ALL {
@@ -47,7 +47,7 @@ pub fn plan(plan: &Plan, style: Style) -> String {
     out
 }
 
-/// What is kept, and why, in a line.
+/// Formats a resource that stays, and the reason, as one line.
 pub fn keeping(kept: &Kept) -> String {
     let stays = match kept.keeping {
         Keeping::NotWanted => "stays, though no longer wanted",
@@ -59,7 +59,7 @@ pub fn keeping(kept: &Kept) -> String {
     format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), printable(&kept.why))
 }
 
-/// What a plan does, in one line.
+/// Summarizes a plan in one line.
 pub fn summary(plan: &Plan) -> String {
     if plan.is_empty() {
         return match plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended) {
@@ -80,7 +80,7 @@ pub fn summary(plan: &Plan) -> String {
     format!("Plan: {}. Restarts: {}.", listed(&parts, "nothing changes"), named(&summary.restarts))
 }
 
-/// The same of a plan that was applied.
+/// Summarizes an applied plan in one line.
 pub fn applied(summary: &Summary) -> String {
     let parts = [(summary.create, "created"), (summary.change, "changed"), (summary.remove, "removed")];
     format!("Converged: {}. Restarted: {}.", listed(&parts, "nothing changed"), named(&summary.restarts))
@@ -99,7 +99,7 @@ fn named(restarts: &[String]) -> String {
     if restarts.is_empty() { "none".to_owned() } else { printable(&restarts.join(", ")) }
 }
 
-/// One step: a line, and below it the diffs.
+/// Formats a step as one line, followed by its diffs.
 pub fn step(step: &Step, style: Style) -> String {
     let (sign, colour) = match step.action {
         Action::Create => ("+", GREEN),
@@ -109,7 +109,7 @@ pub fn step(step: &Step, style: Style) -> String {
     };
     let mut line = format!("  {} {}", style.paint(colour, sign), printable(&step.resource.to_string()));
     let mut parts: Vec<String> = vec![];
-    // A new file of root's that all may read needs no words.
+    // The usual owner, group and mode of a new file are left out.
     let is_usual = |field: &str, to: &str| match field {
         "mode" => to == "0644" || to == "0755",
         "owner" | "group" => to == "root",
@@ -135,7 +135,7 @@ pub fn step(step: &Step, style: Style) -> String {
     line
 }
 
-/// A change in a few words; a diff speaks for itself.
+/// Describes a change in a few words. `None` for a diff, which is shown separately.
 fn words(change: &Change) -> Option<String> {
     Some(match change {
         Change::Set { field, from: None, to } => format!("{field} {to}"),
@@ -152,7 +152,7 @@ fn words(change: &Change) -> Option<String> {
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),
         Change::Disable => "disable".into(),
-        // The sign says it.
+        // The sign `-` already shows the removal.
         Change::Remove => return None,
         Change::RemoveIfEmpty => "if nothing is left in it".into(),
         Change::Start => "start".into(),
@@ -167,7 +167,7 @@ fn words(change: &Change) -> Option<String> {
     })
 }
 
-/// A unified diff, indented below the line of what it is of.
+/// Indents a unified diff below the line of its resource.
 pub fn indented(diff: &str, style: Style) -> String {
     let mut out = String::new();
     for line in diff.lines() {
@@ -184,7 +184,7 @@ pub fn indented(diff: &str, style: Style) -> String {
     out
 }
 
-/// What is in a file must not steer the terminal on which it is shown.
+/// Escapes control characters, so that file contents cannot control the terminal.
 fn printable(text: &str) -> String {
     let is_harmless = |c: char| !terminal::steers(c) || c == '\t';
     if text.chars().all(is_harmless) {

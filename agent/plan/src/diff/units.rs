@@ -1,8 +1,7 @@
-//! What a unit needs: its text, its place in the boot, and to be restarted when what it has read has changed.
+//! Decides the changes of a unit: its text, whether it starts at boot, and a restart when its files have changed.
 //!
-//! Whether a unit has seen the present content of what it reads is told by a [`Reading`]: it is noted when
-//! the agent starts the unit, and compared with what is there now. So a restart that was
-//! due when a run was interrupted is found again, with nothing to remember but what has been done.
+//! The agent records a [`Reading`] when it starts a unit, and compares it with the present files. So the next run finds a restart that an
+//! interrupted run left undone.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +15,10 @@ use crate::resource::{Resource, ResourceId, Unit};
 use crate::shown::Text;
 use crate::unit_files::drop_in_of;
 
-/// The property of a unit that is moved to where upstream writes it.
+/// The property that changes when a unit file moves to the path that upstream uses.
 pub const PATH: &str = "path";
 
-/// What `unit` would read if it was started now, as it was observed; `None` for a unit that reads nothing the agent
-/// manages.
+/// The reading of `unit` if it started now, with its files as observed. `None` for a unit that reads no files of the agent.
 pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     if unit.text.is_none() && unit.restarted_by.is_empty() {
         return None;
@@ -30,10 +28,10 @@ pub fn reading(unit: &Unit, observed: &ObservedState) -> Option<Reading> {
     Some(Reading::of(Some(text), read.into_iter(), observed))
 }
 
-/// The text with which a unit is started once its file is right: the desired one, or one that means the same and so
-/// stays. Another way to write the same is no reason to restart it.
+/// The unit's text after its file is correct: the desired text, or a present text with the same meaning, which stays. A different notation
+/// is no reason for a restart.
 fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
-    // Of a unit that the distribution brings, the text is not the agent's.
+    // The agent does not manage the text of a distribution's unit.
     let Some(desired) = unit.text.as_deref() else { return "" };
     match observed.get(&Resource::from(unit.clone()).id()) {
         Some(Observed::Unit(present)) if is_right(unit, Some(present)) => {
@@ -43,7 +41,7 @@ fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
     }
 }
 
-/// Whether the file of a unit needs no writing.
+/// Whether the unit file needs no change.
 fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     let Some(desired) = unit.text.as_deref() else { return true };
     present.is_some_and(|present| {
@@ -55,8 +53,8 @@ fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     })
 }
 
-/// What must change about `unit`, given that everything else in `plan` is done first.
-/// Where pods wait for it (`is_awaited`), so does a run, also for a start that an earlier one has begun.
+/// The changes for `unit` after all other steps in `plan`. If pods need the unit (`is_awaited`), the run also waits for a start that an
+/// earlier run began.
 pub(super) fn changes(
     unit: &Unit,
     observed: &ObservedState,
@@ -74,28 +72,28 @@ pub(super) fn changes(
     let enablement = enablement_change(unit, present);
     let is_joined = is_awaited && unit.running && present.is_some_and(|present| present.starting);
     let state = state_change(unit, present, observed, plan, text.is_some())
-        // To ask for a start again joins the one that is under way; a restart would end it (systemctl(1)).
+        // Another start request joins the start in progress. A restart would cancel it (systemctl(1)).
         .or(is_joined.then_some(Change::Start));
     let (enablement, state) = if unit.text_only { (None, None) } else { (enablement, state) };
     let access = access_changes(unit, present);
     let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =
         access.into_iter().chain([text, moved, enablement, state].into_iter().flatten()).collect();
-    // A unit of the distribution's that must not run and is not there needs nothing.
+    // A missing unit of the distribution that must not run needs no change.
     if present.is_none() && changes.is_empty() { None } else { Some(changes) }
 }
 
 fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     let desired = unit.text.as_deref()?;
     let before = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
-    // Where a new one goes is the machine's distribution's to say.
+    // The distribution decides the path of a new unit file, so the diff shows only its name.
     let path = present.map_or(unit.name.as_str(), |present| present.path.as_str());
     let before = (before, present.and_then(|present| present.free_text.as_ref()));
     let after = Text { text: desired, free_text: unit.free_text.as_ref() };
     (!is_right(unit, present)).then(|| written(path, Some(before), after))
 }
 
-/// A user that may write the text of a unit may run anything.
+/// Only root may write a unit's text, because whoever writes it can run any program.
 fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
     match present.filter(|_| unit.text.is_some()).and_then(|present| present.access.as_ref()) {
         Some(access) => changes_of_access(Some(access), Access::of_roots()),

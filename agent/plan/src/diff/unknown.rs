@@ -1,11 +1,11 @@
-//! What is wanted and cannot be made now, because a store denies or does not answer what it takes: it stays as it is,
-//! and a plan says so. What is forbidden or out of reach is not absent.
+//! Desired resources that cannot be made now, because a store denies access or does not answer. They stay unchanged, and the plan reports
+//! them. A denied or unreachable object does not count as missing.
 
 use super::observed::{Observed, ObservedContent, ObservedState};
 use super::removals::{Keeping, Kept};
 use crate::resource::{DesiredState, ResourceId};
 
-/// What stays as it is, in the order of what is desired.
+/// The resources that stay unchanged, in the order of the desired state.
 pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
     desired.iter().filter_map(|(id, _)| keep(id, observed.get(id)?)).collect()
 }

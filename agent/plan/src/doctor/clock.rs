@@ -1,23 +1,23 @@
-//! The time: what signs requests and what verifies certificates have to agree on it.
+//! Compares this machine's clock with those of servers. Signatures and certificates are valid only if the clocks agree.
 
 use super::finding::{Finding, Seen};
 
-/// AWS takes a signature for so many seconds (IAM User Guide, "Elements of an AWS API request signature"), as kops-agent's
-/// controller does.
+/// Seconds that an AWS signature stays valid (IAM User Guide, "Elements of an AWS API request signature"). kops-agent's controller uses the
+/// same limit.
 const SIGNATURES: i64 = 5 * 60;
-/// What a clock that is kept right never differs by.
+/// A synchronized clock never differs by more seconds than this.
 const NOTICEABLE: i64 = 30;
 
 const CHECK: &str = "time";
 const SET: &str = "have the clock set over the network: `timedatectl set-ntp true`, and see `timedatectl timesync-status` or \
                    `chronyc tracking`";
 
-/// The time here and elsewhere.
+/// The clock of this machine, compared with those of servers.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// By how many seconds the clocks of servers are ahead of this machine's, with their names.
+    /// The name of each server, and the seconds by which its clock is ahead of this machine's clock.
     pub servers: Vec<(String, i64)>,
-    /// Whether the clock is set over the network.
+    /// Whether a time service synchronizes this machine's clock.
     pub is_synchronized: Seen<bool>,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
     let Some((nearest, least)) = clock.servers.iter().min_by_key(|(_, ahead)| ahead.abs()) else {
         return vec![without_servers(&clock.is_synchronized)];
     };
-    // A cache between them may give an answer of an earlier time.
+    // A cache between the machine and the server may return an old response with an old time.
     let may_be_cached = clock.is_synchronized == Ok(true) && *least < 0;
     let mut findings = vec![match least.abs() {
         off if off > NOTICEABLE && may_be_cached => Finding::warning(
@@ -55,7 +55,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         ),
         _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
     }];
-    // Where another agrees it is the server's clock that is wrong.
+    // If this machine's clock agrees with one server, a server that differs has the wrong clock.
     if least.abs() <= SIGNATURES {
         findings
             .extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(|(server, ahead)| {

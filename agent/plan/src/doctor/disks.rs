@@ -1,30 +1,28 @@
-//! Room on the file systems that a node is written to.
+//! Free space on the file systems that a node writes to.
 
 use super::finding::{Finding, Seen};
 
 const CHECK: &str = "disk";
 
-/// Below this nothing works that writes.
+/// With fewer free bytes than this, all programs that write fail.
 const NOTHING: u64 = 64 << 20;
-/// kubelet evicts pods where less of a file system is free, and takes no new ones, in percent (`evictionHard` of kubelet's
-/// defaults, which are kOps', too: `nodefs.available<10%`, `nodefs.inodesFree<5%`).
+/// kubelet evicts pods and accepts no new ones below these percentages of free space and free inodes (`evictionHard` in the defaults of
+/// kubelet and kOps: `nodefs.available<10%`, `nodefs.inodesFree<5%`).
 const EVICTED_BELOW: u64 = 10;
 const INODES_EVICTED_BELOW: u64 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// The first folder of the node's on it.
+    /// The node's first folder on this file system.
     pub path: String,
-    /// How many bytes there are for root.
+    /// Bytes that root can still write.
     pub free: u64,
     pub total: u64,
-    /// How many files and folders may still be made; both 0 where it does not count them, as btrfs.
+    /// Free inodes. Both inode counts are 0 if the file system does not count inodes, like btrfs.
     pub free_inodes: u64,
-    /// How many it may have.
     pub inodes: u64,
-    /// Whether nothing can be written to it.
     pub is_read_only: bool,
-    /// How many bytes are yet to be downloaded to it, as far as servers tell.
+    /// Bytes still to download to this file system, as far as servers report sizes.
     pub needed: u64,
 }
 

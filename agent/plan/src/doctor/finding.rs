@@ -1,32 +1,31 @@
-//! What is told of one thing that was looked at.
+//! The result of one check.
 
 use serde::Serialize;
 
-/// What was seen, or why that is not known.
+/// An observation, or the reason why it is unknown.
 pub type Seen<T> = Result<T, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Ok,
-    /// The machine becomes its node, and something of it is not as it should be.
+    /// The machine becomes its node, but a part of the node is wrong.
     Warning,
-    /// Not known: neither well nor a problem.
+    /// The state is unknown: neither ok nor a problem.
     Unknown,
-    /// The machine does not become its node.
+    /// The machine cannot become its node.
     Problem,
 }
 
-/// Something that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What it belongs to: `dns`, `disk`.
+    /// The name of the check: `dns`, `disk`.
     pub check: &'static str,
     pub verdict: Verdict,
-    /// What is so, or what is wrong.
+    /// The state, or the problem.
     pub what: String,
-    /// What to do about it; empty where there is nothing to do.
+    /// The remedy. Empty if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub to_do: String,
 }

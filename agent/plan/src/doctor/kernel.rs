@@ -1,4 +1,4 @@
-//! What kubelet and containerd want of the kernel: cgroups, modules, parameters.
+//! Checks the kernel features that kubelet and containerd need: cgroups, modules, parameters.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,19 @@ const CGROUPS: &str = "cgroups";
 const MODULES: &str = "modules";
 const SYSCTLS: &str = "sysctls";
 
-/// Controllers without which kubelet does not start (kubernetes: `pkg/kubelet/cm/container_manager_linux.go`,
+/// The cgroup controllers that kubelet needs to start (kubernetes: `pkg/kubelet/cm/container_manager_linux.go`,
 /// `validateSystemRequirements`, and `pkg/kubelet/cm/cgroup_manager_linux.go`).
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
-/// What containerd makes the file systems of containers with.
+/// The module that containerd needs for the file systems of containers.
 const OVERLAY: &str = "overlay";
 
-/// How processes are put into groups.
+/// The mounted cgroup hierarchy, with its controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cgroups {
-    /// The unified hierarchy, with these controllers.
+    /// The unified hierarchy.
     V2(BTreeSet<String>),
     V1(BTreeSet<String>),
-    /// None is mounted.
+    /// No cgroup hierarchy is mounted.
     Missing,
 }
 
@@ -31,13 +31,12 @@ pub struct Module {
     pub state: Seen<ModuleState>,
 }
 
-/// How a kernel module is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModuleState {
     /// Loaded, or built in.
     Loaded,
     Available,
-    /// A line of a file stands against it.
+    /// A line of a modprobe configuration file forbids the module.
     Forbidden(String),
     /// The running kernel has no such module.
     Missing,
@@ -45,13 +44,12 @@ pub enum ModuleState {
 
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// How processes are put into groups.
     pub cgroups: Seen<Cgroups>,
-    /// The modules that a node wants.
+    /// The modules that a node needs.
     pub modules: Vec<Module>,
-    /// The parameters that a node sets and the kernel does not have, by name.
+    /// The names of parameters that a node sets but the kernel does not have.
     pub missing_parameters: Seen<Vec<String>>,
-    /// Whether parameters cannot be set, as in a container.
+    /// Whether kernel parameters are read-only, as in a container.
     pub parameters_are_read_only: Seen<bool>,
 }
 

@@ -1,7 +1,7 @@
-//! What would stop a machine from becoming its node: from what was looked at to findings, each with what to do.
+//! Checks for problems that would keep a machine from becoming its node. Turns observations into findings, each with a remedy.
 //!
-//! Three things are told apart: what is there, what is known not to be, and what is not known, be it slow, forbidden to look
-//! at, or hung. What is not known is never called absent, and never called well.
+//! An observation has one of three states: present, known to be missing, or unknown. It is unknown if the look-up is slow, forbidden or
+//! hung. A finding never reports an unknown state as missing or as ok.
 
 mod clock;
 mod disks;
@@ -26,34 +26,33 @@ pub use ports::Listener;
 pub use programs::{Machine, Process};
 pub use volumes::{Device, Volume, Volumes};
 
-/// All that was looked at.
+/// All observations of a machine.
 #[derive(Clone, Debug)]
 pub struct Observations {
-    /// Whether the machine is to be a control plane, or have an API server.
+    /// Whether the machine is a control plane or runs an API server.
     pub is_control_plane: bool,
-    /// The kOps release that wrote its configuration; `None` where that is not known.
+    /// The kOps release that wrote the machine's configuration. `None` if it is unknown.
     pub written_by: Option<WrittenBy>,
-    /// The Kubernetes that it is to run; `None` where that is not known.
+    /// The Kubernetes version that the machine runs. `None` if it is unknown.
     pub kubernetes: Option<KubernetesVersion>,
     /// The state store, kops-controller, the metadata service, and the decision that follows from them.
     pub services: Vec<Service>,
     pub names: Vec<Name>,
     pub downloads: Vec<Download>,
-    /// The time here and elsewhere.
     pub clock: Clock,
-    /// The file systems that are written to.
+    /// The file systems that a node writes to.
     pub disks: Seen<Vec<Disk>>,
     /// The block devices that the spec's volumes name.
     pub volumes: Seen<Volumes>,
-    /// The sockets that processes listen on.
+    /// The listening sockets of all processes.
     pub listeners: Seen<Vec<Listener>>,
     pub kernel: Kernel,
     pub packages: Packages,
-    /// What runs on the machine.
+    /// The programs that run on the machine.
     pub machine: Machine,
 }
 
-/// What there is to tell, in the order in which a machine comes to need it.
+/// The findings for these observations, in the order in which a machine needs each thing.
 pub fn findings(observed: &Observations) -> Vec<Finding> {
     let is_control_plane = observed.is_control_plane;
     let mut findings = Vec::new();
@@ -72,8 +71,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     findings
 }
 
-/// The kOps release by whose rules the node is decided. None stops a machine: an older one than is supported is a problem of the
-/// configuration.
+/// The finding about the kOps release whose rules apply to the node. It is never a problem: an unsupported old release is reported as a
+/// problem of the configuration.
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),
@@ -83,13 +82,13 @@ fn of_kops(written_by: &WrittenBy) -> Finding {
     Finding::warning("kops", written_by.to_string(), to_do)
 }
 
-/// A Kubernetes that is not known, which stops no machine.
+/// A warning about an unknown Kubernetes version. It never keeps the machine from becoming its node.
 fn of_kubernetes(kubernetes: &KubernetesVersion) -> Option<Finding> {
     let warning = kubernetes.newer_than_known()?;
     Some(Finding::warning("kubernetes", warning, "look for a release of kops-agent that knows it"))
 }
 
-/// Whether any of these would stop the machine from becoming its node.
+/// Whether any finding keeps the machine from becoming its node.
 pub fn stops(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.verdict == Verdict::Problem)
 }

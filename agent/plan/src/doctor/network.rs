@@ -1,4 +1,4 @@
-//! What a machine asks others for: names, the state store, its cloud, kops-controller, downloads.
+//! Checks the servers that a machine needs: names, the state store, its cloud, kops-controller, downloads.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,24 +7,24 @@ use super::finding::{Finding, Verdict};
 const DNS: &str = "dns";
 const DOWNLOADS: &str = "downloads";
 
-/// What kOps writes into DNS until there is a control plane (upstream: `pkg/dns/placeholder.go`).
+/// The addresses that kOps writes into DNS before a control plane exists (upstream: `pkg/dns/placeholder.go`).
 const PLACEHOLDERS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(203, 0, 113, 123)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
 ];
 
-/// What came of asking a server.
+/// The result of a request to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It answers as it should.
+    /// The server answers correctly.
     Answers,
-    /// It says no, or answers something else, or cannot be reached: why.
+    /// The server rejects the request, gives a wrong answer, or is unreachable. Holds the reason.
     Fails(String),
-    /// It did not answer in time, was not asked, or its answer tells nothing: why. It may be as it should.
+    /// The server timed out, got no request, or its answer is inconclusive. Holds the reason. The server may still be healthy.
     Unknown(String),
 }
 
-/// What a server is for.
+/// The purpose of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     Store,
@@ -44,54 +44,49 @@ impl Purpose {
     }
 }
 
-/// The name of a server.
+/// A server's name, with the result of its DNS look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     pub name: String,
-    /// What the server is for.
     pub purpose: Purpose,
     pub outcome: NameOutcome,
 }
 
-/// What name servers say of a name.
+/// The result of a DNS look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameOutcome {
     Addresses(Vec<IpAddr>),
-    /// It has none, for sure.
+    /// The name certainly has no address. Holds the reason.
     Absent(String),
-    /// None of them can tell.
+    /// No name server gave an answer. Holds the reason.
     Unknown(String),
 }
 
-/// Something that a machine asks before it is a node.
+/// A service that a machine uses before it is a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub kind: ServiceKind,
-    /// Its URL, or what else tells it from others.
+    /// The service's URL, or another name for it.
     pub name: String,
-    /// What came of asking it.
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
-    /// The boot config, which is a file.
+    /// The boot config file.
     BootConfig,
-    /// A file of the state store.
     Store,
-    /// kops-controller, of a machine that reads no store.
+    /// kops-controller, for a machine that does not read the store.
     KopsController,
     Metadata,
     Configuration,
 }
 
-/// A file that is downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     pub name: String,
-    /// Whether the machine has it already.
     pub is_there: bool,
-    /// Its servers, without what lets one in, and what came of asking each.
+    /// The servers of the file, without credentials in their URLs, each with the result of a request.
     pub servers: Vec<(String, Outcome)>,
 }
 
@@ -127,12 +122,12 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
     }
 }
 
-/// Where what a store says has to be looked into; the machine may have no page about it.
+/// The remedy for a problem with the state store. It is complete, because the machine may not have the manual pages.
 const TO_DO_FOR_STORE: &str = "check what that names: the URL and what `kops update cluster --yes` wrote there, the rights of the machine's \
      role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
 
-/// A server of kops-controller that does not answer is none that stops a machine while another one does; nor is a file of the
-/// store that cannot be read where the node is decided without it, by the nodeupconfig that the boot config names.
+/// Two failures are only warnings. One is a kops-controller server that does not answer, if another one does. The other is an unreadable
+/// file of the store, if the node can be decided without it, from the nodeupconfig that the boot config names.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
     let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
     let one_answers =
@@ -201,7 +196,7 @@ fn of_service(service: &Service) -> Finding {
     }
 }
 
-/// Most reasons have the URL in them.
+/// Puts the name before the reason, unless the reason contains it. Most reasons contain the URL.
 fn with_name(name: &str, why: &str) -> String {
     if name.is_empty() || why.contains(name) { why.to_owned() } else { format!("{name}: {why}") }
 }

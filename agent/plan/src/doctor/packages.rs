@@ -1,4 +1,4 @@
-//! The package manager: whether another process has it, and whether what is yet to be installed can be had.
+//! Checks the package manager: whether another process holds its lock, and whether missing packages are available.
 
 use super::finding::{Finding, Seen};
 
@@ -7,28 +7,27 @@ const REPOSITORIES: &str = "repositories";
 
 #[derive(Clone, Debug)]
 pub struct Packages {
-    /// The lock that a process holds, if one does.
+    /// The held lock. `None` if no process holds a lock.
     pub lock: Seen<Option<PackageLock>>,
-    /// The packages that are yet to be installed; `None` where it is not known what the machine is to have.
+    /// The packages that are not installed yet. `None` if the desired packages are unknown.
     pub missing: Option<Seen<Vec<String>>>,
-    /// The repositories; `None` where nothing is to be installed.
+    /// The state of the repositories. `None` if there is nothing to install.
     pub repositories: Option<Seen<Repositories>>,
 }
 
-/// The lock of a package manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageLock {
     pub path: String,
-    /// The process that holds it.
+    /// The process that holds the lock.
     pub holder: String,
 }
 
-/// How the repositories of the machine's own lists answer.
+/// The state of the repositories in the machine's own lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repositories {
-    /// How many can be read.
+    /// The number of readable repositories.
     pub answering: usize,
-    /// What the package manager says of the others.
+    /// The package manager's messages about the other repositories.
     pub complaints: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Ports that a node's programs listen on, taken by others.
+//! Checks whether other programs use the ports of a node's programs.
 //!
 //! Source: kubernetes' `cluster/ports/ports.go`; kOps' `pkg/wellknownports/wellknownports.go`.
 
@@ -6,7 +6,7 @@ use super::finding::{Finding, Seen};
 
 const CHECK: &str = "ports";
 
-/// A port that a node needs, with those that may have it already: names of processes, of which the kernel keeps 15 letters.
+/// A port of a node, with the programs that may listen on it. The kernel cuts process names to 15 characters.
 struct Port {
     number: u16,
     owners: &'static [&'static str],
@@ -37,11 +37,11 @@ const CONTROL_PLANE: [Port; 11] = [
     port(3997, &["etcd-manager"]),
 ];
 
-/// A TCP socket that a process listens on.
+/// A listening TCP socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
     pub port: u16,
-    /// The name of the process and its number; `None` where it cannot be seen.
+    /// The name and process id of the listener. `None` if they are not visible.
     pub process: Option<(String, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! What runs on the machine: systemd, which a node is made with, and what would be in its way.
+//! Checks the running programs: systemd, which a node needs, and programs that conflict with a node.
 
 use super::finding::{Finding, Seen};
 
@@ -6,22 +6,22 @@ const SYSTEMD: &str = "systemd";
 const SWAP: &str = "swap";
 const PROGRAMS: &str = "programs";
 
-/// Programs that bring a kubelet or a container runtime of their own, by the names of their processes.
+/// The process names of programs that bring their own kubelet or container runtime.
 const OTHERS: [&str; 8] =
     ["k3s-server", "k3s-agent", "k3s", "rke2", "k0s", "kubelite", "crio", "cri-dockerd"];
 
-/// What runs on the machine.
+/// The programs and swap of the machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Whether systemd has started it.
+    /// Whether the machine booted with systemd.
     pub runs_systemd: Seen<bool>,
-    /// The devices and files that are used as swap.
+    /// The devices and files in use as swap.
     pub swap: Seen<Vec<String>>,
-    /// Whether kubelet is to start all the same where there is swap; `None` where its configuration is not known.
+    /// Whether kubelet starts despite swap. `None` if its configuration is unknown.
     pub allows_swap: Option<bool>,
-    /// What is known of a program that will be downloaded and will not start here, with what to do.
+    /// Why a program that the node will download cannot start here, and the remedy. `None` if no such problem is known.
     pub unfit: Option<(String, String)>,
-    /// The processes that may be in the way of a node, and those of the node itself.
+    /// The node's own processes, and those that may conflict with a node.
     pub processes: Seen<Vec<Process>>,
 }
 
@@ -29,12 +29,12 @@ pub struct Machine {
 pub struct Process {
     pub name: String,
     pub number: u32,
-    /// The unit of systemd that it is of; `None` where it is of none, or that is not known.
+    /// The systemd unit of the process. `None` if it has no unit, or the unit is unknown.
     pub unit: Option<String>,
 }
 
 impl Process {
-    /// Whether a process of this name is looked for.
+    /// Whether the check looks for a process of this name.
     pub fn is_of_interest(name: &str) -> bool {
         matches!(name, "kubelet" | "nodeup" | "dockerd") || OTHERS.contains(&name)
     }

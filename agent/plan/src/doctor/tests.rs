@@ -8,7 +8,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A machine with which all is well.
+/// A machine without problems.
 fn well() -> Observations {
     let service = |kind, name: &str| Service { kind, name: name.into(), outcome: Outcome::Answers };
     Observations {
@@ -65,7 +65,7 @@ fn disk() -> Disk {
     }
 }
 
-/// The one finding that is not well, of a machine that is well but for one thing.
+/// The only finding that is not `Ok` after this change to a healthy machine.
 #[track_caller]
 fn only(change: impl FnOnce(&mut Observations)) -> Finding {
     let mut observed = well();
@@ -76,7 +76,7 @@ fn only(change: impl FnOnce(&mut Observations)) -> Finding {
     findings.remove(0)
 }
 
-/// That it has this verdict, says this, and what to do.
+/// Asserts that the change gives one finding with this verdict, with this text, and with a remedy.
 #[track_caller]
 fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
     let finding = only(change);
@@ -164,7 +164,7 @@ fn services() {
     is(Verdict::Warning, "access denied (403); the node can be decided without it", |observed| {
         observed.services[1].outcome = Outcome::Fails("access denied (403)".into());
     });
-    // During a rolling update of control planes.
+    // This happens during a rolling update of control planes.
     is(Verdict::Warning, "https://b:3988/: refused; another one answers", |observed| {
         let controller =
             |name: &str, outcome| Service { kind: ServiceKind::KopsController, name: name.into(), outcome };
@@ -337,7 +337,7 @@ fn packages() {
     let mut observed = well();
     missing(3, &[])(&mut observed);
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
-    // Where it is not known what the machine is to have, that has a finding of its own.
+    // If the desired packages are unknown, another finding reports that.
     observed.packages = Packages { missing: None, ..well().packages };
     assert!(findings(&observed).iter().all(|finding| finding.check != "repositories"));
 }

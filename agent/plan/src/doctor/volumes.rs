@@ -1,34 +1,33 @@
-//! The block devices that the spec's volumes name.
+//! Checks the block devices that the spec's volumes name.
 
 use super::finding::{Finding, Seen};
 
 const CHECK: &str = "volumes";
 
-/// The volumes that a node is to mount, and the disks that the machine has.
+/// The volumes that a node mounts, and the disks of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
-    /// What is to be mounted.
+    /// The volumes to mount.
     pub wanted: Vec<Volume>,
     /// The disks and partitions of this machine.
     pub devices: Vec<Device>,
 }
 
-/// A volume that is to be mounted.
+/// A volume to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// The device, as the spec names it.
     pub device: String,
-    /// Where it is to be mounted.
+    /// The mount point.
     pub path: String,
-    /// Whether there is such a block device now.
+    /// Whether the block device exists now.
     pub is_there: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// `/dev/nvme1n1`.
+    /// The device's path, like `/dev/nvme1n1`.
     pub path: String,
-    /// The links of `/dev/disk/by-id` that lead to it; Amazon's have the volume's id.
+    /// The links in `/dev/disk/by-id` to this device. Amazon's links contain the volume's id.
     pub links: Vec<String>,
 }
 

@@ -1,6 +1,7 @@
-//! Which of a node's certificates expires first, and when: told in an annotation of the node's own Node, for programs to read.
+//! The certificate of a node that expires first, and its expiry time. The node writes them into an annotation of its own Node,
+//! for programs.
 //!
-//! The value is `TIME NAME`. Nothing else of a certificate is told: Nodes are read by many.
+//! The value is `TIME NAME`. It has nothing else about the certificate, because many users can read Nodes.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -10,34 +11,34 @@ use crate::timestamp;
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
-/// A node whose certificates end sooner is not in order, in days: they are renewed when a third of their life is left, which is
-/// months, so something has kept them from it.
+/// A node with a certificate that expires in fewer days is not healthy. Certificates are renewed when a third of their lifetime
+/// is left, which is months. So the renewal has failed for a long time.
 pub const FEW_DAYS: i64 = 7;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
-/// Any kubelet may write what it likes into its own Node.
+/// Maximum length of a name, in bytes. A kubelet can write any value into its own Node.
 const LONGEST_NAME: usize = 100;
 
 /// The certificate of a node that expires first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCertificate {
-    /// What it is of, in short: `kubelet`, `kube-scheduler/server`.
+    /// A short name of the certificate: `kubelet`, `kube-scheduler/server`.
     pub name: String,
     pub expires: OffsetDateTime,
 }
 
-/// The same, seen at some time.
+/// The first certificate to expire, as seen at some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeenCertificate {
     pub name: String,
-    /// When it expires, in RFC 3339.
+    /// Expiry time, in RFC 3339.
     pub expires: String,
-    /// How many whole days that is from now; negative where it has expired.
+    /// Whole days until the certificate expires; negative if it has expired.
     pub days_left: i64,
 }
 
 impl FirstCertificate {
-    /// Of the certificate in this file, by when it expires in seconds since 1970; `None` for a time that no date has.
+    /// The certificate in the file at `path`. `expires` is in seconds since 1970; `None` if no date has that time.
     pub fn of(path: &str, expires: i64) -> Option<FirstCertificate> {
         let expires = OffsetDateTime::from_unix_timestamp(expires).ok()?;
         Some(FirstCertificate { name: short_name(path), expires })
@@ -47,7 +48,7 @@ impl FirstCertificate {
         format!("{} {}", timestamp(self.expires), self.name)
     }
 
-    /// What a value says; `None` for one that is of another form.
+    /// Parses an annotation's value; `None` if it has another format.
     pub(super) fn read(value: &str) -> Option<FirstCertificate> {
         let (expires, name) = value.split_once(' ')?;
         let is_name = (1..=LONGEST_NAME).contains(&name.len())
@@ -67,13 +68,14 @@ impl FirstCertificate {
 }
 
 impl SeenCertificate {
-    /// Whether it has expired, or does so within [`FEW_DAYS`].
+    /// Whether it has expired, or expires within [`FEW_DAYS`].
     pub fn ends_soon(&self) -> bool {
         self.days_left < FEW_DAYS
     }
 }
 
-/// What a file of a certificate is called here: kubeconfigs by their folder, `server.crt` and `client.crt` with it.
+/// The short name of a certificate's file. A kubeconfig has the name of its directory; `server.crt` and `client.crt` have the
+/// directory as a prefix.
 fn short_name(path: &str) -> String {
     let mut parts = path.rsplit('/').filter(|part| !part.is_empty() && *part != "secrets");
     let (file, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The condition `KopsConfigured` of a Node: what a node says of itself, by what its runs have recorded.
+//! The condition `KopsConfigured` of a Node, with which a node reports the results of its runs.
 
 use serde_json::{Value, json};
 
@@ -6,74 +6,74 @@ use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::message::{Configuration, Told};
 use crate::redaction::Redactor;
 
-/// The annotation of the version of the agent.
+/// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
 /// The type of the condition.
 pub const CONDITION: &str = "KopsConfigured";
 
-/// What a machine knows of itself as a node.
+/// The state of a machine as a node, as the machine itself knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
     /// The configuration to which it last converged; `None` before it did.
     pub runs: Option<Configuration>,
-    /// The configuration that machines get which take the place of this one, if that is another.
+    /// The configuration that a replacement of this machine would get, if it differs.
     pub superseded_by: Option<Configuration>,
-    /// What is wrong, if anything is.
+    /// The current problem, if there is one.
     pub trouble: Option<Trouble>,
-    /// Which of its certificates expires first; `None` where it has none.
+    /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent on it.
+    /// The version of the agent on the node.
     pub agent_version: String,
 }
 
-/// What is wrong with a node.
+/// A problem of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     RunFailed {
-        /// When, in RFC 3339.
+        /// Time of the failure, in RFC 3339.
         at: String,
-        /// With what, and what to do about it.
+        /// The error, and what to do about it.
         problem: String,
     },
-    /// A change was taken back, and the cluster has wanted nothing else since.
+    /// A change was rolled back, and the cluster's configuration has not changed since.
     RolledBack {
-        /// When, in RFC 3339.
+        /// Time of the rollback, in RFC 3339.
         at: String,
-        /// `NodeupConfigHash` of what was tried.
+        /// `NodeupConfigHash` of the configuration that was rolled back.
         tried: String,
-        /// What was wrong with it.
+        /// The reason for the rollback.
         problem: String,
     },
-    /// It is not as it was left, or not as the cluster wants it.
+    /// The node has drifted since its last run, or differs from the cluster's configuration.
     Differs,
 }
 
-/// What a node says of itself.
+/// The content of a node's condition and annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Whether it is the node that it must be.
+    /// Whether the node has converged and has no problem.
     pub is_configured: bool,
-    /// Why that is so, in one word.
+    /// The condition's reason, one word.
     pub reason: &'static str,
-    /// The same for people, with the hash of the configuration.
+    /// The condition's message, with the hash of the configuration.
     pub message: String,
-    /// Which of its certificates expires first; `None` where it has none.
+    /// The certificate that expires first; `None` if the node has no certificate.
     pub first_certificate: Option<FirstCertificate>,
-    /// The version of the agent on it.
+    /// The version of the agent on the node.
     pub agent_version: String,
 }
 
-/// What the Node has of the condition already.
+/// The condition that the Node already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub status: String,
-    /// Since when it has that, in RFC 3339.
+    /// Time of the last change of `status`, in RFC 3339.
     pub last_transition_time: String,
 }
 
 impl NodeReport {
-    /// What such a node says of itself. Nodes are read by many: what is known to be secret was hidden when the problem was noted, and what
-    /// lets one in of a URL is hidden here.
+    /// The statement of a node with this report. Many users can read Nodes. Known secrets were hidden when the problem was recorded;
+    /// credentials in URLs are hidden here.
     pub fn statement(&self) -> Statement {
         let (reason, problem) = match &self.trouble {
             Some(Trouble::RunFailed { at, problem }) => {
@@ -107,14 +107,14 @@ impl NodeReport {
 }
 
 impl Statement {
-    /// A strategic merge patch of a Node's status, which touches this condition and the annotations of the agent alone:
-    /// the API server keeps the conditions of other types, and takes annotations with a status, as kubelet sends them (upstream:
+    /// A strategic merge patch of a Node's status, which only changes this condition and the agent's annotations. The API server keeps the
+    /// conditions of other types. It accepts annotations in a patch of the status, as kubelet sends them (upstream:
     /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `now` is in RFC 3339.
     pub fn patch(&self, known: Option<&Known>, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
         let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
         let since = since.map_or(now, |known| known.last_transition_time.as_str());
-        // A null takes away what an earlier run has told.
+        // A null removes the annotation of an earlier run.
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
         let annotations = json!({FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version});
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{

@@ -1,6 +1,6 @@
-//! The message of the condition `KopsConfigured`: one line that people and programs read.
+//! The message of the condition `KopsConfigured`: one line for people and programs.
 //!
-//! `configuration HASH since TIME; superseded by HASH since TIME; PROBLEM`, of which the second and the third part may be missing.
+//! `configuration HASH since TIME; superseded by HASH since TIME; PROBLEM`. The second and the third part are optional.
 
 use kops_agent_spec::terminal::one_line;
 use serde::Serialize;
@@ -10,28 +10,28 @@ const RUNS: &str = "configuration ";
 const SINCE: &str = " since ";
 const SUPERSEDED: &str = "superseded by ";
 const NONE_YET: &str = "no configuration yet";
-/// What is told of a problem, in characters: every client that lists Nodes gets it.
+/// Maximum length of the problem, in characters. Every client that lists Nodes gets it.
 const LONGEST_PROBLEM: usize = 500;
-/// A hash is 44 characters long. Any kubelet may write what it likes into its own Node.
+/// Maximum length of a hash, in bytes. A real hash has 44, but a kubelet can write any value into its own Node.
 const LONGEST_HASH: usize = 100;
 
-/// A configuration, and since when it is what is told of it.
+/// A configuration, and since when a node runs it or is superseded by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
     /// Its `NodeupConfigHash`.
     pub hash: String,
-    /// In RFC 3339; empty where that is not known.
+    /// In RFC 3339; empty if unknown.
     pub since: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The configuration to which the node has converged; `None` before it has.
+    /// The configuration to which the node has converged; `None` before the first convergence.
     pub runs: Option<Configuration>,
-    /// The configuration that machines get which take the place of this one.
+    /// The configuration that a replacement of this machine would get, if it differs.
     pub superseded_by: Option<Configuration>,
-    /// What is wrong; empty where nothing is.
+    /// The problem; empty if there is none.
     pub problem: String,
 }
 
@@ -44,7 +44,7 @@ impl Told {
         [Some(runs), superseded, problem].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN)
     }
 
-    /// What a message tells. Of one that no kops-agent has written all is its problem.
+    /// Parses a message. If kops-agent has not written it, all of it is the problem.
     pub fn read(message: &str) -> Told {
         let (first, rest) = split(message);
         let runs = first.strip_prefix(RUNS).and_then(Configuration::read);
@@ -71,7 +71,7 @@ impl Configuration {
         }
     }
 
-    /// What was written by [`Configuration::text`]; `None` for what is no hash.
+    /// Parses the output of [`Configuration::text`]; `None` if the hash is invalid.
     fn read(text: &str) -> Option<Configuration> {
         let (hash, since) = text.split_once(SINCE).unwrap_or((text, ""));
         let is_hash = (1..=LONGEST_HASH).contains(&hash.len())

@@ -1,5 +1,5 @@
-//! What the Nodes of a cluster tell of the configurations that they run: how a node says it in a condition of its own Node, with
-//! which of its certificates expires first, and what follows from the conditions of all of them.
+//! Reports of a cluster's nodes about their configurations. A node writes a condition and annotations into its own Node,
+//! including the certificate that expires first. `rows` summarizes the Nodes of a cluster.
 
 mod certificate;
 mod condition;

@@ -1,9 +1,8 @@
-//! What follows from the Nodes of a cluster: which configuration each runs, and whether its group has a newer one by now.
+//! A summary of the Nodes of a cluster: which configuration each node runs, and whether its group has a newer one.
 //!
-//! Which configuration of a group is the newest is told by times alone, with no look at the state store: machines that start get
-//! the newest, and those that run keep theirs. So it is the one that was converged to last, or by which a node knows that it is
-//! superseded. What any kubelet writes into its own Node is believed of its group only as far as it can be: nothing is newer than
-//! now.
+//! The newest configuration of a group follows from times alone, without the state store: new machines get the newest
+//! configuration, and running machines keep theirs. So the newest one has the latest time at which a node converged to it, or
+//! found itself superseded by it. A kubelet can write any time into its own Node, so times in the future do not count.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +13,28 @@ use time::{Duration, OffsetDateTime};
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told};
 
-/// The status of a condition that holds.
+/// The status of a condition that is true.
 const TRUE: &str = "True";
-/// Any kubelet may write what it likes into its own Node. In characters.
+/// Maximum length of a version, in characters. A kubelet can write any value into its own Node.
 const LONGEST_VERSION: usize = 100;
 /// How far the clock of a machine may be ahead of this one's.
 const CLOCK_SKEW: Duration = Duration::minutes(5);
 
-/// What is looked at of a Node.
+/// The fields of a Node for the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenNode {
     pub name: String,
-    /// Its instance group; empty where it has no label of one.
+    /// Its instance group; empty if it has no label for it.
     pub group: String,
     /// The version of its kubelet.
     pub kubelet_version: String,
-    /// The status of its condition `Ready`; empty where it has none.
+    /// The status of its condition `Ready`; empty if it has no such condition.
     pub ready: String,
-    /// Its condition `KopsConfigured`; `None` where it has none.
+    /// Its condition `KopsConfigured`; `None` if it has no such condition.
     pub configured: Option<SeenCondition>,
-    /// Its annotation of the certificate that expires first; empty where it has none.
+    /// Its annotation of the certificate that expires first; empty if it has no such annotation.
     pub first_certificate: String,
-    /// Its annotation of the agent's version; empty where it has none.
+    /// Its annotation of the agent's version; empty if it has no such annotation.
     pub agent_version: String,
 }
 
@@ -45,48 +44,48 @@ pub struct SeenCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// When it was told last, in RFC 3339.
+    /// When the node last reported it, in RFC 3339.
     pub last_heartbeat_time: String,
 }
 
-/// A node among the others.
+/// The summary of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
     pub name: String,
-    /// Its instance group; empty where its Node has no label of one.
+    /// Its instance group; empty if its Node has no label for it.
     pub group: String,
-    /// The status of the Node's condition `Ready`; empty where it has none.
+    /// The status of the Node's condition `Ready`; empty if it has no such condition.
     pub ready: String,
-    /// The status of the Node's condition `KopsConfigured`; empty where it has none.
+    /// The status of the Node's condition `KopsConfigured`; empty if it has no such condition.
     pub configured: String,
     pub reason: String,
-    /// The configuration that the node runs; `None` where it has not told of one.
+    /// The configuration that the node runs; `None` if the node has not reported one.
     pub runs: Option<Configuration>,
-    /// The hash of its group's newer configuration; `None` where it runs the newest.
+    /// The hash of its group's newer configuration; `None` if the node runs the newest one.
     pub superseded_by: Option<String>,
-    /// What is wrong with it; empty where nothing is.
+    /// The node's problem; empty if there is none.
     pub problem: String,
-    /// When it told of itself last, in RFC 3339; empty where it never has.
+    /// When the node last reported, in RFC 3339; empty if it has never reported.
     pub told_at: String,
-    /// Which of its certificates expires first; `None` where it has not told of one.
+    /// The certificate that expires first; `None` if the node has not reported one.
     pub first_certificate: Option<SeenCertificate>,
     /// The version of its kubelet.
     pub kubelet_version: String,
-    /// The version of the agent on it; empty where it has not told of one.
+    /// The version of the agent on it; empty if the node has not reported one.
     pub agent_version: String,
 }
 
 impl Row {
-    /// Whether the node is ready, runs the newest configuration of its group, and has no certificate that has expired or is about
-    /// to, as far as is told.
+    /// Whether the node is ready and configured, and runs the newest configuration of its group. A reported certificate that has
+    /// expired or expires soon also makes it unhealthy.
     pub fn is_well(&self) -> bool {
         let ends_soon = self.first_certificate.as_ref().is_some_and(SeenCertificate::ends_soon);
         self.ready == TRUE && self.configured == TRUE && self.superseded_by.is_none() && !ends_soon
     }
 }
 
-/// The nodes among each other, by group and name, as they are at this time.
+/// The rows of all nodes, sorted by group and name, as of `now`.
 pub fn rows(nodes: Vec<SeenNode>, now: OffsetDateTime) -> Vec<Row> {
     let mut told: Vec<(SeenNode, Told)> = nodes
         .into_iter()
@@ -100,7 +99,7 @@ pub fn rows(nodes: Vec<SeenNode>, now: OffsetDateTime) -> Vec<Row> {
     told.iter().map(|(node, told)| row(node, told, newest.get(node.group.as_str()).copied(), now)).collect()
 }
 
-/// The newest configuration of each group. Nodes without a group have nothing in common.
+/// The newest configuration of each group. Nodes without a group are not compared with each other.
 fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Configuration> {
     let mut newest: BTreeMap<&str, &Configuration> = BTreeMap::new();
     for (node, told) in told.iter().filter(|(node, _)| !node.group.is_empty()) {
@@ -114,7 +113,7 @@ fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Con
     newest
 }
 
-/// Since when a configuration is what is told of it; `None`, which is before all times, where that is not told or cannot be.
+/// The `since` time of a configuration. `None`, which sorts before all times, if it is missing, invalid or in the future.
 fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let since = OffsetDateTime::parse(&configuration.since, &Rfc3339).ok()?;
     (since <= now + CLOCK_SKEW).then_some(since)
@@ -181,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Names of rows, and by what each is superseded.
+    /// The name of each row, and the hash of the configuration that supersedes it.
     fn superseded(nodes: Vec<SeenNode>) -> Vec<(String, Option<String>)> {
         rows(nodes).into_iter().map(|row| (row.name, row.superseded_by)).collect()
     }
@@ -232,7 +231,7 @@ mod tests {
                 .map(|(name, by)| (name.to_owned(), by.map(str::to_owned)));
             assert_eq!(superseded(nodes), expected, "{since}");
         }
-        // A clock may be somewhat ahead.
+        // A clock may be ahead by up to `CLOCK_SKEW`.
         let nodes = vec![
             node("nodes", "ahead", &runs("b=", "1970-01-01T00:04:00Z")),
             node("nodes", "old", &runs("a=", "1969-03-01T00:00:00Z")),

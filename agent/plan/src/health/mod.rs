@@ -1,8 +1,8 @@
-//! What tells that a component is well again after it was changed, for a run that changes one after another and goes on
-//! only once the last one is back.
+//! Decides how to check that a component is healthy after a change. A run changes components one after another, and waits for each to
+//! become healthy.
 //!
-//! It follows from texts that the node has anyway: kubelet's configuration says where kubelet and its runtime answer,
-//! a static pod's manifest what runs in it and where it is asked how it is.
+//! The checks come from files that the node has anyway. kubelet's configuration has the addresses of kubelet and its container runtime. The
+//! manifest of a static pod has its containers and its health probes.
 
 use kops_agent_spec::yaml;
 use serde::{Deserialize, Serialize};
@@ -14,54 +14,53 @@ use crate::static_pod::{self, API_SERVER};
 
 pub use crate::static_pod::{Rank, StaticPod, is_manifest, mounted_paths, rank};
 
-/// Where containerd listens unless it is told otherwise.
+/// containerd's default socket.
 const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
-/// Where kubelet says how it is unless it is told otherwise (pkg/kubelet/apis/config/v1beta1/defaults.go).
+/// The default address of kubelet's health endpoint (pkg/kubelet/apis/config/v1beta1/defaults.go).
 const HEALTHZ: (&str, u16) = ("127.0.0.1", 10248);
-/// Upstream's unit of the agent itself.
+/// The systemd unit of the agent itself, with upstream's name.
 const AGENT: &str = "kops-configuration.service";
 
-/// One thing that tells that a component is well.
+/// One condition for a healthy component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Check {
-    /// A unit runs, or has done what it is for.
+    /// The unit runs, or has completed its task.
     Unit { name: String },
-    /// The container runtime answers, and can be asked for pods.
+    /// The container runtime answers and lists pods.
     Runtime { socket: String },
-    /// A server on this machine answers 200 or thereabouts.
+    /// A server on this machine answers with a status of 200 to 399.
     Answers {
-        /// The URL. Whose certificate it is by HTTPS does not matter: nothing is told, and little believed.
+        /// The URL. Its certificate is not verified, because the request has no secrets and only the status counts.
         url: String,
     },
-    /// All containers of a static pod run.
     Pod {
         pod: StaticPod,
-        /// Path of the socket of the runtime that has them.
+        /// Path of the runtime's socket.
         socket: String,
     },
 }
 
-/// Something that runs on a node, and by what it is known to be well.
+/// A component of a node, with its health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// What runs it: a unit, or the file of a static pod.
+    /// The unit that runs the component, or the file of its static pod.
     pub resource: ResourceId,
-    /// All of them have to hold.
+    /// The component is healthy if all checks pass.
     pub checks: Vec<Check>,
 }
 
-/// The texts of files, by path, from which health follows: those that are desired, or those that are there.
+/// Returns the text of the file at a path. The texts are either the desired ones or those on the machine.
 pub type Texts<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Whether a run waits for components to be healthy. On a node that is to run no pods, as one that warms up for a pool, nothing could
-/// tell that they are.
+/// Whether a run waits for components to become healthy. A node that runs no pods, such as one that warms up for a warm pool, gives no
+/// signs of health, so the run does not wait.
 pub fn is_awaited(desired: &DesiredState) -> bool {
     let kubelet = desired.get(&ResourceId::new(Kind::Unit, KUBELET));
     matches!(kubelet, Some(Resource::Unit(unit)) if unit.running)
 }
 
-/// The text of a desired file.
+/// The text of a desired file. `None` if the file is not desired or is not a text.
 pub fn desired_text(desired: &DesiredState, path: &str) -> Option<String> {
     match desired.get(&ResourceId::new(Kind::File, path))? {
         Resource::File(File { content: Content::Text(text), .. }) => Some(text.clone()),
@@ -69,7 +68,7 @@ pub fn desired_text(desired: &DesiredState, path: &str) -> Option<String> {
     }
 }
 
-/// What is to be well after this step; `None` where it starts nothing anew.
+/// The component that must be healthy after this step. `None` if the step starts or restarts nothing.
 pub fn after(step: &Step, texts: Texts<'_>) -> Option<Component> {
     match step.resource.kind {
         _ if step.action == Action::Remove => None,
@@ -85,7 +84,7 @@ pub fn after(step: &Step, texts: Texts<'_>) -> Option<Component> {
     }
 }
 
-/// What tells that a unit is well.
+/// The health checks of a unit.
 pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
     let mut checks = vec![Check::Unit { name: name.to_owned() }];
     match name {
@@ -96,11 +95,11 @@ pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
     Component { resource: ResourceId::new(Kind::Unit, name), checks }
 }
 
-/// What tells that the static pod of this file is well; `None` where the file says nothing of a pod.
+/// The health checks of the static pod in this file. `None` if the file is not a pod manifest.
 pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     let manifest = static_pod::read(&texts(path)?)?;
     let mut checks = vec![Check::Pod { pod: manifest.pod, socket: runtime_socket(texts) }];
-    // A unit of its own is asked how the service is, and add-ons take as long as they take.
+    // For the mirror pod of the add-ons service, probes are skipped: the service has its own unit check, and add-ons may take long.
     let is_mirror = path == paths::manifest(ADDONS_MIRROR);
     let mut urls = if is_mirror { Vec::new() } else { manifest.probes };
     if rank(path) == Rank::Etcd {
@@ -111,7 +110,7 @@ pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     Some(Component { resource: ResourceId::new(Kind::File, path), checks })
 }
 
-/// What kubelet's configuration says of where it and its runtime answer.
+/// The addresses of kubelet and its runtime in kubelet's configuration.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct KubeletConfig {
@@ -125,13 +124,13 @@ fn kubelet_config(texts: Texts<'_>) -> KubeletConfig {
     yaml::from_str(&text).unwrap_or_default()
 }
 
-/// Where the runtime listens: kubelet has to know it, too.
+/// The runtime's socket. kubelet's configuration names it too.
 fn runtime_socket(texts: Texts<'_>) -> String {
     let endpoint = kubelet_config(texts).container_runtime_endpoint;
     endpoint.strip_prefix("unix://").unwrap_or(RUNTIME_SOCKET).to_owned()
 }
 
-/// Where kubelet says how it is; `None` where it is told not to.
+/// The URL of kubelet's health endpoint. `None` if the endpoint is disabled.
 fn healthz(texts: Texts<'_>) -> Option<String> {
     let config = kubelet_config(texts);
     let port = config.healthz_port.unwrap_or(HEALTHZ.1);
@@ -144,7 +143,7 @@ fn healthz(texts: Texts<'_>) -> Option<String> {
     (port != 0).then(|| format!("http://{host}:{port}/healthz"))
 }
 
-/// The unit that a file's command restarts; upstream has the agent's own restarted, too.
+/// The unit that a file's command restarts. Upstream also restarts the agent's own unit, which is left out here.
 fn restarted_unit(change: &Change) -> Option<&str> {
     match change {
         Change::Run { command } if command.len() == 3 && command[..2] == ["systemctl", "restart"] => {

@@ -1,4 +1,4 @@
-//! Which machine a Node is on AWS: `spec.providerID` → EC2 instance → its tags.
+//! Identifies the machine of a Node on AWS: `spec.providerID` → EC2 instance → its tags.
 //!
 //! Sources: upstream's `pkg/nodeidentity/aws/identify.go`; node names: `upup/pkg/fi/nodeup/command.go`
 //! (`evaluateHostnameOverride`) and `pkg/bootstrap/awsbootstrap/verifier.go`.
@@ -8,67 +8,67 @@ use std::collections::BTreeMap;
 use super::{Identity, Refusal};
 use crate::pod_ranges::{PodRangeProblem, Source};
 
-/// The tag with the name of an instance's group.
+/// The tag with the name of the instance group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
-/// The tag with the name of an instance's cluster.
+/// The tag with the name of the cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
-/// What tags begin with that note down a label of the group's nodes.
+/// The prefix of tags that record a label of the group's nodes.
 const LABEL_TAG_PREFIX: &str = "k8s.io/cluster-autoscaler/node-template/label/";
-/// The states of an instance in which its Node may be there.
+/// The instance states in which a Node may exist.
 const AT_WORK: [&str; 2] = ["running", "pending"];
 const FORM: &str = "aws:///eu-west-1a/i-0123456789abcdef0";
 
-/// What EC2 tells of an instance, as far as it is needed.
+/// The fields of an EC2 instance that identification uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ec2Instance {
     pub instance_id: String,
     /// `running`, `stopped`, …
     pub state: String,
-    /// When it was started last, in RFC 3339; empty if EC2 did not say.
+    /// The last start of the instance, in RFC 3339. Empty if EC2 does not report it.
     pub launch_time: String,
-    /// Why it costs less than others: `spot`, `scheduled`, `capacity-block`; empty where it does not.
+    /// The purchasing option: `spot`, `scheduled`, `capacity-block`. Empty for an on-demand instance.
     pub lifecycle: String,
-    /// The account that it belongs to; empty if EC2 did not say.
+    /// The account that owns the instance. Empty if EC2 does not report it.
     pub owner_id: String,
-    /// The name that its subnet's DNS gives it.
+    /// The instance's name in the DNS of its subnet.
     pub private_dns_name: String,
-    /// Its main private IPv4 address.
+    /// The instance's primary private IPv4 address.
     pub private_ip_address: String,
     pub network_interfaces: Vec<Ec2NetworkInterface>,
     pub tags: BTreeMap<String, String>,
 }
 
-/// What EC2 tells of a network interface of an instance.
+/// A network interface of an EC2 instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ec2NetworkInterface {
     /// `attached`, `attaching`, …
     pub attachment_status: String,
-    /// Its number on the instance; 0 is the one that it was started with.
+    /// The interface's index on the instance. Index 0 is the primary interface.
     pub device_index: i32,
-    /// Its main private IPv4 address.
+    /// The interface's primary private IPv4 address.
     pub private_ip_address: String,
-    /// Its public IPv4 address; empty where it has none.
+    /// The interface's public IPv4 address. Empty if it has none.
     pub public_ip_address: String,
-    /// Its IPv6 addresses, in EC2's order.
+    /// The interface's IPv6 addresses, in EC2's order.
     pub ipv6_addresses: Vec<String>,
-    /// The IPv6 prefixes that EC2 has delegated to it, in EC2's order.
+    /// The IPv6 prefixes that EC2 has delegated to the interface, in EC2's order.
     pub ipv6_prefixes: Vec<String>,
 }
 
-/// What is known of a cluster on AWS before its API is asked.
+/// The known facts of a cluster on AWS before the first request to its API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCluster {
     pub name: String,
-    /// The region of its machines.
+    /// The region of the cluster's machines.
     pub region: String,
-    /// Whether its nodes are called after their private address rather than their instance.
+    /// Whether Node names come from the private address instead of the instance id.
     pub use_ip_based_node_names: bool,
 }
 
-/// The id of the instance that a providerID names.
+/// The instance id in a providerID.
 ///
 /// # Errors
-/// If it names none that EC2 could have.
+/// If the providerID is not in AWS' form, or the instance id is invalid.
 pub fn instance_id(provider_id: &str) -> Result<&str, Refusal> {
     let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "AWS", form: FORM };
     let parts: Vec<&str> = provider_id.strip_prefix("aws://").ok_or_else(refusal)?.split('/').collect();
@@ -78,7 +78,7 @@ pub fn instance_id(provider_id: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// Whether EC2 could have an instance of that id. It refuses a whole question over one that it could not have.
+/// Whether EC2 could have an instance with this id. EC2 rejects a whole request if it contains an invalid id.
 pub fn is_instance_id(id: &str) -> bool {
     id.strip_prefix("i-").is_some_and(|number| {
         matches!(number.len(), 8 | 17)
@@ -86,7 +86,7 @@ pub fn is_instance_id(id: &str) -> bool {
     })
 }
 
-/// The name that the Node of an instance has.
+/// The name of the instance's Node.
 pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     match cluster.use_ip_based_node_names {
         true => ip_based_name(instance, cluster),
@@ -94,8 +94,8 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     }
 }
 
-/// Whether a name is the instance's and no other's: its id, the name that EC2 tells, or one that EC2 makes of its id or its
-/// address in whatever domain the DHCP options give (EC2 User Guide, "EC2 instance hostnames and domains").
+/// Whether only this instance can have the name. The name is its id, the DNS name that EC2 reports, or a host name that EC2 derives from
+/// the id or the address. The domain may be any domain from the DHCP options (EC2 User Guide, "EC2 instance hostnames and domains").
 fn is_own_name(node: &str, instance: &Ec2Instance) -> bool {
     if node.is_empty() || node == instance.private_dns_name {
         return !node.is_empty();
@@ -121,14 +121,14 @@ fn ip_based_host(instance: &Ec2Instance) -> String {
     format!("ip-{}", instance.private_ip_address.replace('.', "-"))
 }
 
-/// Which machine the Node of that name is, if the instance that it says it is is its own.
+/// Identifies the machine of the Node with this name, if the instance in its providerID is the Node's own.
 ///
-/// Nodes keep their names until they are replaced, so those of the other scheme are believed too: while
-/// `useIPBasedNodeNames` changes, there are Nodes of both; and those of names that older kOps, or the cloud's controller,
-/// took from EC2. Each such name is the instance's and no other's.
+/// Nodes keep their names until they are replaced. So this also accepts names of the other naming scheme, because both kinds exist while
+/// `useIPBasedNodeNames` changes. It also accepts names that older kOps or the cloud controller took from EC2. Only this instance can have
+/// any of these names.
 ///
 /// # Errors
-/// Why it is not believed.
+/// The reason why the Node is rejected.
 pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Result<Identity, Refusal> {
     let id = || instance.instance_id.clone();
     if !AT_WORK.contains(&instance.state.as_str()) {
@@ -161,8 +161,7 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
     })
 }
 
-/// The names and addresses that the certificate of an instance's kubelet is for, as upstream's
-/// `GetInstanceCertificateNames` has them.
+/// The names and addresses in the serving certificate of an instance's kubelet, as in upstream's `GetInstanceCertificateNames`.
 pub fn certificate_names(instance: &Ec2Instance, cluster: &AwsCluster) -> Vec<String> {
     let mut names = vec![instance.instance_id.clone(), instance.private_dns_name.clone()];
     let is_first = |interface: &&Ec2NetworkInterface| {
@@ -181,7 +180,7 @@ pub fn certificate_names(instance: &Ec2Instance, cluster: &AwsCluster) -> Vec<St
     names
 }
 
-/// The address at which an instance can be called, if EC2 tells any.
+/// The address at which kops-agent can reach an instance. `None` if EC2 reports no address.
 pub fn address(instance: &Ec2Instance) -> Option<&str> {
     let interfaces = instance.network_interfaces.iter();
     let mut addresses = interfaces.flat_map(|interface| {
@@ -190,12 +189,12 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
     addresses.find(|address| !address.is_empty()).map(String::as_str)
 }
 
-/// The range of addresses that the pods of an instance get: the only IPv6 prefix that EC2 has delegated to its primary network
-/// interface, which its own node run has asked for. Upstream looks at all interfaces, and gives none where there is a second
-/// one (`cmd/kops-controller/controllers/awsipam.go`); where there is one, both decide the same.
+/// The pod address range of an instance: the only IPv6 prefix that EC2 has delegated to its primary network interface. The instance's own
+/// run requests the prefix. Upstream looks at all interfaces, and assigns no range if there is a second interface
+/// (`cmd/kops-controller/controllers/awsipam.go`). With one interface both decide the same.
 ///
 /// # Errors
-/// It has none, or several.
+/// If the primary interface has no prefix, or several.
 pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem> {
     let source = Source {
         machine: &instance.instance_id,
@@ -207,7 +206,7 @@ pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem
     source.only(&prefixes)
 }
 
-/// The labels that tags note down, of an instance or as kOps is told to give them to one (`cloudLabels`).
+/// The labels that tags record. The tags are those of an instance, or the tags that kOps gives to instances (`cloudLabels`).
 pub fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let label = |(tag, value): (&String, &String)| {
         Some((tag.strip_prefix(LABEL_TAG_PREFIX)?.to_owned(), value.clone()))
@@ -297,11 +296,11 @@ mod tests {
         for use_ip_based_node_names in [false, true] {
             let cluster = cluster(use_ip_based_node_names);
             for name in [
-                // As EC2 tells it.
+                // The DNS name that EC2 reports.
                 "ip-10-0-9-9.corp.example.com",
-                // In a subnet with names after resources (EC2 User Guide, "EC2 instance hostnames and domains").
+                // The name in a subnet with resource-based names (EC2 User Guide, "EC2 instance hostnames and domains").
                 "i-0123456789abcdef0.eu-west-1.compute.internal",
-                // With a domain of one's own among the DHCP options.
+                // The name with a custom domain in the DHCP options.
                 "ip-10-0-3-4.corp.example.com",
                 "i-0123456789abcdef0.corp.example.com",
             ] {
@@ -383,7 +382,7 @@ mod tests {
             let refusal = identify(node, &instance, &cluster(false)).unwrap_err();
             assert_eq!(refusal.reason(), reason);
             assert!(refusal.to_string().contains(expected), "{refusal}");
-            // A tag that was stripped, or an instance that is at rest, makes no machine another's.
+            // A removed tag or a stopped instance does not prove that the machine belongs to another Node.
             let is_anothers = reason == "InstanceOfOtherNode" || expected.starts_with("the cluster ");
             assert_eq!(refusal.is_definite(), is_anothers, "{refusal}");
         }

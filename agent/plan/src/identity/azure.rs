@@ -1,10 +1,10 @@
-//! Which machine a Node is on Azure: `spec.providerID` → the virtual machine, of a scale set or alone → its tags, which only a right to
-//! Azure Resource Manager can change; kOps gives none to workers.
+//! Identifies the machine of a Node on Azure: `spec.providerID` → the virtual machine, in a scale set or alone → its tags. Changing tags
+//! requires rights to Azure Resource Manager, which kOps does not give to workers.
 //!
 //! Sources: upstream's `pkg/nodeidentity/azure/identify.go` and `client.go`, `upup/pkg/fi/cloudup/azure/verifier.go` (names),
-//! `CloudTagsForInstanceGroup` in `pkg/model/azuremodel/context.go`, `AutoscalingGroupName` in `pkg/model/names.go`. Unlike there,
-//! the machine has to run, as far as Azure's list tells that, and to be of this cluster by its tag. kOps makes machines of scale sets
-//! only; others, which Karpenter may make, are identified since kOps 1.35.
+//! `CloudTagsForInstanceGroup` in `pkg/model/azuremodel/context.go`, `AutoscalingGroupName` in `pkg/model/names.go`. Unlike upstream, this
+//! module requires that the machine runs, as far as Azure's list reports that, and that its tag names this cluster. kOps makes only
+//! machines of scale sets. Other machines, such as Karpenter's, are identified since kOps 1.35.
 
 #[cfg(test)]
 mod tests;
@@ -18,35 +18,36 @@ use super::{Identity, Refusal, quoted};
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
 /// The tag with the name of the instance group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io_instancegroup";
-/// What the tag with a role of the instance group begins with.
+/// The prefix of the tag with a role of the instance group.
 const ROLE_TAG_PREFIX: &str = "k8s.io_role_";
-/// What tags begin with that note down a label of the group's nodes, `KEY=VALUE`.
+/// The prefix of tags that record a label of the group's nodes, as `KEY=VALUE`.
 const LABEL_TAG_PREFIX: &str = "k8s.io_cluster_node-template_label_";
-/// A label that every node has on Azure, beside that of its group.
+/// A label of every node on Azure, in addition to the instance group's label.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-/// The states in which a machine may ask: of its power, or of its provisioning where Azure does not tell that yet.
+/// The states in which a machine may bootstrap: a power state, or a provisioning state if Azure does not report the power state yet.
 const AT_WORK: [&str; 5] = ["running", "starting", "creating", "updating", "succeeded"];
 const FORM: &str = "azure:///subscriptions/ID/resourceGroups/GROUP/providers/Microsoft.Compute/virtualMachineScaleSets/\
                     nodes.c.example.com/virtualMachines/0, or with virtualMachines/NAME alone";
-/// The longest name of a scale set or a machine (Azure, "Naming rules and restrictions for Azure resources").
+/// The maximum length of a scale set's or machine's name (Azure, "Naming rules and restrictions for Azure resources").
 const LONGEST_NAME: usize = 64;
 
-/// What is known of a cluster on Azure before its API is asked.
+/// The known facts of a cluster on Azure before the first request to its API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AzureCluster {
     pub name: String,
-    /// The id of the subscription of its machines.
+    /// The id of the subscription with the cluster's machines.
     pub subscription: String,
-    /// The resource group of its machines.
+    /// The resource group with the cluster's machines.
     pub resource_group: String,
 }
 
-/// Which machine of the cluster's resource group.
+/// The path of a machine in the cluster's resource group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MachinePath {
-    /// Its scale set, if it is of one, in small letters: to Azure they are all the same.
+    /// The machine's scale set in lower case, if it has one. Azure ignores case.
     pub scale_set: Option<String>,
-    /// Its number there, which no other gets while the scale set is there; the name of a machine alone, in small letters.
+    /// The machine's number in the scale set. Azure never reuses it while the scale set exists. For a machine without a scale set, its name
+    /// in lower case.
     pub name: String,
 }
 
@@ -59,15 +60,15 @@ impl std::fmt::Display for MachinePath {
     }
 }
 
-/// What Azure tells of a machine, as far as it is needed.
+/// The fields of an Azure machine that identification uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AzureMachine {
     pub path: MachinePath,
-    /// Its id, which no other ever gets.
+    /// The machine's id. Azure never reuses it.
     pub vm_id: String,
-    /// The name that its operating system was given.
+    /// The hostname of the machine's operating system.
     pub computer_name: String,
-    /// Of its power, else of its provisioning, in small letters: `running`, `deallocated`, …
+    /// The power state, or else the provisioning state, in lower case: `running`, `deallocated`, …
     pub state: String,
     pub tags: BTreeMap<String, String>,
 }
@@ -76,7 +77,7 @@ impl AzureCluster {
     /// The machine that a providerID names.
     ///
     /// # Errors
-    /// If it names none that the cluster could have.
+    /// If the providerID is malformed, or the machine cannot belong to this cluster.
     pub fn machine(&self, provider_id: &str) -> Result<MachinePath, Refusal> {
         let refusal =
             || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "Azure", form: FORM };
@@ -84,7 +85,7 @@ impl AzureCluster {
         self.machine_of_resource(resource).unwrap_or_else(|| Err(refusal()))
     }
 
-    /// How the Node of a machine names it.
+    /// The providerID of a machine.
     pub fn provider_id(&self, machine: &MachinePath) -> String {
         let AzureCluster { name: _, subscription, resource_group } = self;
         let MachinePath { scale_set, name } = machine;
@@ -95,10 +96,10 @@ impl AzureCluster {
         )
     }
 
-    /// The machine that a resource id names; `None` if it is none of a machine.
+    /// The machine that a resource id names. `None` if the resource is not a machine.
     ///
     /// # Errors
-    /// If it is in another subscription or resource group, or its scale set is called after another cluster.
+    /// If the machine is in another subscription or resource group, or its scale set's name ends in another cluster's name.
     pub fn machine_of_resource(&self, resource: &str) -> Option<Result<MachinePath, Refusal>> {
         let found = MachineResource::parse(resource)?;
         let machine = match found.scale_set {
@@ -118,11 +119,11 @@ impl AzureCluster {
         Some(machine)
     }
 
-    /// The machine with a number in a scale set of the cluster's subscription and resource group; `None` if no machine can have
-    /// that number, or no scale set that name.
+    /// The machine with this number in a scale set of the cluster's subscription and resource group. `None` if the number or the name of
+    /// the scale set is invalid.
     ///
     /// # Errors
-    /// If the scale set is called after another cluster.
+    /// If the scale set's name ends in another cluster's name.
     pub fn machine_of_scale_set(&self, set: &str, number: &str) -> Option<Result<MachinePath, Refusal>> {
         let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
         let name = number.parse::<u32>().ok().filter(|_| is_number && is_name(set))?.to_string();
@@ -138,8 +139,8 @@ impl AzureCluster {
         Refusal::OtherCluster { instance: quoted(&instance), owner, cluster: self.name.clone() }
     }
 
-    /// Whether a scale set is called as this cluster's are: `GROUP.CLUSTER`, or `GROUP.masters.CLUSTER`. Others may be, too, where
-    /// the name of a cluster ends in that of another one.
+    /// Whether the name of a scale set has this cluster's form: `GROUP.CLUSTER` or `GROUP.masters.CLUSTER`. The name of another cluster's
+    /// scale set can match too, if that cluster's name ends in this cluster's name.
     pub fn is_name_of_own(&self, scale_set: &str) -> bool {
         let suffix = format!(".{}", self.name);
         let at = scale_set.len().checked_sub(suffix.len());
@@ -152,7 +153,7 @@ struct MachineResource<'a> {
     subscription: &'a str,
     resource_group: &'a str,
     scale_set: Option<&'a str>,
-    /// Its number in the scale set; its name where there is none.
+    /// The machine's number in the scale set. Without a scale set, the machine's name.
     machine: &'a str,
 }
 
@@ -172,7 +173,7 @@ impl<'a> MachineResource<'a> {
         else {
             return None;
         };
-        // To Azure the case of letters is all the same, and its services write it differently.
+        // Azure ignores case, and its services spell resource ids differently.
         let are = |found: &[&str], words: &[&str]| {
             found.iter().zip(words).all(|(found, word)| found.eq_ignore_ascii_case(word))
         };
@@ -193,33 +194,33 @@ impl<'a> MachineResource<'a> {
     }
 }
 
-/// The scale set of a resource id and the machine's number there; `None` if it is none of a machine of a scale set.
+/// The scale set and the machine's number in a resource id. `None` if the resource is not a machine of a scale set.
 pub fn scale_set_and_number(resource: &str) -> Option<(&str, &str)> {
     let found = MachineResource::parse(resource)?;
     Some((found.scale_set?, found.machine))
 }
 
-/// Whether Azure could have a scale set or a machine of that name.
+/// Whether Azure could have a scale set or a machine with this name.
 fn is_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_inner) && !name.starts_with('.')
 }
 
 impl AzureMachine {
-    /// The name that its Node has.
+    /// The name of the machine's Node.
     pub fn node_name(&self) -> String {
         self.computer_name.to_ascii_lowercase()
     }
 
-    /// Whether its Node may be there.
+    /// Whether the machine is in a state in which its Node may exist.
     pub fn is_at_work(&self) -> bool {
         AT_WORK.contains(&self.state.as_str())
     }
 
-    /// The group that it is of in a cluster, and the labels that kOps noted down for its nodes.
+    /// The machine's group in a cluster, and the labels that kOps recorded for the group's nodes.
     ///
     /// # Errors
-    /// Why it is no machine of the cluster.
+    /// The reason why the machine does not belong to the cluster.
     pub fn identify(&self, cluster: &AzureCluster) -> Result<Identity, Refusal> {
         let instance = self.path.to_string();
         let tag = |key| self.tags.get(key).map(String::as_str).filter(|value| !value.is_empty());
@@ -248,14 +249,14 @@ impl AzureMachine {
         })
     }
 
-    /// The identity of the Node of that name, if this machine, which it says it is, is its own. `has_namesake` is whether another
-    /// machine of the cluster is known by the Node's name.
+    /// Identifies the machine of the Node with this name, if this machine is the Node's own. `has_namesake` says whether another machine of
+    /// the cluster has the Node's name.
     ///
-    /// What runs on a machine may call itself otherwise, so another name alone makes no Node an impostor for certain. Where another
-    /// machine of the cluster has the Node's name, it does.
+    /// Programs on a machine may choose another hostname. So a different name alone does not prove that the Node is an impostor. If another
+    /// machine of the cluster has the Node's name, the Node is an impostor.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// The reason why the Node is rejected.
     pub fn identify_node(
         &self,
         node: &str,
@@ -289,7 +290,7 @@ impl AzureMachine {
     }
 }
 
-/// The label of a role in a tag; `None` if nodes have no label of it.
+/// The node label for a role tag. `None` if the role has no node label.
 fn role_label(role: &str) -> Option<(&'static str, &'static str)> {
     match role {
         "control-plane" | "master" => Some(("node-role.kubernetes.io/control-plane", "")),

@@ -1,9 +1,8 @@
-//! Which machine of a cluster a droplet of DigitalOcean is, by the tags that kOps gives to droplets, which only a token of the
-//! account can change.
+//! Identifies the machine of a DigitalOcean droplet by kOps' tags. Changing tags requires a token of the account.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and
-//! addresses), and `pkg/nodeidentity/do/identify.go` (states, roles). Unlike there, the droplet has to be of this cluster, and of
-//! one group.
+//! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and addresses), and
+//! `pkg/nodeidentity/do/identify.go` (states, roles). Unlike upstream, this module requires that the droplet belongs to this cluster and to
+//! exactly one group.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,40 +13,40 @@ use crate::machine_id::{IdForm, MachineId};
 
 /// The key of the tag with the name of the cluster.
 const CLUSTER_TAG: &str = "KubernetesCluster:";
-/// The key of the tag that control-plane droplets have besides.
+/// The key of an additional tag of control-plane droplets.
 const CONTROL_PLANE_TAG: &str = "KubernetesCluster-Master:";
 /// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "kops-instancegroup:";
-/// The key of the tag with the role of the instance group, which kOps gives since 1.36.
+/// The key of the tag with the role of the instance group. kOps sets it since 1.36.
 const INSTANCE_ROLE_TAG: &str = "kops-instance-role:";
-/// How its providerIDs are written.
+/// The form of DigitalOcean's providerIDs.
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "DigitalOcean",
     prefix: "digitalocean://",
     form: "digitalocean://12345678",
     id: |id| IdForm::Number.parse(id),
 };
-/// The states in which a droplet may ask; DigitalOcean calls it new for a while after it runs.
+/// The states in which a droplet may bootstrap. DigitalOcean still reports `new` for a while after the droplet runs.
 const AT_WORK: [&str; 2] = ["active", "new"];
 
-/// What DigitalOcean tells of a droplet.
+/// A droplet as DigitalOcean's API reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Droplet {
-    /// Its number, which no other ever gets.
+    /// The droplet's number. DigitalOcean never reuses it.
     pub id: u64,
     pub name: String,
     /// `active`, `off`, …
     pub status: String,
     pub tags: Vec<String>,
-    /// Its private addresses in DigitalOcean's order, IPv4 first.
+    /// The droplet's private addresses in DigitalOcean's order, IPv4 first.
     pub private_ips: Vec<IpAddr>,
     pub public_ips: Vec<IpAddr>,
 }
 
 impl Droplet {
-    /// The cluster that its name ends in, where that is another one with the tag of this `cluster`. kOps calls a droplet
-    /// `GROUP.CLUSTER` or `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`), with the dots that a tag
-    /// does not have. A name of another form, which an operator has given, says nothing.
+    /// The cluster in the droplet's name, if it is a different cluster with the same tag as `cluster`. kOps names a droplet `GROUP.CLUSTER`
+    /// or `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`). The name keeps the dots that a tag cannot
+    /// have. An operator may choose a name of another form, which names no cluster.
     fn cluster_of_name(&self, cluster: &str) -> Option<&str> {
         let begin = self.name.len().checked_sub(cluster.len())?;
         let owner = self.name.get(begin..)?;
@@ -56,8 +55,8 @@ impl Droplet {
     }
 }
 
-/// The tag that all droplets of a cluster have: dots are none of a tag's characters. Clusters whose names differ in that only
-/// have the same, and are told apart by the names of their droplets.
+/// The tag of all droplets of a cluster. Tags cannot contain dots, so kOps replaces them by dashes. Clusters whose names differ only in
+/// dots and dashes share a tag, and only the names of their droplets tell them apart.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{}", cluster.replace('.', "-"))
 }
@@ -71,12 +70,12 @@ impl CloudMachine for Droplet {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// Its first private address, as its kubelet is told, or its own name where it has none.
+    /// The droplet's first private address, which its kubelet gets as its name. Without private addresses, the droplet's own name.
     fn node_name(&self) -> String {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }
 
-    /// The first private address: no machine is called back over the public network.
+    /// The first private address. The challenge request never uses the public network.
     fn called_back_at(&self) -> Option<IpAddr> {
         self.private_ips.first().copied()
     }
@@ -85,7 +84,7 @@ impl CloudMachine for Droplet {
         self.private_ips.iter().map(ToString::to_string).collect()
     }
 
-    /// The label of its role. Droplets that kOps has made before it gave them the tag are told by that of the control plane.
+    /// The label of the droplet's role. Older droplets have no role tag, so the control-plane tag decides.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let untagged = if tags::values(&self.tags, CONTROL_PLANE_TAG).next().is_some() {
             "ControlPlane"
@@ -217,7 +216,7 @@ mod tests {
         {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }
-        // An operator has given these: kOps writes a dot before the cluster.
+        // An operator chose these names: kOps writes a dot before the cluster.
         for name in ["nodes-c-example.com", "c-example.com", "c.example-com", "nodes-c-example-com-1"] {
             assert!(called(name, CLUSTER).is_ok(), "{name}");
         }

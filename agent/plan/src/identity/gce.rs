@@ -1,8 +1,8 @@
-//! Which machine a Node is on GCE: `spec.providerID` → the managed instance group that lists the instance → the
-//! instance template that the group made it from → the template's metadata and network tags.
+//! Identifies the machine of a Node on GCE: `spec.providerID` → the managed instance group that lists the instance → the instance template
+//! that the group made it from → the template's metadata and network tags.
 //!
-//! An instance may write its own metadata, so nothing of it counts: neither `created-by`, nor the name of a group in it.
-//! What its group says of it, and the template, can be changed only with rights to Google's API.
+//! An instance can write its own metadata, so this module ignores that metadata, including `created-by` and the name of a group. Changing a
+//! group's list or a template requires rights to Google's API.
 //!
 //! Sources: upstream's `pkg/nodeidentity/gce/identify.go` and `pkg/model/gcemodel/autoscalinggroup.go`; node names:
 //! `upup/pkg/fi/nodeup/command.go` (`evaluateHostnameOverride`).
@@ -17,100 +17,98 @@ use super::{Identity, Refusal, quoted};
 use crate::labels::INSTANCE_GROUP;
 use crate::pod_ranges::{PodRangeProblem, Source};
 
-/// The key of a template's metadata with the name of the instance group.
+/// The metadata key in a template with the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
-/// The key of a template's metadata with the name of the cluster.
+/// The metadata key in a template with the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
-/// The state of an instance in which its Node may be there.
+/// The instance state in which a Node may exist.
 const AT_WORK: &str = "RUNNING";
 const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 
-/// What is known of a cluster on GCE before its API is asked.
+/// The known facts of a cluster on GCE before the first request to its API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
     pub name: String,
-    /// The project of its machines.
+    /// The project of the cluster's machines.
     pub project: String,
-    /// The region of its machines.
+    /// The region of the cluster's machines.
     pub region: String,
 }
 
-/// Where an instance is, in the cluster's project.
+/// The place of an instance in the cluster's project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstancePath {
     pub zone: String,
-    /// Its name, which no other has in that zone at the same time.
+    /// The instance's name, which is unique in the zone as long as the instance exists.
     pub name: String,
 }
 
-/// What GCE tells of a managed instance group.
+/// A managed instance group as GCE's API reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedGroup {
     pub name: String,
-    /// What the names of its instances begin with.
+    /// The prefix of the names of its instances.
     pub base_instance_name: String,
-    /// URLs of the templates that it makes instances from.
+    /// URLs of the templates from which the group makes instances.
     pub instance_templates: Vec<String>,
 }
 
-/// What a managed instance group tells of one of its instances.
+/// An instance as its managed instance group lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagedInstance {
-    /// Its number, which is never given to another.
+    /// The instance's number. GCE never reuses it.
     pub id: u64,
-    /// Where it is.
     pub path: InstancePath,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
-    /// URL of the template that it was made from.
+    /// URL of the template from which the group made the instance.
     pub instance_template: String,
 }
 
-/// What an instance template says, as far as it is needed.
+/// The fields of an instance template that identification uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceTemplate {
     pub metadata: BTreeMap<String, String>,
     pub tags: Vec<String>,
 }
 
-/// What GCE tells of an instance, as far as it is needed.
+/// The fields of a GCE instance that kops-agent uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceInstance {
-    /// Its number, which is never given to another.
+    /// The instance's number. GCE never reuses it.
     pub id: u64,
     pub name: String,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
-    /// When it was started last, in RFC 3339; empty if GCE did not say.
+    /// The last start of the instance, in RFC 3339. Empty if GCE does not report it.
     pub last_start: String,
-    /// Its metadata, which it may write itself.
+    /// The instance's metadata. The instance itself can write it, so it proves nothing.
     pub metadata: BTreeMap<String, String>,
     pub network_interfaces: Vec<GceNetworkInterface>,
 }
 
-/// What GCE tells of a network interface of an instance.
+/// A network interface of a GCE instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceNetworkInterface {
-    /// Its private IPv4 address; empty where it has none.
+    /// The interface's private IPv4 address. Empty if it has none.
     pub network_ip: String,
-    /// Its IPv6 address; empty where it has none.
+    /// The interface's IPv6 address. Empty if it has none.
     pub ipv6_address: String,
 }
 
-/// What GCE tells of the external IPv6 addresses of an instance.
+/// The external IPv6 ranges of an instance as GCE's API reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceRanges {
-    /// The instance's number, which is never given to another.
+    /// The instance's number. GCE never reuses it.
     pub id: u64,
-    /// The external ranges of all its network interfaces: the address and the length of its prefix.
+    /// The external ranges of all network interfaces, each as an address with a prefix length.
     pub external_ipv6: Vec<String>,
 }
 
-/// The range of addresses that the pods of an instance get: its only external IPv6 range
-/// (upstream: `cmd/kops-controller/controllers/gceipam.go`).
+/// The pod address range of an instance: its only external IPv6 range (upstream: `cmd/kops-controller/controllers/gceipam.go`).
 ///
 /// # Errors
-/// It has none, or several.
+/// If the instance has no external IPv6 range, or several.
 pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, PodRangeProblem> {
     let source = Source {
         machine: instance,
@@ -120,10 +118,10 @@ pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, Pod
     source.only(&ranges.external_ipv6)
 }
 
-/// Where the instance is that a providerID names.
+/// The path of the instance that a providerID names.
 ///
 /// # Errors
-/// If it names none that the cluster could have.
+/// If the providerID is malformed, or names another project or region.
 pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<InstancePath, Refusal> {
     let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "GCE", form: FORM };
     let parts: Vec<&str> = provider_id.strip_prefix("gce://").ok_or_else(refusal)?.split('/').collect();
@@ -138,7 +136,7 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
 /// Checks that an instance would be in the cluster's project and region.
 ///
 /// # Errors
-/// If it is elsewhere.
+/// If the project or the region is another one.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
         instance: quoted(&format!("gce://{project}/{zone}/{name}")),
@@ -155,7 +153,7 @@ pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) 
     }
 }
 
-/// Whether GCE could have something of that name (RFC 1035, as the Compute Engine API has it).
+/// Whether GCE could have a resource with this name (RFC 1035, as in the Compute Engine API).
 pub fn is_resource_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= 63
@@ -164,25 +162,26 @@ pub fn is_resource_name(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// Whether GCE could have a zone of that name: its region, and what tells it from the region's others.
+/// Whether GCE could have a zone with this name: a region and a suffix.
 pub fn is_zone(name: &str) -> bool {
     is_resource_name(name) && name.matches('-').count() >= 2
 }
 
-/// Whether Google could have a project of that id; old ones have a domain before a colon.
+/// Whether Google could have a project with this id. Old ids have a domain before a colon.
 pub fn is_project(id: &str) -> bool {
     let (domain, name) = id.split_once(':').unwrap_or(("a.b", id));
     is_resource_name(name) && domain.split('.').all(is_resource_name)
 }
 
-/// Groups in the order in which to ask them for an instance of that name: first those that probably made it. An
-/// instance is in one group at most, so asking can stop at the first that lists it.
+/// Sorts groups for the search for an instance: groups that probably made it come first. An instance is in at most one group, so the search
+/// can stop at the first group that lists it.
 pub fn in_order_of_likelihood<'a>(
     groups: &'a [ManagedGroup],
     instance: &str,
     cluster: &GceCluster,
 ) -> Vec<&'a ManagedGroup> {
-    // As kOps names them (upstream: `NameForInstanceGroupManager`); one that is too long is cut, and comes later.
+    // The suffix of kOps' group names (upstream: `NameForInstanceGroupManager`). A long name is cut and loses the suffix, so its group
+    // comes later.
     let suffix = format!("-{}", cluster.name.replace('.', "-"));
     let likelihood = |group: &ManagedGroup| {
         (names_so(group, instance), group.name.ends_with(&suffix), group.base_instance_name.len())
@@ -192,13 +191,13 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
-/// Whether a group gives its instances names like that. Only a request to it for an instance by name gives another.
+/// Whether a group names its instances like this. Only an explicit request for an instance with a given name leads to another name.
 pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     let rest = instance.strip_prefix(&group.base_instance_name);
     rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// The path of a template below its project, of its URL: `global/instanceTemplates/NAME`, or that of a region.
+/// The path of a template below its project, from its URL: `global/instanceTemplates/NAME` or `regions/REGION/instanceTemplates/NAME`.
 pub fn template_path(url: &str) -> Option<&str> {
     let (_, after) = url.rsplit_once("projects/")?;
     let (_, path) = after.split_once('/')?;
@@ -210,13 +209,13 @@ pub fn template_path(url: &str) -> Option<&str> {
     is_path.then_some(path)
 }
 
-/// Whether an instance is in the state in which its Node may be there.
+/// Whether an instance is in the state in which its Node may exist.
 pub fn is_at_work(instance: &ManagedInstance) -> bool {
     instance.status == AT_WORK
 }
 
-/// The names and addresses that the serving certificate of an instance's kubelet is for: those of its first network
-/// interface that has any (upstream: `GetInstanceCertificateAlternateNames`).
+/// The names and addresses in the serving certificate of an instance's kubelet: those of the first network interface that has an address
+/// (upstream: `GetInstanceCertificateAlternateNames`).
 pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
     let of_interface = |interface: &GceNetworkInterface| {
         let addresses = [interface.network_ip.clone(), interface.ipv6_address.clone()];
@@ -225,16 +224,16 @@ pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
     instance.network_interfaces.iter().map(of_interface).find(|names| !names.is_empty()).unwrap_or_default()
 }
 
-/// Whether instances of a template are the cluster's.
+/// Whether the instances of a template belong to the cluster.
 pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool {
     template.metadata.get(CLUSTER_METADATA) == Some(&cluster.name)
 }
 
-/// Which machine the Node of that name is, if the instance that it says it is is its own: one that its group lists, and the
-/// template that the group made it from.
+/// Identifies the machine of the Node with this name, if the instance is the Node's own. `instance` comes from the instance's group, and
+/// `template` is the template from which the group made it.
 ///
 /// # Errors
-/// Why it is not believed.
+/// The reason why the Node is rejected.
 pub fn identify(
     node: &str,
     instance: &ManagedInstance,
@@ -261,8 +260,8 @@ pub fn identify(
     Ok(Identity { instance_group, noted_labels, instance_labels: BTreeMap::new(), proven_labels })
 }
 
-/// Why an instance is not believed that no managed group of the cluster lists. What it says of itself can only tell
-/// people more about why.
+/// The reason for rejecting an instance that no managed group of the cluster lists. The instance's own metadata is used only for the text
+/// of the reason.
 pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     let name = instance.name.clone();
     if instance.status != AT_WORK {
@@ -278,7 +277,7 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
-/// Why an instance of this template is not believed: its metadata names another cluster, or none.
+/// The reason for rejecting an instance of this template: its metadata names another cluster or no cluster.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
     let cluster = cluster.name.clone();
     match says {

@@ -1,8 +1,8 @@
-//! Which node a machine on Hetzner Cloud is: the server of its number, by the labels that kOps gives to servers, which
-//! only a token of the project can change.
+//! Identifies the machine of a Node on Hetzner Cloud: the server with its number, and kOps' labels of the server. Changing labels requires
+//! a token of the project.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` there. Unlike there,
-//! the server has to run, and to be of this cluster.
+//! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` there. Unlike upstream, this module
+//! requires that the server runs and belongs to this cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,30 +17,29 @@ pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 /// The label with the role of the instance group.
 pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
-/// What labels begin with that note down a label of the group's nodes.
+/// The prefix of labels that record a label of the group's nodes.
 const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";
-/// How its providerIDs are written (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
+/// The form of Hetzner Cloud's providerIDs (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "Hetzner Cloud",
     prefix: "hcloud://",
     form: "hcloud://12345678",
     id: |id| IdForm::Number.parse(id),
 };
-/// The states in which a server may ask; Hetzner calls it starting for a while after it runs.
+/// The states in which a server may bootstrap. Hetzner still reports `starting` for a while after the server runs.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
-/// What Hetzner tells of a server.
+/// A server as Hetzner's API reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HetznerServer {
-    /// Its number, which no other ever gets.
+    /// The server's number. Hetzner never reuses it.
     pub id: u64,
     pub name: String,
     /// `running`, `off`, …
     pub status: String,
     pub labels: BTreeMap<String, String>,
-    /// Its public address, if it has one.
     pub public_ipv4: Option<Ipv4Addr>,
-    /// Its address in each private network, in Hetzner's order.
+    /// The server's address in each private network, in Hetzner's order.
     pub private_ips: Vec<IpAddr>,
 }
 
@@ -53,12 +52,12 @@ impl CloudMachine for HetznerServer {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
-    /// The server's own name: no two of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`).
+    /// The server's own name, which is unique in the project (Hetzner Cloud API, "Create a Server": `uniqueness_error`).
     fn node_name(&self) -> String {
         self.name.clone()
     }
 
-    /// The first private address: no machine is called back over the public network.
+    /// The first private address. The challenge request never uses the public network.
     fn called_back_at(&self) -> Option<IpAddr> {
         self.private_ips.first().copied()
     }
@@ -165,11 +164,11 @@ mod tests {
             (refusal.reason(), refusal.is_definite())
         };
         assert_eq!(refused(&renamed, None), ("InstanceOfOtherNode", false));
-        // The server of the Node's name is there, and is not the one that the Node says.
+        // The server with the Node's name exists, and is not the server in the Node's providerID.
         let own = server();
         let victim = HetznerServer { id: 1, name: "control-plane-3c4d".into(), ..server() };
         assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));
-        // Also where that does not run at the moment, or the one whose name the Node has does not.
+        // The Node is also rejected if either server is off.
         let off = |server: &HetznerServer| HetznerServer { status: "off".into(), ..server.clone() };
         assert_eq!(refused(&off(&victim), Some(&own)), ("InstanceOfOtherNode", true));
         assert_eq!(refused(&victim, Some(&off(&own))), ("InstanceOfOtherNode", true));

@@ -1,10 +1,9 @@
-//! Which machine a Node is where no cloud tells: the `Host` object of its name, which an operator has enrolled.
+//! Identifies the machine of a Node on bare metal: the `Host` object with the Node's name, which an operator enrolled.
 //!
-//! A Node's name proves which machine it is there: the bootstrap server certifies a kubelet under the name of the `Host`
-//! whose key has signed, and the API server lets a kubelet write no other Node than its own (NodeRestriction).
+//! Here the Node's name proves its machine. The bootstrap server certifies a kubelet only under the name of the `Host` whose key signed the
+//! request. The API server lets a kubelet write only its own Node (NodeRestriction).
 //!
-//! Upstream identifies no Node of such a machine, and gives it no labels (`pkg/nodeidentity/metal`). Source of the object:
-//! `pkg/apis/kops/v1alpha2/host.go`.
+//! Upstream does not identify or label such a Node (`pkg/nodeidentity/metal`). Source of the object: `pkg/apis/kops/v1alpha2/host.go`.
 
 use std::collections::BTreeMap;
 
@@ -16,28 +15,27 @@ use crate::pod_ranges::{PodRangeProblem, is_range};
 /// The namespace of `Host` objects (upstream: `buildHostData` in `pkg/commands/toolbox_enroll.go`).
 pub const NAMESPACE: &str = "kops-system";
 
-/// A machine that was enrolled, as its `Host` object tells of it.
+/// An enrolled machine, from its `Host` object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Its name, which its Node has too.
+    /// The name of the `Host` and of its Node.
     pub name: String,
-    /// The key that it signs with, in PEM.
+    /// The public key for the machine's signatures, in PEM.
     pub public_key: String,
-    /// The name of its instance group.
     pub instance_group: String,
-    /// The ranges of addresses that its pods get.
+    /// The address ranges for the machine's pods.
     pub pod_cidrs: Vec<String>,
 }
 
-/// The machine of a `Host` in the words of the log, and as renewal compares it.
+/// The machine's id in logs. Certificate renewal compares it too.
 pub fn instance(name: &str) -> String {
     format!("{NAMESPACE}/{name}")
 }
 
-/// Which machine the Node of a `Host`'s name is; `host` is `None` where there is no such `Host`.
+/// Identifies the machine of the Node with this name. `host` is `None` if no `Host` has this name.
 ///
 /// # Errors
-/// Why it is not believed.
+/// The reason why the Node is rejected.
 pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
     let host = host.ok_or_else(|| Refusal::NotEnrolled { name: node.to_owned() })?;
     if !is_dns_name(&host.instance_group) {
@@ -50,10 +48,10 @@ pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
     Ok(Identity { instance_group, proven_labels, ..Identity::default() })
 }
 
-/// The ranges of addresses that the pods of a machine get (upstream: `cmd/kops-controller/controllers/metalipam.go`).
+/// The pod address ranges of a machine (upstream: `cmd/kops-controller/controllers/metalipam.go`).
 ///
 /// # Errors
-/// It has none, or one of them is no range.
+/// If the `Host` has no range, or a text that is not a range.
 pub fn pod_ranges(host: &Host) -> Result<Vec<String>, PodRangeProblem> {
     let machine = || instance(&host.name);
     if let Some(range) = host.pod_cidrs.iter().find(|range| !is_range(range)) {

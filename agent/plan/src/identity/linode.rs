@@ -1,8 +1,8 @@
-//! Which machine of a cluster an instance of Linode is, by the tags that kOps gives to instances, which only a token of the
-//! account can change.
+//! Identifies the machine of a Linode instance by kOps' tags. Changing tags requires a token of the account.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/linode/cloud.go` (names of tags), `verifier.go` there (names and addresses), and
-//! `pkg/nodeidentity/linode/identify.go` (states, labels). Unlike there, the instance has to be of this cluster, and of one group.
+//! `pkg/nodeidentity/linode/identify.go` (states, labels). Unlike upstream, this module requires that the instance belongs to this cluster
+//! and to exactly one group.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,43 +18,43 @@ const CLUSTER_TAG: &str = "kops.k8s.io/cluster:";
 const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
 /// The key of the tag with the role of the instance group.
 const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
-/// What the keys of tags begin with that are labels of the Node.
+/// The key prefixes of tags that are labels of the Node.
 const LABELS: [&str; 2] = ["kops.k8s.io/", "node-role.kubernetes.io/"];
-/// How its providerIDs are written (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`). Upstream
-/// takes `linode:///ID` and `linode://REGION/ID`, too (`parseInstanceIDFromProviderID` in `pkg/nodeidentity/linode/identify.go`).
+/// The form of Linode's providerIDs (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`). Upstream also
+/// accepts `linode:///ID` and `linode://REGION/ID` (`parseInstanceIDFromProviderID` in `pkg/nodeidentity/linode/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "Linode",
     prefix: "linode://",
     form: "linode://12345678",
     id: |text| place(text).map(|(_region, id)| id),
 };
-/// The states in which an instance may ask; Linode calls it provisioning and booting for a while after it runs.
+/// The states in which an instance may bootstrap. Linode still reports `provisioning` and `booting` for a while after the instance runs.
 const AT_WORK: [&str; 3] = ["running", "booting", "provisioning"];
 
-/// What Linode tells of an instance.
+/// An instance as Linode's API reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinodeInstance {
-    /// Its number, which no other ever gets.
+    /// The instance's number. Linode never reuses it.
     pub id: u64,
-    /// Its name: no two of an account have the same (Linode API, "Create a Linode": `label`).
+    /// The instance's name, which is unique in the account (Linode API, "Create a Linode": `label`).
     pub label: String,
-    /// Where it is: `de-fra-2`.
+    /// The instance's region, such as `de-fra-2`.
     pub region: String,
     /// `running`, `offline`, …
     pub status: String,
     pub tags: Vec<String>,
-    /// Its addresses in Linode's order, public and private ones.
+    /// The instance's public and private addresses, in Linode's order.
     pub ipv4: Vec<Ipv4Addr>,
-    /// Its public IPv6 address.
+    /// The instance's public IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
 }
 
-/// The tag that all instances of a cluster have.
+/// The tag of all instances of a cluster.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{cluster}")
 }
 
-/// The region and the id in `ID`, `/ID` or `REGION/ID`; the region is empty where none is said.
+/// The region and the id in `ID`, `/ID` or `REGION/ID`. The region is empty if the text has none.
 fn place(text: &str) -> Option<(&str, MachineId)> {
     let (region, id) = text.split_once('/').unwrap_or(("", text));
     let is_of_region = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -77,25 +77,24 @@ impl CloudMachine for LinodeInstance {
         named.is_some_and(|(region, id)| id == self.id() && (region.is_empty() || region == self.region))
     }
 
-    /// Its label, as its kubelet is told.
+    /// The instance's label, which its kubelet gets as its name.
     fn node_name(&self) -> String {
         self.label.clone()
     }
 
-    /// The first private address, as upstream tells private ones: no machine is called back over the public network. A loopback
-    /// one, which a stand-in only would list, is none of that either.
+    /// The first private address, by upstream's definition of private. The challenge request never uses the public network. A loopback
+    /// address counts as private: only a test's stand-in for Linode lists one.
     fn called_back_at(&self) -> Option<IpAddr> {
         let is_private = |address: &&Ipv4Addr| address.is_private() || address.is_loopback();
         self.ipv4.iter().find(is_private).copied().map(IpAddr::V4)
     }
 
-    /// All IPv4 addresses.
     fn certificate_names(&self) -> Vec<String> {
         self.ipv4.iter().map(ToString::to_string).collect()
     }
 
-    /// The label of its role, and all tags that are a label of Kubernetes or kOps. A tag of kOps' own that the API server would refuse as
-    /// a label, as a hash may be that ends in a dash, is no fault and is not told.
+    /// The label of the instance's role, and all tags that are labels of Kubernetes or kOps. If the API server would reject kOps' own tag
+    /// as a label, the tag is left out without a message. For example, the hash in a tag may end in a dash.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let label = |tag: &String| {
             let (key, value) = tag.split_once(':')?;

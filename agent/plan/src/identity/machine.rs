@@ -1,4 +1,4 @@
-//! Which machine a Node is in a cloud that lists machines by ids.
+//! Identifies the machine of a Node in clouds that list machines by id.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,56 +6,56 @@ use std::net::IpAddr;
 use super::{Identity, Refusal};
 use crate::machine_id::MachineId;
 
-/// A machine of such a cloud, as its API tells of it.
+/// A machine as its cloud's API reports it.
 pub trait CloudMachine {
-    /// Its id, which no other ever gets.
+    /// The machine's id. The cloud never reuses it.
     fn id(&self) -> MachineId;
 
-    /// How its Node names it (`spec.providerID`).
+    /// The `spec.providerID` of the machine's Node.
     fn provider_id(&self) -> String;
 
-    /// Whether a providerID names it: by default only as [`CloudMachine::provider_id`] writes it.
+    /// Whether a providerID names this machine. By default only the exact text of [`CloudMachine::provider_id`] does.
     fn is_named_by(&self, provider_id: &str) -> bool {
         provider_id == self.provider_id()
     }
 
-    /// The name that its Node has. No two machines of a cluster have the same.
+    /// The name of the machine's Node. It is unique in the cluster.
     fn node_name(&self) -> String;
 
-    /// Where it is called back: the first address at which the cloud says that other machines of the cluster reach it, and no
-    /// public one where kOps gives machines a private network. `None` where it has none.
+    /// The address for the challenge request: the first address at which other machines of the cluster can reach this machine. If kOps
+    /// gives machines a private network, it is never a public address. `None` if the machine has no such address.
     fn called_back_at(&self) -> Option<IpAddr>;
 
-    /// The names and addresses that its serving certificate is for.
+    /// The names and addresses in the machine's serving certificate.
     fn certificate_names(&self) -> Vec<String>;
 
-    /// The labels of its group, as kOps has noted them down in the cloud.
+    /// The labels of the machine's group, as kOps recorded them in the cloud.
     fn noted_labels(&self) -> BTreeMap<String, String>;
 
-    /// The group that it is of in a cluster.
+    /// The machine's instance group in a cluster.
     ///
     /// # Errors
-    /// Why it is no machine of the cluster.
+    /// The reason why the machine does not belong to the cluster.
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal>;
 }
 
-/// How a cloud writes the providerIDs of its machines.
+/// The form of a cloud's providerIDs.
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderIds {
-    /// The cloud, as messages call it.
+    /// The name of the cloud in messages.
     pub cloud: &'static str,
-    /// What they begin with, however they go on.
+    /// The prefix of all providerIDs of this cloud.
     pub prefix: &'static str,
     pub form: &'static str,
-    /// The id in what is behind the prefix.
+    /// Reads the id from the text after the prefix.
     pub id: fn(&str) -> Option<MachineId>,
 }
 
 impl ProviderIds {
-    /// The id of the machine that a providerID names.
+    /// The machine id in a providerID.
     ///
     /// # Errors
-    /// If it names none that the cloud could have.
+    /// If the providerID has another prefix, or the id is malformed.
     pub fn id(self, provider_id: &str) -> Result<MachineId, Refusal> {
         let ProviderIds { cloud, prefix, form, id } = self;
         provider_id.strip_prefix(prefix).and_then(id).ok_or_else(|| Refusal::ProviderId {
@@ -71,15 +71,15 @@ impl ProviderIds {
     }
 }
 
-/// The identity of the Node of that name, if the machine that it says it is is its own. `namesake` is the machine of the cluster
-/// whose Node has that name, if one has.
+/// Identifies the machine of the Node with this name, if `machine` is the Node's own. `namesake` is the cluster's machine whose Node should
+/// have this name, if there is one.
 ///
-/// An operator may rename a machine, or give it another address, so another name alone makes no Node an impostor for certain.
-/// Where another machine of the cluster has the Node's name, it does: no two have the same, and a kubelet's certificate is for the
-/// name of the machine that has asked for it. A Node's addresses tell nothing, for its kubelet writes them.
+/// An operator may rename a machine or change its address. So a different name alone does not prove that the Node is an impostor. If
+/// another machine of the cluster has the Node's name, the Node is an impostor. Names are unique, and a kubelet's certificate has the name
+/// of the machine that requested it. A Node's addresses prove nothing, because its kubelet writes them.
 ///
 /// # Errors
-/// Why it is not believed.
+/// The reason why the Node is rejected.
 pub fn identify_node<M: CloudMachine>(
     node: &str,
     machine: &M,
@@ -97,7 +97,7 @@ pub fn identify_node<M: CloudMachine>(
     Ok(Identity { noted_labels: machine.noted_labels(), ..identity })
 }
 
-/// The label of a role that kOps has noted down; `None` if nodes have no label of it.
+/// The node label for a role that kOps recorded. `None` if the role has no node label.
 pub(super) fn role_label(role: &str) -> Option<(String, String)> {
     let role = match role {
         "ControlPlane" => "control-plane",

@@ -1,10 +1,9 @@
-//! Which machine a Node is, and of which instance group: proven by what its cloud says, never by what the machine says
-//! of itself.
+//! Identifies the machine and the instance group of a Node. The proof comes from the cloud's API, never from the machine itself.
 //!
-//! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
-//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`azure`] from what Azure Resource Manager does, [`gce`] from
-//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does,
-//! [`linode`] from what Linode does, [`openstack`] from what Nova does, [`scaleway`] from what Scaleway does; what the last five have in common is in [`machine`]. Machines of no cloud are told by [`host`].
+//! A kubelet sets `spec.providerID` of its own Node, so the value is only a claim. The claim is accepted only if the instance belongs to
+//! the cluster, runs, and has the Node's name. Each cloud has a module that checks its API's answers: [`aws`] (EC2), [`azure`] (Azure
+//! Resource Manager), [`gce`] (Compute Engine), [`hetzner`], [`digital_ocean`], [`linode`], [`openstack`] (Nova) and [`scaleway`]. The last
+//! five share [`machine`]. For machines without a cloud, [`host`] reads `Host` objects.
 
 pub mod aws;
 pub mod azure;
@@ -23,84 +22,79 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-/// The most characters of what a machine says that are repeated: a name has no more (RFC 1035).
+/// The maximum length of a machine's own text in a message: the maximum length of a DNS name (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
-/// Which machine a Node is.
+/// The identified machine of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The name of its instance group.
     pub instance_group: String,
-    /// The labels of its group, as kOps has noted them down in the cloud.
+    /// The labels of the machine's group, as kOps recorded them in the cloud.
     pub noted_labels: BTreeMap<String, String>,
-    /// Labels that it has for what the instance itself is, unless its group has others.
+    /// Labels that follow from the instance itself. The group's labels override them.
     pub instance_labels: BTreeMap<String, String>,
-    /// Labels that it has whatever its group's are.
+    /// Labels that override the group's labels.
     pub proven_labels: BTreeMap<String, String>,
 }
 
-/// Why a Node is not believed to be the machine that it says it is, or cannot be given the labels of a group.
+/// Why a Node is rejected: it is not the machine that it claims to be, or it cannot get a group's labels.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It names no machine, or none of this cloud.
+    /// The providerID names no machine, or a machine of another cloud.
     #[error(
         "spec.providerID is \"{}\", which names no instance of {cloud}, as {form} would",
         quoted(.provider_id)
     )]
     ProviderId {
         provider_id: String,
-        /// The cloud, as people call it.
+        /// The name of the cloud.
         cloud: &'static str,
-        /// What a good one looks like.
+        /// An example of a valid providerID.
         form: &'static str,
     },
     /// The cloud knows no such instance.
     #[error("the instance {instance} does not exist in this account, project or region")]
     NoSuchInstance { instance: String },
-    /// No machine of the Node's name was enrolled.
+    /// No `Host` object has the Node's name.
     #[error(
         "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs none, and \
          kOps' own channels label it",
         quoted(.name)
     )]
-    NotEnrolled {
-        /// The name of the Node.
-        name: String,
-    },
-    /// The instance is not at work.
+    NotEnrolled { name: String },
+    /// The instance does not run.
     #[error("the instance {instance} is {state}, and a Node's instance runs")]
     NotRunning {
         instance: String,
-        /// Its state, in the cloud's word.
+        /// The instance's state, in the cloud's word.
         state: String,
     },
     /// The instance belongs to another cluster.
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster { instance: String, owner: String, cluster: String },
-    /// Nothing that counts says whose the instance is: a tag may be missing for a moment, or have been stripped.
+    /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed it.
     #[error("the instance {instance} is not known to be of the cluster {cluster}: {says}")]
     NoCluster { instance: String, says: String, cluster: String },
-    /// The instance has another name by now, in a cloud in which operators rename instances and Nodes keep their names.
+    /// The instance has another name now. In some clouds operators rename instances, and Nodes keep their names.
     #[error("the instance {instance}, which spec.providerID names, is called {name}, and its Node is not")]
     OtherName { instance: String, name: String },
-    /// The instance is another Node's.
+    /// The instance belongs to another Node.
     #[error(
         "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
          be another machine than it is"
     )]
     OtherNode {
         instance: String,
-        /// The Node that it is.
+        /// The Node to which the instance belongs.
         expected: String,
     },
-    /// The instance belongs to no group.
     #[error("{instance} is in no instance group: {missing}")]
     NoInstanceGroup {
         instance: String,
-        /// What would tell the group.
+        /// The missing evidence of a group.
         missing: String,
     },
-    /// Its group is not in the state store.
+    /// The instance's group is not in the state store.
     #[error(
         "{} is of the instance group {instance_group}, which the cluster does not have (any more)",
         quoted(.instance)
@@ -113,14 +107,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the Node is certainly not the machine of this cluster that it says it is: the machine is another Node's, or
-    /// its cloud names another cluster. That there is none, that it does not run, or that nothing names its cluster may be
-    /// so for a moment only.
+    /// Whether the Node is definitely not the machine of this cluster that it claims to be: the machine belongs to another Node, or its
+    /// cloud names another cluster. The other reasons may be temporary: a missing or stopped machine, or a missing cluster name.
     pub fn is_definite(&self) -> bool {
         matches!(self, Refusal::OtherNode { .. } | Refusal::OtherCluster { .. })
     }
 
-    /// The reason as an Event has it.
+    /// The reason of the Event about this refusal.
     pub fn reason(&self) -> &'static str {
         match self {
             Refusal::ProviderId { .. } => "InvalidProviderID",
@@ -135,8 +128,8 @@ impl Refusal {
     }
 }
 
-/// What a machine may have written itself, as part of one line of a log or an Event: not more than a name could be. A
-/// kubelet may write half a megabyte into its Node.
+/// Escapes a text from a machine for one line of a log or an Event, and cuts it to the length of a DNS name. A kubelet can write half a
+/// megabyte into its Node.
 fn quoted(text: &str) -> String {
     text.chars().take(LONGEST_NAME).flat_map(char::escape_debug).collect()
 }

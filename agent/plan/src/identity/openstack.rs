@@ -1,9 +1,9 @@
-//! Which machine of a cluster a server of OpenStack is, by the metadata that kOps gives to servers, which only a login to the
-//! project can change.
+//! Identifies the machine of an OpenStack server by kOps' metadata. Changing the metadata requires a login to the project.
 //!
 //! Sources: upstream's `pkg/model/openstackmodel/servergroup.go` (`buildInstances`: metadata, names),
 //! `upup/pkg/fi/cloudup/openstack/cloud.go` (keys of metadata), `verifier.go` there (names and addresses), and
-//! `pkg/nodeidentity/openstack/identify.go` (labels). Unlike there, the server has to run, and to be of this cluster.
+//! `pkg/nodeidentity/openstack/identify.go` (labels). Unlike upstream, this module requires that the server runs and belongs to this
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,54 +12,52 @@ use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
 use crate::machine_id::{IdForm, MachineId};
 
-/// The key of the metadata with the name of the cluster. A bastion has none.
+/// The metadata key with the name of the cluster. A bastion does not have it.
 const CLUSTER: &str = "KubernetesCluster";
-/// The key with the name of the instance group.
+/// The metadata key with the name of the instance group.
 const INSTANCE_GROUP: &str = "KopsInstanceGroup";
-/// The key with the role of the instance group.
+/// The metadata key with the role of the instance group.
 const ROLE: &str = "KopsRole";
-/// The key with the name of the network that the cluster is in.
+/// The metadata key with the name of the cluster's network.
 const NETWORK: &str = "KopsNetwork";
-/// What keys begin with that note down a label of the group's nodes. In what follows kOps has made every sign a `_` that a key
-/// of Nova's may not have, and all of it small.
+/// The prefix of metadata keys that record a label of the group's nodes. In the rest of the key, kOps replaces every character that Nova
+/// does not allow by `_`, and converts letters to lower case.
 const NODE_LABEL: &str = "k8s.io_cluster-autoscaler_node-template_label_";
-/// How its providerIDs are written (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`). Upstream
-/// takes `openstack://UUID`, too (`IdentifyNode` in `pkg/nodeidentity/openstack/identify.go`).
+/// The form of OpenStack's providerIDs (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`). Upstream also
+/// accepts `openstack://UUID` (`IdentifyNode` in `pkg/nodeidentity/openstack/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "OpenStack",
     prefix: "openstack://",
     form: "openstack:///5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
     id: |id| IdForm::Uuid.parse(id.strip_prefix('/').unwrap_or(id)),
 };
-/// The states in which a server's own system runs, or will in a moment (Compute API guide, "Server concepts"). `RESCUE` is none:
-/// what runs then is not what is on its disk.
+/// The states in which a server's own system runs or will run soon (Compute API guide, "Server concepts"). `RESCUE` is not one of them: a
+/// server in rescue mode does not run the system on its own disk.
 const AT_WORK: [&str; 6] = ["ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"];
 
-/// What Nova tells of a server.
+/// A server as Nova's API reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenstackServer {
-    /// Its UUID, which no other ever gets.
+    /// The server's UUID. Nova never reuses it.
     pub id: MachineId,
     pub name: String,
     /// `ACTIVE`, `SHUTOFF`, …
     pub status: String,
     pub metadata: BTreeMap<String, String>,
-    /// Its addresses: by network, and in Nova's order there.
+    /// The server's addresses: by network, and in Nova's order in each network.
     pub addresses: Vec<ServerAddress>,
 }
 
-/// An address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// The name of the network.
     pub network: String,
     pub address: IpAddr,
-    /// Whether a router keeps it for the server, and the server does not have it itself.
+    /// Whether the address is a floating IP: a router holds it for the server.
     pub is_floating: bool,
 }
 
 impl OpenstackServer {
-    /// Whether its metadata name a cluster.
+    /// Whether the server's metadata names this cluster.
     pub fn names_cluster(&self, cluster: &str) -> bool {
         self.meta(CLUSTER) == Some(cluster)
     }
@@ -82,14 +80,14 @@ impl CloudMachine for OpenstackServer {
         PROVIDER_IDS.id(provider_id).is_ok_and(|id| id == self.id)
     }
 
-    /// The server's own name, which its metadata service gives it as that of the host. Nova lets two have the same; kOps ends
-    /// each in six signs of chance (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
+    /// The server's own name, which the metadata service gives it as its hostname. Nova allows duplicate names. kOps appends six random
+    /// characters (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
     fn node_name(&self) -> String {
         self.name.clone()
     }
 
-    /// An address that the server has itself, in the cluster's network before others, and an IPv4 one before others. No server has
-    /// to answer there: it proves itself by the address that it asks from.
+    /// One of the server's own addresses. The cluster's network comes before other networks, and IPv4 before IPv6. kops-controller sends no
+    /// request there: the source address of the server's own request is the proof.
     fn called_back_at(&self) -> Option<IpAddr> {
         let cluster = self.meta(NETWORK);
         let own = self.addresses.iter().filter(|address| !address.is_floating);
@@ -101,8 +99,8 @@ impl CloudMachine for OpenstackServer {
         self.addresses.iter().map(|address| address.address.to_string()).collect()
     }
 
-    /// The label of its role, and the labels of its group. A label with a `_` in it was another one before kOps noted it down, and is
-    /// put as upstream's kops-controller puts it.
+    /// The label of the server's role, and the labels of its group. Every `_` in a recorded key becomes `/`, as in upstream's
+    /// kops-controller, although kOps may have replaced another character.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         let role = self.meta(ROLE).and_then(role_label);
         let noted = self.metadata.iter().filter_map(|(key, value)| {
@@ -218,7 +216,7 @@ mod tests {
             ("k8s.io_role_node", "1"),
         ]);
         let expected = [
-            // What the API server refuses is left out where it is told.
+            // The caller removes labels that the API server rejects.
             ("a/b/c", "1"),
             ("bad", "no label"),
             ("kops.k8s.io/instancegroup", "nodes"),
@@ -243,7 +241,7 @@ mod tests {
             (vec![(CLUSTER, "c.example.com.au"), group], "InstanceOfOtherCluster", true),
             (vec![group], "InstanceOfOtherCluster", false),
             (vec![(CLUSTER, ""), group], "InstanceOfOtherCluster", false),
-            // A bastion.
+            // The metadata of a bastion.
             (vec![("k8s", NAME), group], "InstanceOfOtherCluster", false),
             (vec![own], "InstanceGroupUnknown", false),
             (vec![own, (INSTANCE_GROUP, "")], "InstanceGroupUnknown", false),

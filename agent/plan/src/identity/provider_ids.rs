@@ -1,12 +1,12 @@
-//! Whether two providerIDs name one machine: kubelets and cloud controllers write them in several ways.
+//! Compares providerIDs. Kubelets and cloud controllers write them in several forms.
 
 use super::machine::ProviderIds;
 use super::{linode, openstack};
 
-/// The clouds whose providerIDs are written in several ways, and whose ids are told apart without what else one says.
+/// The clouds with several forms of providerIDs. The machine id alone is unique there.
 const WRITTEN_IN_SEVERAL_WAYS: [ProviderIds; 2] = [linode::PROVIDER_IDS, openstack::PROVIDER_IDS];
 
-/// Whether two providerIDs name the same machine, the one or the other written in another way that is good there, too.
+/// Whether two providerIDs name the same machine, even in different valid forms.
 pub fn name_one_machine(first: &str, second: &str) -> bool {
     first == second || WRITTEN_IN_SEVERAL_WAYS.into_iter().any(|ids| ids.are_of_one_machine(first, second))
 }

@@ -1,9 +1,8 @@
-//! Which machine of a cluster a server of Scaleway is, by the tags that kOps gives to servers, which only a key of the project
-//! can change.
+//! Identifies the machine of a Scaleway server by kOps' tags. Changing tags requires a key of the project.
 //!
-//! Sources: upstream's `upup/pkg/fi/cloudup/scaleway/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and
-//! addresses), and `pkg/nodeidentity/scaleway/identify.go` (states, roles). Unlike there, the server has to be of this cluster, and
-//! of one group.
+//! Sources: upstream's `upup/pkg/fi/cloudup/scaleway/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and addresses),
+//! and `pkg/nodeidentity/scaleway/identify.go` (states, roles). Unlike upstream, this module requires that the server belongs to this
+//! cluster and to exactly one group.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,39 +15,39 @@ use crate::machine_id::{IdForm, MachineId};
 const CLUSTER_TAG: &str = "noprefix=kops.k8s.io/cluster=";
 /// The key of the tag with the name of the instance group.
 const INSTANCE_GROUP_TAG: &str = "noprefix=kops.k8s.io/instance-group=";
-/// The key of the tag with the role of the instance group, which kOps gives to control planes only.
+/// The key of the tag with the role of the instance group. kOps sets it only on control planes.
 const ROLE_TAG: &str = "noprefix=kops.k8s.io/role=";
-/// What is behind the prefix of a providerID before the zone: Scaleway has other products with servers.
+/// The product in a providerID, before the zone. Scaleway has other products with servers.
 const PRODUCT: &str = "instance";
-/// How its providerIDs are written (upstream: `getServer` in `pkg/nodeidentity/scaleway/identify.go`).
+/// The form of Scaleway's providerIDs (upstream: `getServer` in `pkg/nodeidentity/scaleway/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "Scaleway",
     prefix: "scaleway://",
     form: "scaleway://instance/fr-par-1/5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
     id: id_of,
 };
-/// The states in which a server may ask; Scaleway calls it starting for a while after it runs.
+/// The states in which a server may bootstrap. Scaleway still reports `starting` for a while after the server runs.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
-/// What Scaleway tells of a server.
+/// A server as Scaleway's API reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalewayServer {
-    /// Its UUID, which no other ever gets.
+    /// The server's UUID. Scaleway never reuses it.
     pub id: MachineId,
     pub zone: String,
     pub name: String,
     /// `running`, `stopped`, …
     pub state: String,
     pub tags: Vec<String>,
-    /// Its private address, which servers of an older kind have.
+    /// The server's private address. Only servers of an older type have one.
     pub private_ip: Option<Ipv4Addr>,
-    /// Its public addresses in Scaleway's order.
+    /// The server's public addresses, in Scaleway's order.
     pub public_ips: Vec<IpAddr>,
 }
 
 impl ScalewayServer {
-    /// Its addresses as other machines of the cluster reach it: kOps puts servers into no private network (upstream:
-    /// `docs/getting_started/scaleway.md`), so that public ones are among them.
+    /// The addresses at which other machines of the cluster reach this server. They include public addresses, because kOps does not put
+    /// servers into a private network (upstream: `docs/getting_started/scaleway.md`).
     fn ipv4(&self) -> impl Iterator<Item = Ipv4Addr> {
         let public = self.public_ips.iter().filter_map(|address| match address {
             IpAddr::V4(address) => Some(*address),
@@ -58,12 +57,12 @@ impl ScalewayServer {
     }
 }
 
-/// The tag that all servers of a cluster have.
+/// The tag of all servers of a cluster.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{cluster}")
 }
 
-/// Whether this is the name of a zone, as `fr-par-1` is (Scaleway's SDK: `isZoneRegex` in `validation/is.go`).
+/// Whether this text has the form of a zone name, like `fr-par-1` (Scaleway's SDK: `isZoneRegex` in `validation/is.go`).
 pub fn is_zone(text: &str) -> bool {
     let is_lower = |part: &str| part.bytes().all(|byte| byte.is_ascii_lowercase());
     let parts: Vec<&str> = text.split('-').collect();
@@ -92,13 +91,13 @@ impl CloudMachine for ScalewayServer {
         format!("{}{PRODUCT}/{}/{}", PROVIDER_IDS.prefix, self.zone, self.id)
     }
 
-    /// The server's own name: kOps gives no two of a cluster the same (upstream: `uniqueName` in
+    /// The server's own name. kOps gives every server of a cluster a unique name (upstream: `uniqueName` in
     /// `upup/pkg/fi/cloudup/scalewaytasks/instance.go`).
     fn node_name(&self) -> String {
         self.name.clone()
     }
 
-    /// The private address, where there is one, else the first public IPv4 one.
+    /// The private address, or else the first public IPv4 address.
     fn called_back_at(&self) -> Option<IpAddr> {
         self.ipv4().next().map(IpAddr::V4)
     }
@@ -107,7 +106,7 @@ impl CloudMachine for ScalewayServer {
         self.ipv4().map(|address| address.to_string()).collect()
     }
 
-    /// The label of its role, which control planes have only, as upstream labels them: a worker's is its group's.
+    /// The label of the server's role. Only control planes have a role tag, as in upstream. A worker gets the labels of its group.
     fn noted_labels(&self) -> BTreeMap<String, String> {
         tags::values(&self.tags, ROLE_TAG).next().and_then(role_label).into_iter().collect()
     }

@@ -1,17 +1,16 @@
-//! What the tags of a machine say of it, in clouds whose tags are texts, in which kOps writes a key and a value one behind the
-//! other.
+//! Reads kOps' tags in clouds whose tags are plain texts. kOps writes a key and a value into each tag.
 
 use super::{Identity, Refusal};
 
-/// The values of the tags with a key, of which the sign behind it is a part.
+/// The values of all tags with this key. `key` includes the separator.
 pub(super) fn values<'a>(tags: &'a [String], key: &'a str) -> impl Iterator<Item = &'a str> {
     tags.iter().filter_map(move |tag| tag.strip_prefix(key)).filter(|value| !value.is_empty())
 }
 
-/// Holds that the tags name a cluster, by `own`, and no other beside it.
+/// Checks that the tags name only this cluster. `own` is the cluster's name as a tag has it.
 ///
 /// # Errors
-/// Why the instance is no machine of the cluster.
+/// The reason why the instance does not belong to the cluster.
 pub(super) fn require_cluster(
     instance: &str,
     tags: &[String],
@@ -33,10 +32,10 @@ pub(super) fn require_cluster(
     }
 }
 
-/// The identity of a machine of the group that its tags name.
+/// The identity of a machine in the group that its tags name.
 ///
 /// # Errors
-/// If they name none, or more than one.
+/// If the tags name no group, or more than one.
 pub(super) fn identity(instance: &str, tags: &[String], key: &str) -> Result<Identity, Refusal> {
     let mut groups = values(tags, key);
     let missing = match (groups.next(), groups.next()) {

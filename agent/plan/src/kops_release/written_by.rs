@@ -1,4 +1,4 @@
-//! Which kOps release wrote a configuration, and what told it.
+//! The kOps release that wrote a configuration, and the evidence for it.
 
 use std::fmt;
 
@@ -9,18 +9,17 @@ use kops_agent_spec::urls::hash_and_urls;
 
 use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of};
 
-/// The kOps release that wrote a configuration, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", into = "Shown")]
 pub struct WrittenBy {
-    /// The release whose rules decide the node.
+    /// The release whose rules apply to the node.
     pub release: KopsRelease,
-    /// The whole version, such as `1.35.2`; `None` where only the form of the configuration tells the release.
+    /// The full version, such as `1.35.2`. `None` if only the configuration's fields show the release.
     pub version: Option<String>,
     pub evidence: Evidence,
 }
 
-/// A [`WrittenBy`] as programs read it.
+/// The JSON form of a [`WrittenBy`].
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -89,14 +88,14 @@ impl fmt::Display for WrittenBy {
 }
 
 impl WrittenBy {
-    /// The release that wrote this configuration. `version_file` is the text of the store's `kops-version.txt`, where this
-    /// machine may read it.
+    /// Finds the release that wrote this configuration. `version_file` is the text of the store's `kops-version.txt`, if this machine can
+    /// read it.
     ///
-    /// The configuration goes before the file: a newer kOps may have written the store since, and this machine still have the
+    /// The configuration has priority over the file. A newer kOps may have rewritten the store, while this machine still uses the
     /// configuration that its user-data pins.
     ///
     /// # Errors
-    /// If the release is older than any that is supported, or the version file has no version.
+    /// If the release is older than the oldest supported one, or the version file has no version.
     pub fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
         let by_fields = KopsRelease::of_fields(config);
         if let Some(version) = version_of_downloads(config) {
@@ -111,11 +110,10 @@ impl WrittenBy {
         Ok(WrittenBy { release: by_fields, version: None, evidence: Evidence::Fields })
     }
 
-    /// The release that writes what the store has now, by the text of its `kops-version.txt`. Without that it is taken to be the
-    /// newest.
+    /// The release that wrote the store's present contents, from its `kops-version.txt`. Without the file, the newest known release.
     ///
     /// # Errors
-    /// As of [`WrittenBy::find`].
+    /// Same errors as [`WrittenBy::find`].
     pub fn of_store(version_file: Option<&str>) -> Result<WrittenBy, String> {
         match version_file {
             Some(version) => WrittenBy::of_version(version.trim(), Evidence::VersionFile),
@@ -129,13 +127,13 @@ impl WrittenBy {
         Ok(WrittenBy { release, version: Some(version.to_owned()), evidence })
     }
 
-    /// Whether the version is told, and is one of a release that this kops-agent knows.
+    /// Whether the full version is known and belongs to a release that this kops-agent knows.
     pub fn is_known(&self) -> bool {
         let minor = self.version.as_deref().and_then(minor_of);
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// What there is to warn of; `None` where the release is known well.
+    /// The warning about an unknown release. `None` if the release is known.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {
@@ -152,8 +150,8 @@ impl WrittenBy {
     }
 }
 
-/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`, as kOps publishes its programs, behind whatever
-/// file repository.
+/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`. kOps publishes its programs under such paths, and a
+/// file repository of the cluster keeps the path.
 fn version_of_downloads(config: &NodeupConfig) -> Option<String> {
     let entries = config.assets.values().flatten();
     let urls = entries.flat_map(|entry| hash_and_urls(entry).1.split(','));

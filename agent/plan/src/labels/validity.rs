@@ -1,4 +1,4 @@
-//! Which labels the API server takes, so that one that it would refuse does not stand in the way of a Node's others.
+//! Checks labels by the API server's rules. Otherwise one invalid label would block a Node's other labels.
 //!
 //! Source: `ValidateLabels` in `k8s.io/apimachinery/pkg/apis/meta/v1/validation`, `IsQualifiedName` and `IsValidLabelValue` in its
 //! `pkg/util/validation`.
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use super::LabelPatch;
 
-/// The most characters of a label's name, and of its value.
+/// The maximum length of a label's name, and of its value.
 pub(crate) const LONGEST: usize = 63;
-/// The most characters of a label's prefix.
+/// The maximum length of a label's prefix.
 const LONGEST_PREFIX: usize = 253;
 
 impl LabelPatch {
-    /// The patch without the labels that the API server would refuse, and why it would.
+    /// Removes the labels that the API server would reject. Returns the rest of the patch, and the reason for each removed label.
     #[must_use]
     pub fn without_invalid(mut self) -> (Option<LabelPatch>, Vec<String>) {
         let problems = retain_valid(&mut self.set);
@@ -21,7 +21,7 @@ impl LabelPatch {
         ((!self.set.is_empty() || !self.remove.is_empty()).then_some(self), problems)
     }
 
-    /// The changes of the patch, each by itself.
+    /// Splits the patch into one patch for each label.
     pub fn each(&self) -> Vec<LabelPatch> {
         let before =
             |key: &String| self.before.get_key_value(key).map(|(key, value)| (key.clone(), value.clone()));
@@ -39,7 +39,7 @@ impl LabelPatch {
     }
 }
 
-/// Removes the labels that the API server would refuse, and says why it would.
+/// Removes the labels that the API server would reject, and returns the reasons.
 pub fn retain_valid(labels: &mut BTreeMap<String, String>) -> Vec<String> {
     let mut problems = Vec::new();
     labels.retain(|key, value| {
@@ -51,7 +51,7 @@ pub fn retain_valid(labels: &mut BTreeMap<String, String>) -> Vec<String> {
     problems
 }
 
-/// Why the API server would refuse a label, as a sentence without its subject; `None` if it takes the label.
+/// The reason why the API server would reject a label, for a message. `None` if the label is valid.
 pub fn problem(key: &str, value: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_domain(prefix)) {
@@ -65,13 +65,13 @@ pub fn problem(key: &str, value: &str) -> Option<String> {
         .then(|| format!("{value:?} is no value of the label {key}: it should be {rule}, or empty"))
 }
 
-/// Whether the API server takes this as the name in a key, or as a value that is not empty.
+/// Whether a text is valid as the name in a label's key, or as a value that is not empty.
 pub(crate) fn is_name(text: &str) -> bool {
     is_between_alphanumerics(text, |byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         && text.len() <= LONGEST
 }
 
-/// Whether the API server takes this as the prefix of a key: a DNS subdomain of RFC 1123.
+/// Whether a text is valid as the prefix of a label's key: a DNS subdomain of RFC 1123.
 pub(crate) fn is_domain(text: &str) -> bool {
     let is_part = |part: &str| {
         is_between_alphanumerics(part, |byte| {

@@ -1,4 +1,4 @@
-//! Which parts of a working node a plan restarts: kubelet, the container runtime, the API server, etcd.
+//! The essential parts of a running node that a plan restarts: kubelet, the container runtime, the API server, etcd.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use crate::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, Stage, Step}
 use crate::resource::Kind;
 use crate::static_pod::{Rank, name_by_file, rank};
 
-/// The units and static pods that a plan restarts or takes away and without which a node does not work, by name. What is
-/// only started, because it does not run, disrupts nothing that works.
+/// Names of the units and static pods that a node needs to work and that a plan restarts or removes. A part that the
+/// plan only starts does not count: it does not run, so nothing is disrupted.
 pub fn restarted(plan: &Plan) -> BTreeSet<String> {
     plan.steps.iter().flat_map(|step| of_step(step)).map(str::to_owned).collect()
 }
@@ -17,7 +17,7 @@ fn of_step(step: &Step) -> Option<&str> {
     match step.resource.kind {
         Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
         Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| name_by_file(name)),
-        // A file with whose change a unit is restarted by command.
+        // A file whose change restarts a unit with a command.
         Kind::File => {
             step.changes.iter().filter_map(Change::unit_restarted_by_command).find(|unit| is_part(unit))
         }
@@ -34,7 +34,7 @@ fn stops(step: &Step) -> bool {
         || step.changes.iter().any(|change| matches!(change, Change::Restart { .. } | Change::Stop))
 }
 
-/// Whether it is a static pod that runs and is started anew or ended.
+/// Whether the step restarts or removes a running static pod.
 fn is_pod(step: &Step) -> bool {
     step.restarts_pod() || (Stage::of(&step.resource) == Stage::Pods && step.action == Action::Remove)
 }

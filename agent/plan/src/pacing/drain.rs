@@ -1,22 +1,24 @@
-//! A drain: a node is cordoned, its pods are evicted, and it is uncordoned again. What is written of its Node, and which of its
-//! pods are evicted, follows from what the API server has of them.
+//! A drain: a run cordons its node, evicts the pods and later uncordons the node. The patches of the Node and the pods to evict
+//! follow from the API server's objects.
 //!
-//! Which pods: those that `kops rolling-update cluster` evicts, by kubectl's drain with `--force`, `--ignore-daemonsets` and
-//! `--delete-emptydir-data` (kops: `pkg/instancegroups/instancegroups.go`; kubectl: `pkg/drain/filters.go`).
+//! A drain evicts the pods that `kops rolling-update cluster` evicts, with kubectl's drain and its options `--force`,
+//! `--ignore-daemonsets` and `--delete-emptydir-data` (kops: `pkg/instancegroups/instancegroups.go`; kubectl:
+//! `pkg/drain/filters.go`).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The annotation of a Node that a run has cordoned, with the time. A cordon without it is an operator's, and stays.
+/// The annotation of a Node that a run has cordoned, with the time. A cordon without it is an operator's, and runs do not
+/// remove it.
 pub const CORDONED: &str = "kops-agent/cordoned-since";
 
-/// The annotation of the pod that stands for a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
+/// The annotation of a mirror pod, which represents a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What matters here of a Node.
+/// Whether a Node is cordoned, and whether a run has cordoned it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cordon {
-    /// Whether no pods are scheduled to it.
+    /// Whether the Node is unschedulable.
     pub is_cordoned: bool,
     /// Whether a run has cordoned it.
     pub is_of_a_run: bool,
@@ -24,7 +26,7 @@ pub struct Cordon {
 }
 
 impl Cordon {
-    /// Reads it of a Node as the API server has it.
+    /// Reads the API server's object of a Node.
     pub fn of(node: &Value) -> Cordon {
         let annotations = &node["metadata"]["annotations"];
         Cordon {
@@ -34,17 +36,17 @@ impl Cordon {
         }
     }
 
-    /// The merge patch with which a run cordons the Node; `None` where it is cordoned already, by a run or an operator.
+    /// The merge patch with which a run cordons the Node; `None` if a run or an operator has already cordoned it.
     pub fn cordoned(&self, now: &str) -> Option<Value> {
         (!self.is_cordoned).then(|| self.patch(&json!(now), &json!(true)))
     }
 
-    /// The merge patch that takes back what a run did; `None` where none has done anything.
+    /// The merge patch that removes a run's cordon; `None` if no run has cordoned the Node.
     pub fn uncordoned(&self) -> Option<Value> {
         self.is_of_a_run.then(|| self.patch(&Value::Null, &Value::Null))
     }
 
-    /// Taken only if the Node is still the one that was read.
+    /// The API server only accepts the patch if the Node is unchanged since it was read.
     fn patch(&self, annotation: &Value, unschedulable: &Value) -> Value {
         json!({
             "metadata": {"resourceVersion": self.resource_version, "annotations": {CORDONED: annotation}},
@@ -53,21 +55,21 @@ impl Cordon {
     }
 }
 
-/// A pod that is to leave a node.
+/// A pod to evict from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
     pub namespace: String,
     pub name: String,
-    /// Its UID: another pod of its name is not meant.
+    /// Its UID. A new pod of the same name has another one.
     pub uid: String,
-    /// Whether nothing makes another one in its place.
+    /// Whether it has no controller that replaces it.
     pub is_bare: bool,
-    /// Whether it is ending already.
+    /// Whether it is already terminating.
     pub is_ending: bool,
 }
 
 impl Leaving {
-    /// The eviction of this pod, and of no other by its name.
+    /// The Eviction of this pod. The UID protects a new pod of the same name.
     pub fn eviction(&self) -> Value {
         json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
@@ -77,10 +79,10 @@ impl Leaving {
     }
 }
 
-/// The pods of a node that are to leave it, of those that the API server lists.
+/// The pods to evict, from the API server's list of a node's pods.
 ///
 /// # Errors
-/// The list is none.
+/// `pods` is not a list of pods.
 pub fn leaving(pods: Value) -> Result<Vec<Leaving>, String> {
     let pods: Pods = serde_json::from_value(pods).map_err(|error| error.to_string())?;
     Ok(pods.items.into_iter().map(|pod| pod.metadata).filter_map(one_leaving).collect())
@@ -150,7 +152,7 @@ mod tests {
 
         let operators = node(&json!(true), &json!({"a": "b"}));
         assert_eq!((operators.cordoned("now"), operators.uncordoned()), (None, None));
-        // An operator has uncordoned it in between, which leaves the annotation.
+        // An operator's uncordon leaves the annotation.
         assert!(node(&json!(false), &json!({CORDONED: "then"})).cordoned("now").is_some());
     }
 

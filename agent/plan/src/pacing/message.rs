@@ -1,39 +1,37 @@
-//! What a node asks of `POST /slot`, and what it is answered.
+//! The request and the response of `POST /slot`.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a server is asked for it, beside `/bootstrap`.
+/// Path of the endpoint, on the server that has `/bootstrap`.
 pub const PATH: &str = "/slot";
-/// The most slots that a node may say that its group has.
+/// The highest `max_unavailable` that a node may send.
 pub const MOST_SLOTS: u32 = 1000;
 
-/// What is to be done with the slot of the node that asks.
+/// An action on the slot of the requesting node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SlotAction {
-    /// Take one, or renew the one that the node has.
+    /// Takes a slot, or renews the node's slot.
     Acquire,
-    /// Renew the one that the node has.
+    /// Renews the node's slot.
     Renew,
     Release,
 }
 
-/// A request. It names neither the node, which its certificate names, nor the group, which the labels of its Node name.
+/// A request. The certificate names the node, and the labels of its Node name the group. So the request names neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlotRequest {
-    /// What is to be done.
     pub action: SlotAction,
-    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. Of control planes it is one, whatever
-    /// this says.
+    /// How many nodes of the group may be disrupted at a time, 1 to [`MOST_SLOTS`]. For control planes it is always 1.
     pub max_unavailable: u32,
 }
 
 impl SlotRequest {
-    /// Reads one.
+    /// Parses a request.
     ///
     /// # Errors
-    /// It is none, or asks for no slot or too many.
+    /// The body is not a request, or `max_unavailable` is out of range.
     pub fn parse(body: &[u8]) -> Result<SlotRequest, String> {
         let request: SlotRequest = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         match request.max_unavailable {
@@ -46,34 +44,36 @@ impl SlotRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotAnswer {
-    /// The group whose slots it is about.
+    /// The group of the slot.
     pub group: String,
     /// Whether the node has a slot now.
     pub granted: bool,
-    /// The name of that slot's Lease; empty where it has none.
+    /// The name of the slot's Lease; empty if the node has no slot.
     pub lease: String,
-    /// The slots that others have, where there is none for this node.
+    /// The slots of other nodes, if this node gets no slot because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<SlotHolder>,
-    /// The other control planes that are not well, where a control plane gets none for that.
+    /// The other control planes that are not Ready, if a control plane gets no slot because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_ready: Vec<NotReady>,
-    /// Before this time (RFC 3339) the node gets none, because it has had one for too long; empty where that is not so.
+    /// The node gets no slot before this time (RFC 3339), because it has held slots for too long. Empty if the node may get a
+    /// slot.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
-    /// Why the server gives no slots to any node: the cluster has not given it the rights for that. Empty where it gives them.
+    /// Why the server gives no slots to any node: the cluster has not granted the server the necessary rights. Empty if it
+    /// gives slots.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_set_up: String,
 }
 
-/// A slot that a node has.
+/// A slot and its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlotHolder {
     pub node: String,
     /// The name of the slot's Lease.
     pub lease: String,
-    /// Since when, in RFC 3339.
+    /// Start of the hold, in RFC 3339.
     pub since: String,
 }
 
@@ -82,7 +82,7 @@ pub struct SlotHolder {
 #[serde(default, rename_all = "camelCase")]
 pub struct NotReady {
     pub node: String,
-    /// Why, and since when, in its own words.
+    /// Since when and why it is not Ready, from the Node's condition.
     pub why: String,
 }
 
@@ -96,7 +96,7 @@ mod tests {
         let expected = SlotRequest { action: SlotAction::Acquire, max_unavailable: 2 };
         assert_eq!(parse(r#"{"action":"acquire","maxUnavailable":2}"#), Ok(expected));
         assert_eq!(parse(&serde_json::to_string(&expected).unwrap()), Ok(expected));
-        // What a client says of its group or name is not read.
+        // The server ignores a client's own claim about its group or name.
         let more = r#"{"action":"release","maxUnavailable":1,"group":"other","node":"other"}"#;
         assert_eq!(parse(more), Ok(SlotRequest { action: SlotAction::Release, max_unavailable: 1 }));
         for bad in ["", "{}", r#"{"action":"steal","maxUnavailable":1}"#, r#"{"action":"renew"}"#] {

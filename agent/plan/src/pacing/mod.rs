@@ -1,9 +1,9 @@
-//! Pacing: a change that restarts what a working node is made of takes a slot first, of which a group has few, so that a
-//! mistake in the cluster spec meets one node and not all of them.
+//! Pacing: before a change restarts essential parts of a running node, the node takes a slot. A group has few slots, so a mistake
+//! in the cluster spec affects one node and not all nodes.
 //!
-//! [`restarted`] says whether a plan is such a change, [`message`] is what a node and the bootstrap server say to each other, and
-//! [`slots`] decides on the server which node has a slot. The protocol is ours, and written down in `docs/pacing.md`; kOps'
-//! kops-controller has nothing of the kind.
+//! [`restarted`] tells whether a plan is such a change. [`message`] is the protocol between a node and the bootstrap server. On
+//! the server, [`slots`] decides which node has a slot. `docs/pacing.md` defines the protocol, which is kops-agent's own; kOps'
+//! kops-controller has no equivalent.
 
 mod disruption;
 pub mod drain;
@@ -22,26 +22,27 @@ pub use disruption::restarted;
 /// The file of the API server's static pod (kops: `nodeup/pkg/model/kube_apiserver.go`).
 pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
 
-/// The namespace of the Leases. It is their own: a right to write Leases that have no fixed name is one to all Leases of a
-/// namespace, and in `kube-system` those of kube-scheduler and kube-controller-manager are among them.
+/// The namespace of the Leases, without any other Leases. A right to write Leases without fixed names covers all Leases of a
+/// namespace. In `kube-system`, it would cover the Leases of kube-scheduler and kube-controller-manager.
 pub const NAMESPACE: &str = "kops-agent";
-/// The label of a Lease with the group whose slot it is.
+/// The label of a Lease with the slot's group.
 pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
-/// What all control planes are one group of: their etcd members and API servers belong together, whatever kOps' instance groups
-/// are called.
+/// The single group of all control planes, whatever their instance groups: their etcd members and API servers depend on each
+/// other.
 pub const CONTROL_PLANE: &str = "control-plane";
 
-/// Kubernetes' label of a control plane, which a kubelet may not set itself (the admission plugin NodeRestriction).
+/// Kubernetes' label of a control plane, which a kubelet cannot set itself (the admission plugin NodeRestriction).
 pub const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
-/// The labels of Nodes that kops-controller has labelled and that are no control planes, which a kubelet may not set either.
+/// The labels that kops-controller gives to Nodes other than control planes. A kubelet cannot set them itself.
 const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
-/// What all Nodes are one group of that have a role and no label of an instance group: kOps gives that label where the instance
-/// group's own `nodeLabels` have it, as `kops create` writes them.
+/// The single group of all Nodes that have a role label but no instance group label. kOps only sets the latter if the instance
+/// group's own `nodeLabels` have it; `kops create` writes it there.
 pub const WITHOUT_GROUP: &str = "without-group";
-/// What the names of the Leases begin with.
+/// The prefix of the Leases' names.
 const PREFIX: &str = "kops-agent-disruption.";
 
-/// The group whose slots a Node takes, by its labels; `None` where it has not been labelled yet.
+/// The group whose slots a Node takes, from its labels. `None` if the Node is not labelled yet, or if its group is not a DNS
+/// name.
 pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     if labels.contains_key(CONTROL_PLANE_LABEL) {
         return Some(CONTROL_PLANE.to_owned());
@@ -53,14 +54,14 @@ pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-/// The same by what a node must have and its instance group, for what is shown before a server has said it: only control planes
-/// run etcd.
+/// The group to show for a node before a server reports it, from the node's desired state and its instance group. Only control
+/// planes run etcd.
 pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
     let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
     if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }
 }
 
-/// How many nodes of a group may be disrupted at a time, where this many are asked for: never two control planes.
+/// How many nodes of a group may be disrupted at a time, if a node requests `max_unavailable`: at most one control plane.
 pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
 }
@@ -70,7 +71,7 @@ pub fn lease_name(group: &str, number: u32) -> String {
     format!("{PREFIX}{group}.{number}")
 }
 
-/// The number of the slot of a group that a Lease of this name is; `None` where it is none.
+/// The number of the group's slot with this Lease; `None` if the Lease is not a slot of this group.
 pub fn number_of(lease: &str, group: &str) -> Option<u32> {
     let number = lease.strip_prefix(PREFIX)?.strip_prefix(group)?.strip_prefix('.')?.parse().ok()?;
     (lease_name(group, number) == lease).then_some(number)

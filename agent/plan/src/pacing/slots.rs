@@ -1,37 +1,37 @@
-//! Which node has a slot: decided from the Leases of its group as they are.
+//! Decides which node has a slot, from the current Leases of its group.
 //!
-//! A slot is a Lease with a number. It is free where it names no holder or was not renewed for as long as it says, so a holder
-//! that is killed at any instant keeps it for [`LEASE_SECONDS`] and no longer. A node has one slot at most, and cannot have it for
-//! ever: after [`LONGEST_HELD`] it has to let others have their turn. A slot that was not let go counts until it expires, because
-//! until then no other node gets it. So a holder that never renews gains nothing.
+//! A slot is a Lease with a number. It is free if it names no holder, or if it was not renewed within its duration. So a killed
+//! holder keeps it for at most [`LEASE_SECONDS`]. A node has at most one slot. After holding slots for [`LONGEST_HELD`], it must
+//! leave them to other nodes for a time. A slot that is not released counts until it expires, because no other node gets it
+//! before. So a holder gains nothing if it never renews.
 
 use super::message::SlotAction;
 
-/// For how many seconds a slot is kept after it was renewed: longer than an API server takes to start again.
+/// Seconds from a renewal until the slot expires. An API server restarts in less time.
 pub const LEASE_SECONDS: i64 = 300;
-/// How often a node renews its slot, in seconds: nine tries may fail.
+/// Seconds between two renewals of a slot: nine of them may fail before it expires.
 pub const RENEW_EVERY: u64 = 30;
-/// For how many seconds in a row a node may have a slot. A run with `--health-timeout` and a rollback takes minutes, and systemd
-/// ends one of the timer after an hour.
+/// For how many seconds in a row a node may hold slots. A run with `--health-timeout` and a rollback takes minutes, and systemd
+/// stops a run of the timer after an hour.
 pub const LONGEST_HELD: i64 = 60 * 60;
-/// For how many seconds a node gets none after that; and what it had longer ago than this is no longer counted.
+/// For how many seconds the node then gets no slot. A slot whose last renewal is older than this does not count.
 pub const REST_SECONDS: i64 = 60 * 60;
 
-/// A slot as its Lease tells of it; times are seconds since 1970.
+/// A slot, as its Lease describes it. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     pub number: u32,
-    /// The Node that has it; empty where none has.
+    /// The Node that holds it; empty if no Node does.
     pub holder: String,
-    /// The Node that had it last.
+    /// The last Node that held it.
     pub last_holder: String,
-    /// Since when that has or had it.
+    /// When the last holder acquired it.
     pub acquired: i64,
-    /// When it was last renewed, or let go.
+    /// When it was last renewed or released.
     pub renewed: i64,
-    /// For how many seconds the same node had a slot just before.
+    /// For how many seconds the last holder had held slots when it acquired this one.
     pub held_before: i64,
-    /// Whether it has not been renewed for as long as it says.
+    /// Whether it was not renewed within its duration.
     pub has_expired: bool,
 }
 
@@ -40,7 +40,7 @@ impl Slot {
         !self.holder.is_empty() && !self.has_expired
     }
 
-    /// For how many seconds in a row its last holder has kept a slot from other nodes, as of `now`.
+    /// For how many seconds in a row, as of `now`, the last holder has kept slots from other nodes.
     fn held_until(&self, now: i64) -> i64 {
         let end = match self.holder.is_empty() {
             true => self.renewed,
@@ -50,30 +50,30 @@ impl Slot {
     }
 }
 
-/// What comes of a request.
+/// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The node gets this slot, or has it and it is renewed.
+    /// The node gets this slot, or renews it.
     Hold {
         number: u32,
         acquired: i64,
-        /// For how many seconds the node had one just before.
+        /// For how many seconds the node had held slots when it acquired this one.
         held_before: i64,
     },
-    /// Others have all that there are.
+    /// Other nodes hold all slots of the budget.
     Busy(Vec<Slot>),
-    /// The node has had one for too long.
+    /// The node has held slots for too long.
     Resting {
-        /// When it may have one again.
+        /// When the node may get a slot again, in seconds since 1970.
         until: i64,
     },
-    /// The node has none that could be renewed or let go.
+    /// The node has no slot to renew or release.
     HasNone,
-    /// The node lets this one go.
+    /// The node releases the slot with this number.
     Free(u32),
 }
 
-/// Decides what comes of a request of `node`, whose group has this budget, given all slots of the group there are.
+/// Decides about a request of `node`, given all slots of its group. `budget` is how many slots nodes may hold at a time.
 pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: i64) -> Decision {
     let mut slots: Vec<&Slot> = slots.iter().collect();
     slots.sort_by_key(|slot| slot.number);
@@ -93,7 +93,8 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
         return Decision::Resting { until: longest.renewed + REST_SECONDS };
     }
     if let Some(own) = kept {
-        // After a longer silence a run of this node was killed, or the API server was away: the rest of that time does not count.
+        // After a longer gap, a run of this node was killed or the API server was unreachable. Only the first LEASE_SECONDS of the
+        // gap count.
         let (acquired, held_before) = match now - own.renewed > LEASE_SECONDS {
             true => (now, held_before),
             false => (own.acquired, own.held_before),
@@ -104,7 +105,7 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
     if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
         return Decision::Busy(held.into_iter().cloned().collect());
     }
-    // All that ask at this time find the same one, so that one of them writes it and the others do not.
+    // Concurrent requests find the same free number, so only one of them can write the Lease.
     let is_free = |number: &u32| held.iter().all(|slot| slot.number != *number);
     let number = (0..=u32::MAX).find(is_free).unwrap_or_default();
     Decision::Hold { number, acquired: now, held_before }
@@ -125,7 +126,7 @@ mod tests {
     fn what_a_killed_run_has_left_counts_until_it_expires() {
         let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
         let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 + LEASE_SECONDS };
-        // A renewal too goes on, however long the API server was away.
+        // A renewal gets the same decision, however long the API server was unreachable.
         for action in [Acquire, Renew] {
             assert_eq!(decide(from_ref(&left), "a", action, 1, NOW), again);
         }
@@ -151,7 +152,7 @@ mod tests {
         assert!(had <= LONGEST_HELD + LEASE_SECONDS + 20, "{had}");
     }
 
-    /// The spans in which the only slot is not free for others, if the node `a` waits so many seconds before each action.
+    /// The spans in which the only slot is not free for other nodes. Node `a` waits the given seconds before each action.
     fn taken(steps: &[(i64, SlotAction)]) -> Vec<(i64, i64)> {
         let (mut now, mut slot) = (NOW, Slot::default());
         let mut spans: Vec<(i64, i64)> = Vec::new();
@@ -272,7 +273,7 @@ mod tests {
             assert_eq!(decide(from_ref(&own), "a", action, 1, NOW), resting);
         }
         assert_eq!(decide(from_ref(&own), "a", Release, 1, NOW), Decision::Free(0));
-        // Neither letting it go nor letting it expire helps.
+        // Neither a release nor an expiry shortens the wait.
         for own in [let_go(own.clone()), expired(own.clone())] {
             assert_eq!(decide(from_ref(&own), "a", Acquire, 9, NOW), resting);
             assert_eq!(decide(from_ref(&own), "b", Acquire, 1, NOW), new(0));

@@ -1,24 +1,24 @@
-//! The manifest of a pod without the values of its containers' variables.
+//! The manifest of a pod without the values of its containers' environment variables.
 //!
-//! A static pod cannot refer to a Secret, so kOps writes tokens of clouds and keys of stores into its file as they are
-//! (pkg/model/components/channels/model.go, util/pkg/env/standard.go), and users write variables of their own. All other fields of a
-//! manifest are shown. The text is parsed, and what is shown is written anew from that: quotes, blocks, anchors and comments of YAML
-//! hide no value from it.
+//! A static pod cannot refer to a Secret. So kOps writes tokens of clouds and keys of stores in clear into its manifest
+//! (pkg/model/components/channels/model.go, util/pkg/env/standard.go), and users add variables of their own. All other fields of a
+//! manifest are shown. The shown text is written from the parsed manifest: YAML's quotes, blocks, anchors and comments cannot leak a
+//! value.
 
 use serde_json::Value;
 
 use crate::digest::sha256_hex;
 use kops_agent_spec::{free_text, go_yaml, yaml};
 
-/// A manifest of which no variable's value is shown.
+/// A manifest that hides the values of all variables.
 pub struct Manifest {
-    /// With placeholders where values were.
+    /// The documents, with placeholders instead of the values.
     documents: Vec<Value>,
     values: Vec<String>,
 }
 
 impl Manifest {
-    /// Reads the text of a manifest, YAML or JSON; `None` where it is none, and where it cannot be told what is in it.
+    /// Parses a manifest in YAML or JSON. `None` if the text is not a manifest, or if it is invalid.
     pub fn read(text: &str) -> Option<Manifest> {
         let mut documents = Vec::new();
         for document in yaml::documents::<Value>(text) {
@@ -46,18 +46,18 @@ impl Manifest {
         Manifest { documents, values }
     }
 
-    /// What is not shown.
+    /// The hidden values.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// The manifest with a placeholder for each value. Those of different values differ, so that texts can be compared line by
-    /// line; before anything is shown they become marks by [`without_placeholders`], for a digest tells a short value.
+    /// The manifest with a placeholder for each value. Different values have different placeholders, so texts can be compared line
+    /// by line. Before output, [`without_placeholders`] must replace them with marks, because a digest reveals a short value.
     pub(crate) fn with_placeholders(&self) -> String {
         self.documents.iter().map(go_yaml::value_to_string).collect::<Vec<_>>().join("---\n")
     }
 
-    /// The manifest with a mark for each value; `null` where nothing is in it.
+    /// The first document with a mark for each value; `null` if there is no document.
     pub(crate) fn shown(&self) -> Value {
         self.documents.first().map_or(Value::Null, |document| {
             let json = without_placeholders(&document.to_string());
@@ -66,17 +66,17 @@ impl Manifest {
     }
 }
 
-/// What is about the digest of a placeholder; together they are [`super::MARK`].
+/// The text around the digest of a placeholder. Without a digest, it is [`super::MARK`].
 const BEGIN: &str = "[***";
 const END: &str = "]";
 const DIGEST: usize = 64;
 
-/// Stands for a value, and differs from that of another value.
+/// The placeholder of a value. Different values have different placeholders.
 pub(crate) fn placeholder(value: &str) -> String {
     format!("{BEGIN}{}{END}", sha256_hex(value.as_bytes()))
 }
 
-/// A text with marks in the place of the placeholders.
+/// Replaces the placeholders in a text with marks.
 pub(crate) fn without_placeholders(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

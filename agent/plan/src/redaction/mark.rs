@@ -1,9 +1,9 @@
-//! What stands in the place of what is hidden.
+//! The mark that replaces hidden text.
 
-/// Stands in the place of what is hidden.
+/// Replaces hidden text.
 pub const MARK: &str = "[***]";
 
-/// A mark for each line of what is hidden.
+/// Appends a mark for each line of the hidden text.
 pub(super) fn push_marks(hidden: &str, shown: &mut String) {
     shown.push_str(MARK);
     hidden.matches('\n').for_each(|_| shown.extend(["\n", MARK]));

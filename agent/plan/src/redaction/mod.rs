@@ -1,9 +1,9 @@
-//! Values that are known to be secret, hidden wherever another's text has them: a journal, an error, what a program says.
+//! Hides known secrets in texts that the agent does not write: a journal, an error, the output of a program.
 //!
-//! What the agent itself prints of a node needs none of this: there the origin of each value decides ([`crate::shown`]). Nothing
-//! here guesses. A value is hidden because it is a secret of the store or a variable that lets one in, or because it is free text of the
-//! specification ([`kops_agent_spec::free_text`]). Beside that only two forms are hidden that are secret by their definition: a
-//! private key in PEM, and what a URL has of a user, a password and a query.
+//! The agent's own output about a node does not need this: there, the origin of each value decides ([`crate::shown`]). Nothing here
+//! guesses. A value is hidden if it is a secret of the store, a credential in a variable, or free text of the specification
+//! ([`kops_agent_spec::free_text`]). Two forms are also hidden because they are secret by definition: a private key in PEM, and the
+//! user, password, query and fragment of a URL.
 
 pub mod manifest;
 mod mark;
@@ -27,26 +27,27 @@ use mark::push_marks;
 pub(crate) use urls::without_credentials;
 pub use variables::LOGIN_VARIABLES;
 
-/// In bytes. A shorter value is part of half of all words.
+/// Minimum length of a hidden value, in bytes. A shorter value is part of too many words.
 const SHORTEST: usize = 4;
-/// In bytes. A shorter line or word of a longer text is hidden only within it.
+/// Minimum length of a hidden line or word of a longer text, in bytes. A shorter part is only hidden within the whole text.
 const SHORTEST_PART: usize = 8;
-/// In bytes. A shorter value of a variable is a word of many texts, unless the variable is a login.
+/// Minimum length of a hidden value of a variable, in bytes. A shorter value is a common word. Login variables have `SHORTEST` instead.
 const SHORTEST_VARIABLE: usize = 6;
-/// What is hidden may leave its neighbours side by side with the mark; more rounds than a secret has letters help nothing.
+/// Maximum number of replacement rounds. A replacement can join its neighbours with the mark to another secret. More rounds than a
+/// secret has letters do not help.
 const ROUNDS: usize = 16;
-/// Fields of Kubernetes' EncryptionConfiguration that name something
-/// (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go): all other values of a secret are secret.
+/// Fields of Kubernetes' EncryptionConfiguration with names as values (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). All
+/// other values in a secret are secret.
 const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
 
-/// Hides what is known to be secret.
+/// Hides known secrets.
 #[derive(Clone, Default)]
 pub struct Redactor {
     secrets: BTreeSet<String>,
-    /// What is hidden unless it is public, too.
+    /// Hidden unless it is also public.
     free_text: BTreeSet<String>,
     public: BTreeSet<String>,
-    /// What finds all of them in one pass, however many they are; once it was asked for. `None` where it cannot be made.
+    /// Finds all hidden values in one pass. It is built on first use; the inner `None` means that it cannot be built.
     finder: OnceLock<Option<AhoCorasick>>,
 }
 
@@ -57,7 +58,7 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// The same, which hides this value and each of its longer lines: as they are, in JSON, and the value in base64.
+    /// Also hides this value and each of its longer lines, plain and escaped for JSON, and the whole value in base64.
     #[must_use]
     pub fn hiding(mut self, value: &str) -> Redactor {
         self.secrets.extend(spellings(value));
@@ -65,8 +66,8 @@ impl Redactor {
         self
     }
 
-    /// The same, which hides a secret of the store: the whole, and where it is a document, each value in it. `auth` of a registry
-    /// is `user:password` in base64.
+    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in it. A value in base64 is also hidden
+    /// decoded: `auth` of a registry is `user:password` in base64.
     #[must_use]
     pub fn hiding_secret(self, secret: &str) -> Redactor {
         let redactor = self.hiding(secret);
@@ -94,8 +95,8 @@ impl Redactor {
         }
     }
 
-    /// The same, which hides what a program is given in a variable: a login as a secret, and anything else as free text, for an
-    /// operator may have named it.
+    /// Also hides the value of a program's environment variable. The value of a login variable is a secret. Any other value is free
+    /// text, because an operator may have set the variable.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
         let redactor = self.hiding_passwords(value);
@@ -106,7 +107,7 @@ impl Redactor {
         }
     }
 
-    /// The same, which hides the passwords of the URLs in a text.
+    /// Also hides the passwords of the URLs in a text.
     #[must_use]
     pub fn hiding_passwords(self, text: &str) -> Redactor {
         urls::passwords(text).into_iter().fold(self, |redactor, password| {
@@ -114,7 +115,7 @@ impl Redactor {
         })
     }
 
-    /// The same, which hides free text as a whole and by its lines, unless it is public, too.
+    /// Also hides free text, as a whole and by line, unless it is also public.
     #[must_use]
     pub fn hiding_free_text(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -123,7 +124,7 @@ impl Redactor {
         self
     }
 
-    /// The same, which hides each longer word of free text as well: who has read a file says some of what is in it.
+    /// Also hides free text and each of its longer words, because a program prints parts of a file that it has read.
     #[must_use]
     pub fn hiding_words(mut self, text: &str) -> Redactor {
         let decoded = base64_text::decoded(text);
@@ -132,7 +133,7 @@ impl Redactor {
         self.hiding_free_text(text)
     }
 
-    /// The same, which shows what this text says although free text says it, too.
+    /// Also shows the words and lines of this text, even if free text contains them.
     #[must_use]
     pub fn showing(mut self, public: &str) -> Redactor {
         let lines = public.lines().map(str::trim);
@@ -141,22 +142,22 @@ impl Redactor {
         self
     }
 
-    /// The same, which hides secrets only.
+    /// A redactor that hides the secrets and shows the free text.
     #[must_use]
     pub fn of_secrets(&self) -> Redactor {
         Redactor { secrets: self.secrets.clone(), ..Redactor::default() }
     }
 
-    /// A text without what is secret in it. It has as many lines.
+    /// Hides the secrets in a text. It keeps the number of lines, unless it must hide the whole text.
     pub fn text(&self, text: &str) -> String {
-        // First, for the line that a key begins with is part of a known secret, too.
+        // First, because the first line of a key is also part of a known secret.
         let text = pem::without_private_keys(text);
         let text = self.without_known(text);
         let text = urls::without_credentials(&text);
         self.without_known(text)
     }
 
-    /// A value without what is secret in its texts, keys of objects included.
+    /// Hides the secrets in the strings of a value, including the keys of objects.
     pub fn json(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
@@ -177,10 +178,10 @@ impl Redactor {
         self.finder.get_or_init(make).as_ref()
     }
 
-    /// A text without the values that are known. It has as many lines.
+    /// Hides the known values in a text. It keeps the number of lines, unless it must hide the whole text.
     pub fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
-            // Where nothing can find them nothing can be shown.
+            // If the finder cannot be built, the whole text is hidden.
             let Some(finder) = self.finder() else { return MARK.to_owned() };
             if !finder.is_match(&text) {
                 return text;
@@ -192,12 +193,12 @@ impl Redactor {
             });
             text = shown;
         }
-        // A secret that is made of the mark itself: nothing of the text is worth that.
+        // A secret consists of parts of the mark, so the whole text is hidden.
         MARK.to_owned()
     }
 }
 
-/// A value and its longer lines: as they are, in JSON, and the value in base64.
+/// A value and its longer lines, plain and escaped for JSON, and the whole value in base64.
 fn spellings(value: &str) -> Vec<String> {
     let whole = value.trim();
     let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);
@@ -209,23 +210,23 @@ fn spellings(value: &str) -> Vec<String> {
     spellings
 }
 
-/// Whether a value is a text or a list of texts, with no field in it.
+/// Whether a value is a string or a list of strings.
 fn is_of_words(value: &Value) -> bool {
     value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
-/// Whether a value can be hidden wherever it is: a short one and a switch are in half of all texts.
+/// Whether a value can be hidden everywhere. A short value or a boolean occurs in too many texts.
 fn is_hidden(value: &str) -> bool {
     value.len() >= SHORTEST && !matches!(value, "true" | "false")
 }
 
-/// The words of a text: what stands between spaces, quotes, brackets and the signs that follow a name.
+/// The words of a text, separated by whitespace, quotes, brackets and the punctuation after a name.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let ends = |c: char| c.is_whitespace() || "\"'`,;=:(){}[]<>".contains(c);
     text.split(ends).filter(|word| !word.is_empty())
 }
 
-/// As it stands between the quotes of JSON.
+/// The text as it is between the quotes of a JSON string.
 fn json_escaped(text: &str) -> String {
     let quoted = Value::String(text.to_owned()).to_string();
     quoted[1..quoted.len() - 1].to_owned()

@@ -1,4 +1,5 @@
-//! Private keys in PEM, whatever stands before each of their lines, as in a journal, or between them, as `\n` in JSON.
+//! Private keys in PEM, even with a prefix before each line, as in a journal, or with `\n` between the lines, as in
+//! JSON.
 
 use super::mark::push_marks;
 
@@ -7,10 +8,10 @@ const END: &str = "-----END ";
 const CLOSE: &str = "-----";
 const LABEL: &str = "PRIVATE KEY";
 
-/// The longest key that there is, with what a journal writes before each line: what has no end ends here.
+/// Maximum length of a key in bytes, including a journal's prefix of each line. A block without an end line ends here.
 const LONGEST: usize = 32 * 1024;
 
-/// A text without private keys, of as many lines.
+/// Replaces the private keys in a text with marks. It keeps the number of lines.
 pub(super) fn without_private_keys(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -30,10 +31,10 @@ pub(super) fn without_private_keys(text: &str) -> String {
     shown
 }
 
-/// No label of a block is longer.
+/// Maximum length of a block's label, in bytes.
 const LONGEST_LABEL: usize = 64;
 
-/// Whether a block is of a private key, by the line that it begins with.
+/// Whether a block's first line is the begin line of a private key.
 fn is_private(block: &str) -> bool {
     let label = &block[BEGIN.len()..];
     let label = &label[..label.floor_char_boundary(LONGEST_LABEL)];
@@ -41,7 +42,7 @@ fn is_private(block: &str) -> bool {
     line.find(LABEL).is_some_and(|at| line.find(CLOSE).is_none_or(|close| at < close))
 }
 
-/// Where a block ends.
+/// The offset of a block's end.
 fn end_of(block: &str) -> usize {
     let limit = block.floor_char_boundary(LONGEST);
     let within = &block[..limit];

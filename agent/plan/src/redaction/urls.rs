@@ -1,15 +1,15 @@
-//! What of a URL lets one in: its user and password, its query and its fragment.
+//! The parts of a URL that may be credentials: its user and password, its query and its fragment.
 //!
-//! A password may have any letter in it, escaped or not, so a URL's login goes on to the last `@` before a space, the
-//! next URL or the quote that the URL stands in. All is read once: no line takes longer than its length.
+//! A password may contain any character, escaped or not. So a URL's login extends to the last `@` before a space, the
+//! next URL or the quote around the URL. The scan reads the text once, so its time is linear in the length of a line.
 
 use super::mark::MARK;
 
 const SCHEME: &str = "://";
-/// What a digest of an image begins with, behind an `@` that ends no login.
+/// The prefix of an image's digest. The `@` before it does not end a login.
 const DIGEST: &str = "sha256:";
 
-/// A text whose URLs have none of it.
+/// Replaces the credentials in the URLs of a text with marks.
 pub(crate) fn without_credentials(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -27,10 +27,10 @@ pub(crate) fn without_credentials(text: &str) -> String {
             continue;
         };
         shown.push_str(&place[..=query]);
-        // More letters may be in a query than in a place.
+        // The query may extend beyond `url.end`, because the query may contain another URL.
         let query = &after[url.userinfo + query + 1..];
         let length = query.find(ends_query).unwrap_or(query.len());
-        // Where nothing follows there is nothing to hide.
+        // An empty query has nothing to hide.
         if length > 0 {
             shown.push_str(MARK);
         }
@@ -61,17 +61,17 @@ fn password(userinfo: &str) -> Option<&str> {
     userinfo.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
 }
 
-/// Where the parts of a URL are behind its `://`.
+/// The offsets of a URL's parts after its `://`.
 struct Url {
-    /// Where user and password end, which is at an `@`; 0 where there are none.
+    /// The end of user and password, which is at an `@`; 0 if the URL has neither.
     userinfo: usize,
-    /// Where it ends but for its query.
+    /// The end of the URL. A query may extend further.
     end: usize,
 }
 
 impl Url {
     fn at(before: &str, after: &str) -> Url {
-        // To the next URL, whose scheme is no part of this one; or to a space.
+        // The URL ends at a space, or before the scheme of the next URL.
         let next = after.find(SCHEME).unwrap_or(after.len());
         let space = after[..next].find(char::is_whitespace);
         let limit = space.unwrap_or_else(|| match next == after.len() {
@@ -79,14 +79,14 @@ impl Url {
             false => after[..next].trim_end_matches(is_of_scheme).len(),
         });
         let quote = before.trim_end_matches(is_of_scheme).chars().next_back().filter(|c| is_quote(*c));
-        // One that stands in quotes ends with them, whatever is in it.
+        // A URL in quotes ends at the closing quote, whatever it contains.
         let limit = match quote {
             Some(quote) => after[..limit].find([quote, '\\']).unwrap_or(limit),
             None => limit,
         };
         let all = &after[..limit];
         let authority = &all[..all.find(|c| matches!(c, '/' | '?' | '#') || ends_url(c)).unwrap_or(limit)];
-        // A password with `/`, `@` or a quote in it, which should have been written otherwise.
+        // A password may contain `/`, `@` or a quote, although these should be escaped.
         let last = all.rfind('@').filter(|at| !all[at + 1..].starts_with(DIGEST));
         let is_login = authority.contains(':') && !authority.starts_with('[');
         let at = last.filter(|_| is_login).or_else(|| authority.rfind('@')).unwrap_or(0);

@@ -1,7 +1,8 @@
-//! Variables that let one in.
+//! Environment variables that contain credentials.
 
-/// The variables by which kOps and the SDKs of clouds give a program its login (util/pkg/env/standard.go; Amazon's
-/// "environment variables" of the SDKs). Names of others in the same list name a place, a project or a user.
+/// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go;
+/// Amazon's "environment variables" of the SDKs). Other variables in these sources name a place, a project or a
+/// user.
 pub const LOGIN_VARIABLES: [&str; 12] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",

@@ -1,7 +1,7 @@
 //! Paths on the node that a user chose.
 
-/// Whether a path says one place whatever the working directory: from the root, without `.` and `..`,
-/// without a slash too many.
+/// Checks that a path is absolute, without empty, `.` or `..` parts. Such a path means one place in
+/// every working directory.
 pub(super) fn check(path: &str) -> Result<(), String> {
     let Some(parts) = path.strip_prefix('/') else {
         return Err(format!("{path:?} is relative; write the path from / on"));

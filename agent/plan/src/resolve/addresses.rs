@@ -1,4 +1,4 @@
-//! The addresses that stand in for DNS in `/etc/hosts`.
+//! The addresses that replace DNS in `/etc/hosts`.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use kops_agent_spec::BootConfig;
 
 use super::Problems;
 
-/// Whether what the boot config calls addresses are some.
+/// Checks that the boot config's addresses are IP addresses.
 pub(super) fn resolve(boot: &BootConfig, problems: &mut Problems) {
     for (field, addresses) in [("APIServerIPs", &boot.api_server_ips), ("EtcdIPs", &boot.etcd_ips)] {
         for (index, address) in addresses.iter().enumerate() {

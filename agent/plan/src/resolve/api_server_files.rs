@@ -1,5 +1,5 @@
-//! Checks the files that flags of the API server name. Something must bring each file to the machine, at a place that the
-//! API server's pod sees; the API server does not start without it.
+//! Checks the files that the API server's flags name. The API server does not start if a file is missing, or if its pod
+//! does not see the file.
 
 use std::path::Path;
 
@@ -24,10 +24,11 @@ const OWN_FILES: [&str; 13] = [
     "service-account.key",
     "service-account.pub",
 ];
-/// The kubeconfig of a webhook that kOps writes.
+/// The kubeconfig of a token webhook, which kOps writes.
 const TOKEN_WEBHOOK_CONFIG: &str = "/etc/kubernetes/authn.config";
 
-/// Reports each file that nothing brings, or that the pod does not see.
+/// Adds a problem for each file that the pod does not see, and a warning for each file that neither kOps nor fileAssets
+/// write.
 pub(super) fn check(
     basis: &Basis<'_>,
     api_server: &KubeApiServer,
@@ -38,7 +39,7 @@ pub(super) fn check(
     let kubernetes_ca = paths::kubernetes_ca(basis.distribution);
     let seen = seen(basis, api_server, &own_directory, &kubernetes_ca);
     for (field, path) in named(api_server) {
-        // A relative path of the two that are mounted by their directory is refused elsewhere.
+        // Another check rejects relative paths of the two audit files, whose directories are mounted.
         if !path.starts_with('/') {
             continue;
         }
@@ -70,7 +71,7 @@ pub(super) fn check(
     }
 }
 
-/// The files and folders of the machine that the pod sees (`add_mounts` of `desired/kube_apiserver/pod.rs`).
+/// The files and directories of the machine that the pod sees (`add_mounts` of `desired/kube_apiserver/pod.rs`).
 fn seen(
     basis: &Basis<'_>,
     api_server: &KubeApiServer,
@@ -89,7 +90,8 @@ fn seen(
     seen
 }
 
-/// The fields that become flags of files, as far as they are set and not replaced.
+/// The fields that become flags with a file's path. The path is empty if the field is unset, or if kOps replaces the
+/// flag.
 fn named(api_server: &KubeApiServer) -> Vec<(&'static str, &str)> {
     let config = &api_server.config;
     let is_replaced = api_server.token_webhook == Some(TokenWebhook::AwsIamAuthenticator);

@@ -1,4 +1,4 @@
-//! What this node can download: kOps' list of files with their hashes, found by name.
+//! The files that this node can download: kOps' list with their hashes, searched by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,22 @@ use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::hash_and_urls;
 
-/// One file that can be downloaded.
+/// A file to download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asset {
-    /// Lower-case hexadecimal SHA-256; `None` as long as only the publisher knows it.
+    /// Lower-case hexadecimal SHA-256; `None` if only the publisher knows it.
     pub sha256: Option<String>,
-    /// Where it is.
     pub url: String,
-    /// Where else it is.
+    /// Other URLs of the file.
     pub mirrors: Vec<String>,
-    /// The files in it, where it is an archive that this machine has downloaded before.
+    /// The files in the archive, if this machine has downloaded it before.
     #[serde(skip)]
     pub files: Option<BTreeSet<String>>,
 }
 
 impl Asset {
-    /// What a node takes of the archive: each member by the name that it gets there. Where it is not known what the archive has, it is
-    /// what its release has.
+    /// The members that a node takes from the archive, by their file name on the node. If the archive's files are unknown,
+    /// `of_release` is assumed.
     pub fn taken<'a>(
         &'a self,
         kind: ArchiveKind,
@@ -42,7 +41,7 @@ impl Asset {
         self.url.rsplit('/').next().unwrap_or(&self.url)
     }
 
-    /// Whether it is an archive, whose members are what a node wants of it.
+    /// Whether it is an archive, of which a node only needs members.
     pub fn is_archive(&self) -> bool {
         [".tgz", ".tar.gz", ".tar.xz", ".tar"].iter().any(|suffix| self.url.ends_with(suffix))
     }
@@ -72,7 +71,8 @@ impl Asset {
 pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {
-    /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.
+    /// Parses the entries of this architecture, each `sha256@url[,mirror…]`. The hash of an entry without one must come from the
+    /// publisher.
     pub(super) fn read(
         config: &NodeupConfig,
         arch: Architecture,

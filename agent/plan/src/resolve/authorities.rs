@@ -2,5 +2,6 @@
 
 /// Id of the keyset that signs Kubernetes' certificates.
 pub const KUBERNETES_CA: &str = "kubernetes-ca";
-/// Id of the keyset that signs the certificates by which control planes register with a discovery service.
+/// Id of the keyset that signs the certificates with which control planes register with a discovery
+/// service.
 pub const DISCOVERY_CA: &str = "discovery-ca";

@@ -1,4 +1,4 @@
-//! What every component's resolving may look at, and what can be read off it directly.
+//! The inputs for resolving every component, and values that follow directly from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::kops_release::KopsRelease;
 
 use super::{Asset, Assets, Distribution, KubernetesVersion, NodeName};
 
-/// The parts of a node's configuration that are settled before any component is.
+/// The parts of a node's configuration that are resolved before any component.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Basis<'a> {
     pub(super) boot: &'a BootConfig,
@@ -30,7 +30,7 @@ impl Basis<'_> {
         self.boot.instance_group_role == InstanceGroupRole::ControlPlane
     }
 
-    /// What EC2 says of this machine, where it runs there.
+    /// EC2's facts about this machine, if it runs on AWS.
     pub(super) fn aws(&self) -> Option<&AwsFacts> {
         self.facts.cloud.aws.as_ref().filter(|_| self.boot.cloud_provider == CloudProvider::Aws)
     }
@@ -45,7 +45,7 @@ impl Basis<'_> {
         self.config.networking.non_masquerade_cidr.contains(':')
     }
 
-    /// The download of this file name.
+    /// The download with this file name.
     pub(super) fn required(&self, name: &str) -> Result<Asset, String> {
         let asset = self.assets.named(name).cloned();
         asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list anew"))

@@ -1,4 +1,4 @@
-//! Cilium's own etcd cluster: that there is an authority for its clients.
+//! Cilium's own etcd cluster: checks that its clients have a CA.
 
 use kops_agent_spec::NodeupConfig;
 
@@ -7,7 +7,7 @@ use super::Problems;
 /// Id of the keyset that signs the certificates of that cluster's clients.
 pub const CILIUM_ETCD_CLIENTS_CA: &str = "etcd-clients-ca-cilium";
 
-/// Whether the configuration names the key by which Cilium's certificate is signed.
+/// Checks that the configuration names the key that signs Cilium's certificate.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) {
     if config.use_cilium_etcd && config.keypair_ids.get(CILIUM_ETCD_CLIENTS_CA).is_none_or(String::is_empty) {
         problems.add(

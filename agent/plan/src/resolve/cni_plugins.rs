@@ -1,10 +1,10 @@
-//! The standard CNI plugins: where they come from.
+//! The download of the standard CNI plugins.
 
 use kops_agent_spec::NodeupConfig;
 
 use super::{Asset, Assets, Problems};
 
-/// The archive of the plugins; `None` where the network brings its own.
+/// The archive of the plugins; `None` if the network has its own plugins.
 pub(super) fn resolve(config: &NodeupConfig, assets: &Assets, problems: &mut Problems) -> Option<Asset> {
     if !config.install_cni_assets {
         return None;

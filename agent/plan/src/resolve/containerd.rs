@@ -1,7 +1,7 @@
-//! containerd and what is around it: what is installed, and which runtimes it offers.
+//! containerd and its tools: the programs to install, and the container runtimes that containerd offers.
 //!
-//! Source: nodeup/pkg/model/containerd.go, nerdctl.go, crictl.go, and `InstallNvidiaRuntime` and
-//! `InstallGVisorRuntime` in context.go.
+//! Source: nodeup/pkg/model/containerd.go, nerdctl.go, crictl.go, and `InstallNvidiaRuntime` and `InstallGVisorRuntime`
+//! in context.go.
 
 use serde::Serialize;
 
@@ -18,25 +18,25 @@ use super::{Asset, Distribution, Problems, Project, containerd_config, dotted_pa
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Containerd {
-    /// kOps' settings; all unset where kOps wrote none.
+    /// kOps' settings; all unset if kOps wrote none.
     pub config: ContainerdConfig,
     /// The version that the configuration file declares.
     pub config_version: i64,
     /// The user's own settings, each with the keys that lead to it in the configuration file.
     pub config_additions: Vec<(Vec<String>, toml::Value)>,
-    /// The programs to install; `None` where the distribution brings them, or they are not wanted.
+    /// The programs to install; `None` if the distribution includes them, or if the user skips the installation.
     pub release: Option<ContainerdRelease>,
-    /// nerdctl, where it is wanted.
+    /// nerdctl, if it is to be installed.
     pub nerdctl: Option<Program>,
-    /// crictl, where it is wanted.
+    /// crictl, if it is to be installed.
     pub crictl: Option<Program>,
-    /// The driver package of the machine's NVIDIA GPU, where it has one and pods may use it.
+    /// The driver package of the machine's NVIDIA GPU, if there is a GPU and pods may use it.
     pub nvidia_driver_package: Option<String>,
-    /// The platform of gVisor's runtime, where pods may use it.
+    /// The platform of gVisor's runtime, if pods may use it.
     pub gvisor_platform: Option<String>,
 }
 
-/// What is installed of containerd.
+/// The parts of a containerd release to install.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
     /// The archive of containerd's own programs.
@@ -47,12 +47,13 @@ pub struct ContainerdRelease {
 }
 
 impl Containerd {
-    /// Whether pods use a GPU by a driver that the image brings: on this distribution none is installed.
+    /// Whether pods use a GPU with the driver of the machine's image. Only on Ubuntu is a driver installed.
     pub fn uses_driver_of_image(&self, distribution: &Distribution) -> bool {
         self.nvidia_driver_package.is_some() && distribution.project != Project::Ubuntu
     }
 
-    /// What is known to keep the downloaded containerd from starting on this distribution, with what to set.
+    /// Why the downloaded containerd cannot start on this distribution, and what to set instead; `None` if no reason is
+    /// known.
     pub fn unfit_for(&self, distribution: &Distribution) -> Option<(String, &'static str)> {
         let release = self.release.as_ref()?;
         let glibc = distribution.old_glibc?;
@@ -71,11 +72,11 @@ impl Containerd {
 const UNFIT_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
                             spec.containerd.version to a release before 2.1, or use an image of a newer distribution";
 
-/// The driver for a cluster that names none (pkg/apis/kops/containerdconfig.go).
+/// The default driver package (pkg/apis/kops/containerdconfig.go).
 const DEFAULT_NVIDIA_DRIVER_PACKAGE: &str = "nvidia-driver-535-server";
-/// What `--log-level` may be.
+/// The valid values of `--log-level`.
 const LOG_LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
-/// gVisor's platform for a cluster that names none.
+/// gVisor's default platform.
 const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
 
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Containerd> {
@@ -120,8 +121,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     })
 }
 
-/// The version that the configuration file declares, by the containerd that reads it. `installed` is `None` where the
-/// distribution brings its own.
+/// The version that the configuration file declares, depending on the containerd that reads it. `installed` is the
+/// version to install; `None` if containerd is not installed.
 fn config_version(basis: &Basis<'_>, config: &ContainerdConfig, installed: Option<ContainerdVersion>) -> i64 {
     if basis.release.containerd_configuration_is_of_1() {
         return CONFIG_VERSION_OF_1;
@@ -144,7 +145,7 @@ fn version(config: &ContainerdConfig) -> Result<ContainerdVersion, String> {
     ContainerdVersion::parse(text).ok_or_else(|| format!("{text:?} is no version; write it as in 2.1.4"))
 }
 
-/// containerd ends at a level that it does not know (`ParseLevel` of github.com/sirupsen/logrus).
+/// containerd exits if it does not know the level (`ParseLevel` of github.com/sirupsen/logrus).
 fn check_log_level(level: &str, problems: &mut Problems) {
     if !level.is_empty() && !LOG_LEVELS.contains(&level.to_ascii_lowercase().as_str()) {
         problems.add(
@@ -189,7 +190,7 @@ fn config_additions(config: &ContainerdConfig) -> Result<Vec<(Vec<String>, toml:
         .collect()
 }
 
-/// The words `true` and `false` are bools; any other text is text, a number in quotes too.
+/// The strings `true` and `false` become bools. Any other string stays a string, even a number in quotes.
 fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
     use kops_agent_spec::IntOrString::{Int, String};
     match value {
@@ -200,8 +201,8 @@ fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
     }
 }
 
-/// On AWS the machine must have a GPU. On OpenStack only groups of machines that have one may enable it. Elsewhere
-/// nothing tells.
+/// The driver package, if the machine has a GPU and its group enables it. On AWS, the facts tell whether there is a
+/// GPU. On OpenStack, only groups of machines with a GPU may enable it. On other clouds a GPU cannot be detected.
 fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let has_gpu = match basis.boot.cloud_provider {
         CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
@@ -225,8 +226,8 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     }))
 }
 
-/// Whether the driver and the runtime are installed on AWS where the instance type has a GPU: the group must want them,
-/// and the cluster's containerd.
+/// Whether the group and the cluster's containerd both enable NVIDIA GPUs. On AWS, the driver and the runtime need both
+/// settings.
 pub(super) fn enables_nvidia(config: &NodeupConfig) -> bool {
     let containerd = config.containerd_config.as_ref().and_then(|containerd| containerd.nvidia_gpu.as_ref());
     is_enabled(config.nvidia_gpu.as_ref()) && is_enabled(containerd)
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A machine with a GPU in a group and a cluster that want it used.
+    /// A machine with a GPU. Its group and its cluster enable NVIDIA GPUs.
     fn with_gpu(id: &str, distro: &str, has_runtime: bool, inputs: &mut Inputs) {
         on(id, distro, inputs);
         inputs.boot.cloud_provider = CloudProvider::Aws;

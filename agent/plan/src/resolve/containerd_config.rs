@@ -1,5 +1,5 @@
-//! Checks containerd's configuration: a file that containerd refuses, and settings that it passes over because none of
-//! its plugins has that name.
+//! Checks containerd's configuration: files that containerd rejects, and settings that containerd ignores because it does
+//! not know them.
 //!
 //! Source: cmd/containerd/server/config of containerd 2.0 to 2.3, and the names under which its plugins register.
 
@@ -7,14 +7,15 @@ use toml::{Table, Value};
 
 use super::Problems;
 
-/// The plugin that both pulls images and runs containers in containerd 1, and only listens in containerd 2.
+/// In containerd 1, this plugin pulls images and runs containers. In containerd 2, it only listens for requests.
 pub(crate) const CRI_OF_1: &str = "io.containerd.grpc.v1.cri";
 /// The plugin that pulls images in containerd 2.
 pub(crate) const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
 /// The plugin that runs containers in containerd 2.
 pub(crate) const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
 
-/// Plugins that can be configured, each with the version of the file that it came with. Those of containerd 1 came with 2.
+/// Plugins with settings, each with the first version of the file that supports it. All plugins of containerd 1 have
+/// version 2.
 const PLUGINS: [(&str, i64); 38] = [
     (CRI_OF_1, 2),
     (CRI_IMAGES, 3),
@@ -94,7 +95,7 @@ const TOP_LEVEL: [&str; 17] = [
     "ttrpc",
     "version",
 ];
-/// From this version of the file on, `disabled_plugins` and `required_plugins` hold whole names.
+/// Since this version of the file, `disabled_plugins` and `required_plugins` have full names.
 const WHOLE_NAMES: i64 = 2;
 
 /// Checks the user's whole file for a containerd that reads versions up to `newest`.
@@ -124,7 +125,7 @@ pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Pr
         );
     }
     check_lists(field, &file, version, problems);
-    // An older file is brought to the newest version before it is read, the names of its plugins too.
+    // containerd migrates an older file to the newest version before it reads the file, including the names of plugins.
     if version < newest {
         return;
     }
@@ -164,7 +165,7 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
     }
 }
 
-/// Warns of a setting that containerd passes over, in a file of this version.
+/// Warns of a setting that containerd ignores in a file of this version.
 pub(super) fn check_path(field: &str, path: &[&str], version: i64, problems: &mut Problems) {
     let setting = path.join(".");
     let since = |plugin: &str| PLUGINS.iter().find(|(name, _)| *name == plugin).map(|(_, since)| *since);
@@ -222,7 +223,7 @@ mod tests {
             "version = 4\nmine = 1\n[plugins.'io.containerd.grpc.v1.cri'.registry]\nx = 1\n[plugins.cri]\n";
         let (problems, warnings) = told(|problems| check_file("f", text, 4, problems));
         assert_eq!((problems.as_str(), warnings.len()), ("", 3), "{warnings:#?}");
-        // An older one is migrated.
+        // containerd migrates an older file.
         let older = text.replace("version = 4", "version = 2");
         assert_eq!(told(|problems| check_file("f", &older, 4, problems)), (String::new(), Vec::new()));
     }

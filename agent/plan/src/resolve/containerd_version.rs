@@ -1,4 +1,4 @@
-//! Versions of containerd, and what hangs on them.
+//! Versions of containerd, and properties that depend on them.
 
 /// A version of containerd as users write it: `2.1.4`, `v2.3.0-rc.1`, `2.2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct ContainerdVersion {
 }
 
 impl ContainerdVersion {
-    /// Reads a version; a leading `v` and missing parts are forgiven.
+    /// Parses a version. A leading `v` and missing parts are allowed.
     pub fn parse(text: &str) -> Option<ContainerdVersion> {
         let text = text.trim();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -31,15 +31,15 @@ impl ContainerdVersion {
         self.major < 2
     }
 
-    /// Whether the usual archive of the release is built on Ubuntu 22.04, and so for glibc 2.34 and later ("Which file should I
+    /// Whether the release's default archive needs glibc 2.34 or later. It is built on Ubuntu 22.04 ("Which file should I
     /// download?" in the notes of releases 2.0 and 2.1).
     pub(super) fn needs_glibc_2_34(&self) -> bool {
         (self.major, self.minor) >= (2, 1)
     }
 
-    /// The version that containerd's configuration file declares (`containerdConfigVersion` in
-    /// nodeup/pkg/model/containerd.go): from 2.3.0 on a drop-in such as NVIDIA's may declare 4, and is
-    /// refused beside a main file that declares less. containerd 1, which kOps installed up to 1.36, reads 2 only.
+    /// The version that containerd's configuration file declares (`containerdConfigVersion` in nodeup/pkg/model/containerd.go).
+    /// Since 2.3.0, a drop-in such as NVIDIA's may declare 4, and containerd rejects it if the main file declares less.
+    /// containerd 1, which kOps installed up to 1.36, only reads 2.
     pub fn config_version(&self) -> i64 {
         let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
             || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
@@ -50,7 +50,7 @@ impl ContainerdVersion {
         }
     }
 
-    /// A fault for which kOps chooses another release itself (pkg/model/components/containerd.go).
+    /// A known fault, because of which kOps itself chooses another release (pkg/model/components/containerd.go).
     pub fn known_fault(&self) -> Option<String> {
         let is_faulty = (self.major, self.minor) == (2, 3) && self.patch < 4;
         is_faulty.then(|| {
@@ -62,9 +62,10 @@ impl ContainerdVersion {
     }
 }
 
-/// The version of containerd 1, which reads no newer one. Its plugin for Kubernetes is one, and not two.
+/// The configuration version of containerd 1, which reads no newer one. A file of this version has one plugin for Kubernetes,
+/// not two.
 pub(crate) const CONFIG_VERSION_OF_1: i64 = 2;
-/// The version that a configuration file declares where nothing newer is known of containerd 2.
+/// The configuration version for containerd 2, if its exact version is unknown or supports no newer one.
 pub(super) const OLDEST_CONFIG_VERSION_OF_2: i64 = 3;
 
 #[cfg(test)]

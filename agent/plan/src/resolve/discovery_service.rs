@@ -1,5 +1,5 @@
-//! What a control-plane machine tells a hosted discovery service, so that others can verify the tokens of
-//! this cluster's service accounts.
+//! The data that a control-plane machine registers with a hosted discovery service, so that others can
+//! verify tokens of this cluster's service accounts.
 //!
 //! Source: nodeup/pkg/model/discovery_service.go.
 
@@ -25,29 +25,30 @@ pub struct DiscoveryService {
 /// A public RSA key (RFC 7517).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JsonWebKey {
-    /// What it is for: `sig`.
+    /// The purpose: `sig`.
     #[serde(rename = "use")]
     pub key_use: &'static str,
-    /// What kind it is: `RSA`.
+    /// The type: `RSA`.
     #[serde(rename = "kty")]
     pub key_type: &'static str,
     /// Id of the item in the keyset `service-account`.
     #[serde(rename = "kid")]
     pub key_id: String,
-    /// How it signs: `RS256`.
+    /// The algorithm of signatures: `RS256`.
     #[serde(rename = "alg")]
     pub algorithm: &'static str,
     pub n: String,
     pub e: String,
 }
 
-/// Settles the registration; `None` where the cluster has no discovery service.
+/// The registration. `None` if the cluster has no discovery service, or if this is not a control-plane
+/// machine.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<DiscoveryService> {
     if !basis.is_control_plane() {
         return None;
     }
     let url = basis.config.discovery_service.as_ref()?.url.clone();
-    // A keyset that is not there is told of by `keypairs`.
+    // `keypairs` reports a missing keyset.
     let keyset = basis.keysets.get("service-account")?;
     let keys = problems.keep("discoveryServiceWithUniverse", json_web_keys(keyset))?;
     Some(DiscoveryService { url, keys })
@@ -61,7 +62,7 @@ fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, String> {
     Ok(keys)
 }
 
-/// The public key of an item; `None` where it is not one of kOps' own making.
+/// The public key of an item; `None` if the item is not one that kOps made.
 fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, String> {
     let problem = |what: &str| {
         format!(

@@ -1,5 +1,4 @@
-//! The distributions that nodes run, as data: what sets one apart from another is a field here, not a
-//! condition in a component.
+//! The distributions that nodes run, as data. A difference between distributions is a field here, not a condition in a component.
 //!
 //! Source: util/pkg/distributions in upstream, and the per-distribution branches of nodeup/pkg/model.
 
@@ -17,7 +16,7 @@ pub enum PackageFormat {
     Deb,
     /// `rpm`, by dnf.
     Rpm,
-    /// Its root is read-only; everything is there already.
+    /// The root is read-only and already has all programs.
     None,
 }
 
@@ -40,44 +39,44 @@ pub enum Project {
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {
     pub project: Project,
-    /// The version within the project; 0 where versions do not matter.
+    /// The version within the project; 0 if versions do not matter.
     pub version: f32,
     pub package_format: PackageFormat,
     /// Whether `/etc/resolv.conf` always points to systemd-resolved's stub on the loopback address.
     pub has_loopback_resolv_conf: bool,
-    /// Whether kube-proxy must use nftables because the kernel modules for iptables are gone.
+    /// Whether kube-proxy must use nftables because the kernel lacks the modules for iptables.
     pub force_nftables: bool,
-    /// Where kOps keeps Kubernetes' keys and certificates.
+    /// The directory for Kubernetes' keys and certificates.
     pub srv_kubernetes: &'static str,
-    /// Where users keep what an API server needs to reach nodes through a proxy of theirs.
+    /// The directory for users' files with which an API server reaches nodes through a proxy.
     pub srv_sshproxy: &'static str,
-    /// Where programs look for the certificates that the distribution trusts; a pod that mounts them makes
-    /// those that are not there.
+    /// The directories in which programs look for the distribution's trusted certificates. A pod that mounts them creates missing
+    /// ones.
     pub ssl_directories: &'static [&'static str],
-    /// Where kubectl and other programs go.
+    /// The directory for kubectl and other programs.
     pub kubernetes_bin: &'static str,
-    /// Where kubelet goes, and the programs that it runs.
+    /// The directory for kubelet and the programs that it runs.
     pub kubelet_bin: &'static str,
-    /// Where kubelet looks for volume plugins unless told otherwise.
+    /// kubelet's default directory of volume plugins.
     pub volume_plugin_directory: &'static str,
-    /// Whether containerd comes with the distribution and is only configured.
+    /// Whether the distribution includes containerd, so that it is only configured.
     pub brings_containerd: bool,
-    /// The users that people log in as, the likeliest first; empty where none is known.
+    /// The users that people log in as, the most likely one first; empty if unknown.
     pub login_users: &'static [&'static str],
-    /// The packages that bring `iptables` and `nft`.
+    /// The packages of `iptables` and `nft`.
     pub firewall_packages: &'static [&'static str],
     /// Whether systemd-networkd configures the network.
     pub has_networkd: bool,
-    /// Whether systemd-networkd would configure an interface that is attached later, too.
+    /// Whether systemd-networkd also configures an interface that is attached later.
     pub networkd_configures_new_interfaces: bool,
-    /// Whether cloud-init configures the network anew when an interface is attached.
+    /// Whether cloud-init reconfigures the network when an interface is attached.
     pub has_cloud_init_hotplug: bool,
-    /// The version of its C library, glibc, where that is older than 2.34.
+    /// The version of the C library, glibc, if it is older than 2.34.
     #[serde(skip)]
     pub old_glibc: Option<&'static str>,
 }
 
-/// Below a read-only `/usr` only what is there can be mounted.
+/// Existing directories only: a mount cannot create a directory below a read-only `/usr`.
 const READ_ONLY_ROOT_SSL: &[&str] =
     &["/etc/ssl", "/etc/pki/tls", "/etc/pki/ca-trust", "/usr/share/ca-certificates"];
 
@@ -112,11 +111,11 @@ const USUAL: Distribution = Distribution {
     old_glibc: None,
 };
 
-/// An rpm distribution whose `iptables` still has a package of that name.
+/// For distributions with a package of this name.
 const IPTABLES: &[&str] = &["iptables"];
-/// Only the nftables kind of iptables, as Amazon Linux wants it.
+/// For Amazon Linux 2023, which only has the nftables variant of iptables.
 const IPTABLES_NFT: &[&str] = &["iptables-nft"];
-/// nftables, and an `iptables` on top of it for network plugins that call that.
+/// nftables, and an `iptables` on top of it for network plugins that run that program.
 const NFTABLES: &[&str] = &["nftables", "iptables-nft"];
 
 const fn debian(version: f32) -> Distribution {
@@ -185,8 +184,8 @@ const AMAZON_LINUX_2023: Distribution = Distribution {
     ..rpm(Project::AmazonLinux2023, 2023.0, IPTABLES_NFT)
 };
 
-/// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so. Then the kOps
-/// releases that make nodes of it (`FindDistribution` in util/pkg/distributions/identify.go).
+/// `ID` and `VERSION_ID` of `/etc/os-release`, and the kOps releases that support the distribution (`FindDistribution` in
+/// util/pkg/distributions/identify.go). A version that ends in a dot matches every version that starts with it.
 const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
     ("amzn", "2", Releases::UpTo(35), rpm(Project::AmazonLinux2, 2.0, IPTABLES)),
     ("amzn", "2023", Releases::All, AMAZON_LINUX_2023),
@@ -256,7 +255,7 @@ impl Distribution {
             .map(|(_, _, _, distribution)| distribution)
     }
 
-    /// A machine's own name for each distribution that this kOps release supports.
+    /// `ID` and `VERSION_ID` of each distribution that this kOps release supports.
     pub fn supported(release: KopsRelease) -> impl Iterator<Item = Distro> {
         let supported = SUPPORTED.iter().filter(move |(_, _, releases, _)| release.is_in(*releases));
         supported.map(|(id, version, _, _)| Distro {
@@ -289,7 +288,7 @@ impl Distribution {
     }
 }
 
-/// A version `"9."` stands for 9 and every 9.x, `"."` for any.
+/// The version `"9."` matches 9 and every 9.x; `"."` matches every version.
 fn version_matches(supported: &str, version: &str) -> bool {
     match supported.strip_suffix('.') {
         Some("") => true,

@@ -1,11 +1,11 @@
-//! Paths of keys with dots between them, where a key with dots in it is quoted:
+//! Paths of keys, separated by dots. A key that contains dots is quoted:
 //! `plugins."io.containerd.grpc.v1.cri".sandbox_image`.
 
-/// The keys of a path. Quotes stand around whole keys, and a quote inside them is doubled, as kOps reads
-/// them (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
+/// The keys of a path. Quotes enclose a whole key, and a quote inside them is doubled, as in kOps
+/// (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
 ///
 /// # Errors
-/// What is wrong with the quotes, or that there is no key.
+/// A quote is misplaced or not closed, or the path is empty.
 pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
     if path.is_empty() {
         return Err("is empty; name a setting".into());
@@ -25,7 +25,7 @@ pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// A key up to its closing quote, and what follows the dot behind it.
+/// A key up to its closing quote, and the text after the dot behind the quote.
 fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
     let mut key = String::new();
     let mut rest = text;

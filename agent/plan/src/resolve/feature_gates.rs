@@ -1,7 +1,7 @@
-//! Feature gates of Kubernetes' components: whether the release that runs has them, and lets them be set.
+//! Feature gates of Kubernetes' components: checks whether the Kubernetes release has them and allows their values.
 //!
-//! A component ends at once if it is told a gate that it does not know, or another value than that to which a gate is
-//! locked (`SetFromMap` of k8s.io/component-base/featuregate).
+//! A component exits if it does not know a gate, or if a locked gate gets another value (`SetFromMap` of
+//! k8s.io/component-base/featuregate).
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ const TABLE: &str = include_str!("feature_gates.txt");
 /// The minor versions that the table has a column for.
 const OLDEST_MINOR: u64 = 32;
 const NEWEST_MINOR: u64 = 36;
-/// From this minor version on a component ends if a gate is on that needs another one that is off.
+/// Since this minor version, a component exits if a gate is on and needs another gate that is off.
 const CHECKS_NEEDS: u64 = 36;
 
-/// How a release has a gate.
+/// The state of a gate in a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
     stage: char,
@@ -25,7 +25,7 @@ struct Gate {
     is_locked: bool,
 }
 
-/// The gates of a component, as it is told to set them.
+/// The gates that are set for a component.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gates<'a> {
     set: &'a BTreeMap<String, bool>,
@@ -37,9 +37,9 @@ impl<'a> Gates<'a> {
         Gates { set, minor: version.minor() }
     }
 
-    /// Whether a gate is on: as it is set, and else by its default. `AllAlpha` and `AllBeta` set those of their stage.
+    /// Whether a gate is on: by its own setting, else by `AllAlpha` or `AllBeta` for its stage, else by default.
     pub(super) fn is_on(&self, name: &str) -> bool {
-        // Of a release without a column nothing is known but what is set.
+        // The table has no column for older releases, so an unset gate counts as on.
         if self.minor < OLDEST_MINOR {
             return self.set.get(name).copied().unwrap_or(true);
         }
@@ -84,13 +84,13 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// The gates that are off and that a gate needs if it is on.
+    /// The gates that this gate needs and that are off.
     fn missing(&self, name: &str) -> Vec<&'static str> {
         let needs = columns(name).filter(|_| self.minor >= CHECKS_NEEDS).map_or("", |columns| columns.needs);
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
-    /// Checks the gates that are on without having been set.
+    /// Checks the gates that are on without their own setting.
     fn check_defaults(&self) -> Result<(), String> {
         let names = TABLE.lines().filter_map(|line| line.split(' ').next());
         let on = names
@@ -139,7 +139,7 @@ impl Columns {
         self.gates.get(column).copied().flatten()
     }
 
-    /// Why a release that the table has a column for does not have it.
+    /// Why a release in the table lacks the gate.
     fn why_not(&self, release: u64) -> String {
         let has_it = |minor: &u64| self.of(*minor).is_some();
         match (OLDEST_MINOR..release).rfind(has_it) {
@@ -152,7 +152,8 @@ impl Columns {
     }
 }
 
-/// The gates of `field`, read; each that is wrong is told, and each that is on by default and needs one that is off.
+/// Parses the gates of `field`. Adds a problem for each wrong gate, and for each default gate that needs a gate that is
+/// off.
 pub(super) fn read(
     field: &str,
     gates: &BTreeMap<String, String>,
@@ -174,7 +175,8 @@ pub(super) fn read(
     read
 }
 
-/// Checks the gates of all components but kubelet. They end in their own pods, while the node works: that is a warning.
+/// Checks the gates of all components except kubelet. A problem is only a warning: such a component exits in its own
+/// pod, and the node works.
 pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems: &mut Problems) {
     let api_server = config.api_server_config.as_ref().and_then(|config| config.kube_api_server.as_ref());
     let control_plane = config.control_plane_config.as_ref();
@@ -199,7 +201,7 @@ pub(super) fn check(config: &NodeupConfig, version: &KubernetesVersion, problems
     }
 }
 
-/// A bool in any of the spellings that Go's `strconv.ParseBool` takes.
+/// Parses a bool in any spelling that Go's `strconv.ParseBool` accepts.
 fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -257,7 +259,7 @@ mod tests {
             let told = told(version, &[(gate, "true")]);
             assert!(told.starts_with(&format!("gates.{gate}: ")) && told.contains(part), "{told}");
         }
-        // What a newer release has is not known.
+        // The gates of a newer release are unknown.
         assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
     }
 
@@ -282,7 +284,7 @@ mod tests {
         let found = told("1.36.0", &[off]);
         assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
         assert!(found.contains("ExtendWebSocketsToKubelet, which needs NodeDeclaredFeatures"), "{found}");
-        // The components of older releases do not look.
+        // Components of older releases do not check this.
         assert_eq!(told("1.35.0", &[off]), "");
         assert_eq!(told("1.36.0", &[]), "");
     }

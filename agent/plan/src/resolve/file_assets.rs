@@ -14,7 +14,8 @@ use kops_agent_spec::{FileAssetSpec, NodeupConfig};
 
 use super::{Problems, absolute_path};
 
-/// Upstream wants base64 without padding; most tools write it with.
+/// Decodes base64 with and without padding. Upstream accepts only base64 without padding, but most
+/// tools write padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -25,15 +26,13 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub struct FileAsset {
     /// Absolute path on the node.
     pub path: String,
-    /// The directory that it is in.
     pub directory: String,
     pub mode: Mode,
-    /// What is in it.
     pub content: Content,
 }
 
-/// The files of this node, those of the group before the cluster's: the first of a path is written.
-/// What has no path goes into `default_directory`.
+/// The files of this node. The group's files come before the cluster's, and only the first file of
+/// a path is written. A file without a path goes into `default_directory`.
 pub(super) fn resolve(
     config: &NodeupConfig,
     default_directory: &str,

@@ -1,7 +1,6 @@
-//! The units that a user adds to nodes, or switches off: checked, named, and each of them once.
+//! The units that a user adds to nodes or disables: checked and named, each unit once.
 //!
-//! Source: nodeup/pkg/model/hooks.go; what a hook may not say is from `validateHookSpec` in
-//! pkg/apis/kops/validation/validation.go.
+//! Source: nodeup/pkg/model/hooks.go. The checks are from `validateHookSpec` in pkg/apis/kops/validation/validation.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,17 +23,17 @@ pub struct Hook {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HookAction {
-    /// It stops a unit and keeps it from starting.
+    /// The hook stops a unit and disables it.
     SwitchOff,
-    /// It adds a unit that the user wrote whole.
+    /// The hook adds a unit that the user wrote completely.
     RawUnit(String),
-    /// It adds a service of which the user wrote the `[Service]` section.
+    /// The hook adds a service whose `[Service]` section the user wrote.
     Service {
         section: String,
-        /// What the unit depends on.
+        /// The unit's dependencies.
         order: HookOrder,
     },
-    /// It adds a service that runs a container once.
+    /// The hook adds a service that runs a container once.
     Container {
         /// The image, with registry and tag.
         image: String,
@@ -42,20 +41,20 @@ pub enum HookAction {
         command: Vec<String>,
         /// Environment variables of the container.
         environment: BTreeMap<String, String>,
-        /// What the unit depends on.
+        /// The unit's dependencies.
         order: HookOrder,
     },
 }
 
-/// What a hook's unit depends on.
+/// The dependencies of a hook's unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HookOrder {
     pub requires: Vec<String>,
-    /// Units that it comes before.
+    /// Units that start after it.
     pub before: Vec<String>,
 }
 
-/// The hooks of this node: the group's, then those of the cluster that the group does not name again.
+/// The hooks of this node: the group's hooks, then the cluster's hooks with other unit names.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hook> {
     let mut hooks = Vec::new();
     let mut units = BTreeSet::new();
@@ -75,7 +74,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hoo
     hooks
 }
 
-/// A hook without a name is called after its place in the list; the group's come first.
+/// The default name of a hook comes from its place in the list; the group's hooks come first.
 fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     match (spec.name.as_str(), side) {
         ("", 0) => format!("kops-hook-{index}-ig"),
@@ -84,7 +83,7 @@ fn name(spec: &HookSpec, side: usize, index: usize) -> String {
     }
 }
 
-/// A name without one of systemd's suffixes is a service's (pkg/systemd/unit.go).
+/// A name without one of systemd's suffixes names a service (pkg/systemd/unit.go).
 fn unit_name(name: &str) -> String {
     const SUFFIXES: [&str; 11] = [
         ".automount",
@@ -106,7 +105,7 @@ fn unit_name(name: &str) -> String {
     }
 }
 
-/// Unit names as systemd.unit(5) has them.
+/// Checks a unit's name by the rules of systemd.unit(5).
 fn check_unit_name(unit: &str, field: &str, problems: &mut Problems) {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
     if unit.len() > 255 || unit.starts_with('.') || !unit.chars().all(is_allowed) {
@@ -172,9 +171,9 @@ fn container(
     })
 }
 
-/// An image with registry and tag, as containerd's client takes it. Without a registry it is Docker Hub's, by the rule of
-/// Docker's references (`splitDockerDomain` in github.com/distribution/reference); upstream completes names without a slash
-/// only, and containerd takes `org` in `org/image` for a host.
+/// An image with registry and tag, as containerd's client requires. An image without a registry is from Docker Hub, by the
+/// rule of Docker's references (`splitDockerDomain` in github.com/distribution/reference). Upstream only completes names
+/// without a slash, and containerd then reads `org` in `org/image` as a host.
 fn full_image_name(image: &str) -> String {
     let is_registry = |first: &str| first.contains(['.', ':']) || first == "localhost";
     let image = match image.split_once('/') {

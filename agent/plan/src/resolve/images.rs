@@ -1,5 +1,5 @@
-//! The container images that are loaded from archives rather than pulled, as a cluster of an
-//! unpublished Kubernetes needs them.
+//! Container images that are loaded from archives instead of pulled, for clusters with an
+//! unpublished Kubernetes.
 //!
 //! Source: the end of `Run` in upup/pkg/fi/nodeup/command.go.
 

@@ -1,4 +1,4 @@
-//! Whether this machine can have addresses for its pods where the cluster has IPv6 addresses only.
+//! Checks that the machine can get addresses for its pods, if the cluster is IPv6-only.
 //!
 //! Source: nodeup/pkg/model/prefix.go.
 
@@ -7,7 +7,7 @@ use kops_agent_spec::CloudProvider;
 use super::Problems;
 use super::basis::Basis;
 
-/// Refuses clouds that give out no prefix.
+/// Rejects clouds that assign no IPv6 prefix.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     let cloud = basis.boot.cloud_provider;
     let has_prefix = matches!(cloud, CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Metal);

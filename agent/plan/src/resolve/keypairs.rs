@@ -9,16 +9,17 @@ use super::authorities::{DISCOVERY_CA, KUBERNETES_CA};
 use super::basis::Basis;
 use super::problems::Problems;
 
-/// Refuses a configuration that names a keypair which is not there, or has no private key.
+/// Rejects a configuration if a keypair that the machine uses is not in the store, or lacks its
+/// certificate or private key.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     for keyset in used(basis) {
         let _ = problems.keep(&format!("KeypairIDs.{keyset}"), usable(basis, &keyset));
     }
 }
 
-/// The keysets from which etcd-manager issues certificates for one etcd cluster, each after the name that
-/// etcd-manager knows it by. The API server has one client certificate for the etcd clusters that it uses,
-/// so those share the authority for clients (nodeup/pkg/model/etcd_manager_tls.go).
+/// The keysets with which etcd-manager signs certificates for one etcd cluster. Each keyset follows
+/// etcd-manager's name for it. The API server has one client certificate for all its etcd clusters, so
+/// these share the CA for clients (nodeup/pkg/model/etcd_manager_tls.go).
 pub fn etcd_manager_authorities(cluster: &str) -> [(&'static str, String); 3] {
     let clients = match cluster {
         "main" | "events" | "leases" => "etcd-clients-ca".to_owned(),

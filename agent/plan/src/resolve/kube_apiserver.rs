@@ -1,4 +1,4 @@
-//! kube-apiserver's settings: what kOps wrote, with what only this machine knows, and what is wrong with it.
+//! kube-apiserver's settings from kOps, completed with values of this machine, and checked.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver.go.
 
@@ -20,19 +20,19 @@ use super::{Problems, StoredPod, api_name, stored_manifests};
 #[serde(rename_all = "camelCase")]
 pub struct KubeApiServer {
     pub config: KubeAPIServerConfig,
-    /// How the API is reached.
+    /// Names and load balancer of the API.
     pub api: APISpec,
-    /// The OpenID provider that it believes, if any.
+    /// The OpenID provider that it trusts, if any.
     pub oidc: Option<OIDCAuthenticationSpec>,
     /// The webhook that verifies tokens, if any.
     pub token_webhook: Option<TokenWebhook>,
-    /// Whether it encrypts what it writes to etcd, as the secret `encryptionconfig` says.
+    /// Whether it encrypts its data in etcd, as the secret `encryptionconfig` configures.
     pub encrypts: bool,
     /// PEM public keys that verify tokens of service accounts.
     pub service_account_public_keys: String,
     /// Names and addresses under which it serves.
     pub serving_names: Vec<String>,
-    /// The sidecar that answers probes, where kOps gives one.
+    /// The sidecar that answers probes, if kOps has one for this machine.
     pub healthcheck: Option<StoredPod>,
 }
 
@@ -44,7 +44,8 @@ pub enum TokenWebhook {
     AwsIamAuthenticator,
 }
 
-/// Settles the API server; `None` on machines without one, and where something is wrong.
+/// Resolves the API server's settings. `None` on machines without an API server, and if an address or the
+/// configuration is missing.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<KubeApiServer> {
     if !basis.boot.instance_group_role.runs_api_server() {
         return None;
@@ -87,7 +88,8 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
                 config.advertise_address = address.to_owned();
             }
         }
-        // https://github.com/kubernetes/kubernetes/issues/111671: it would find no IPv6 address by itself.
+        // The API server finds no IPv6 address itself:
+        // https://github.com/kubernetes/kubernetes/issues/111671.
         CloudProvider::Metal if basis.is_ipv6_only() => {
             if let Some(address) = global_ipv6_address(basis.facts) {
                 config.advertise_address = address.to_string();
@@ -98,15 +100,15 @@ fn config(basis: &Basis<'_>, settings: &APIServerConfig, local_address: Option<&
     if !basis.is_control_plane() {
         name_etcd_of_the_control_plane(&mut config, &basis.config.cluster_name);
     }
-    // Clusters of long ago have the ordered list, and the two flags exclude each other.
+    // Very old clusters have the ordered list `admissionControl`. The API server does not accept both flags.
     if !config.admission_control.is_empty() {
         config.enable_admission_plugins = std::mem::take(&mut config.admission_control);
     }
     config
 }
 
-/// kOps writes etcd's URLs for a machine that has a member itself; a dedicated API server reaches the
-/// members by name.
+/// Replaces localhost in etcd's URLs with the members' names. kOps writes the URLs for a machine with its
+/// own etcd member, which a dedicated API server does not have.
 fn name_etcd_of_the_control_plane(config: &mut KubeAPIServerConfig, cluster_name: &str) {
     let named = |url: &str, etcd_cluster: &str| {
         url.replace("127.0.0.1", &format!("{etcd_cluster}.etcd.internal.{cluster_name}"))
@@ -123,7 +125,7 @@ fn name_etcd_of_the_control_plane(config: &mut KubeAPIServerConfig, cluster_name
     }
 }
 
-/// Kopeio's comes first where a user asks for both.
+/// The token webhook. If the user sets both, Kopeio's takes precedence.
 fn token_webhook(authentication: &AuthenticationSpec) -> Option<TokenWebhook> {
     match authentication {
         AuthenticationSpec { kopeio: Some(_), .. } => Some(TokenWebhook::Kopeio),
@@ -144,7 +146,7 @@ fn encrypts(basis: &Basis<'_>, settings: &APIServerConfig, problems: &mut Proble
     encrypts
 }
 
-/// The directories of these files are mounted into the pod, so their paths must be absolute.
+/// Checks that the paths of the audit files are absolute, because the pod mounts their directories.
 fn check_audit_paths(config: &KubeAPIServerConfig, problems: &mut Problems) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     for (field, path) in [("auditLogPath", log), ("auditPolicyFile", config.audit_policy_file.as_str())] {
@@ -177,7 +179,7 @@ fn serving_names(
     names
 }
 
-/// The machine's own address, on clouds where API servers announce it or are reached by it.
+/// The machine's own address, on clouds where an API server announces it or serves under it.
 fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let cloud = &basis.facts.cloud;
     let address = match basis.boot.cloud_provider {
@@ -195,7 +197,7 @@ fn local_address(basis: &Basis<'_>) -> Result<Option<String>, String> {
     Ok(Some(address).filter(|address| !address.is_empty()))
 }
 
-/// The first IPv6 address of this machine by which others can reach it.
+/// The first IPv6 address at which others can reach this machine.
 fn global_ipv6_address(facts: &Facts) -> Option<Ipv6Addr> {
     let addresses = facts.interfaces.iter().flat_map(|interface| &interface.addresses);
     addresses.filter_map(|address| address.split('/').next()?.parse::<Ipv6Addr>().ok()).find(|address| {

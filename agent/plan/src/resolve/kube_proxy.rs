@@ -1,4 +1,4 @@
-//! kube-proxy's configuration with every default settled.
+//! kube-proxy's configuration with all defaults.
 //!
 //! Source: nodeup/pkg/model/kube_proxy.go, and `evaluateBindAddress` in upup/pkg/fi/nodeup/command.go.
 
@@ -9,12 +9,12 @@ use kops_agent_spec::{KubeProxyConfig, Quantity};
 use super::basis::Basis;
 use super::{Problems, api_name};
 
-/// The value of `bindAddress` that stands for the machine's own address.
+/// The value of `bindAddress` that means the machine's own address.
 const AWS_LOCAL_ADDRESS: &str = "@aws";
-/// Connections that the kernel tracks for each processor.
+/// Maximum number of tracked connections for each CPU.
 const DEFAULT_CONNTRACK_MAX_PER_CORE: i32 = 131_072;
 
-/// Settles kube-proxy's configuration; `None` where the network plugin replaces it.
+/// Resolves kube-proxy's configuration; `None` if the network plugin replaces kube-proxy.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<KubeProxyConfig> {
     let mut config = basis.config.kube_proxy.clone()?;
     config.hostname_override = basis.node_name.hostname_override.clone();
@@ -25,7 +25,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         config.proxy_mode = "nftables".into();
     }
     if config.master.is_empty() {
-        // The control plane's own API server, because the name of all of them may not exist before
+        // A control-plane machine uses its own API server: the API's common name may not exist before
         // kube-proxy runs.
         config.master = if basis.is_control_plane() {
             "https://127.0.0.1".into()

@@ -1,4 +1,4 @@
-//! kubectl, and the users that it is set up for.
+//! kubectl, and the user with a kubeconfig for it.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -14,11 +14,11 @@ use super::{Asset, Problems};
 #[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
     pub program: Asset,
-    /// The user of the machine that administrates the cluster with it, where there is such a user.
+    /// The machine's user that administers the cluster with it, if there is one.
     pub user: Option<LoginUser>,
 }
 
-/// Settles kubectl; `None` on machines without an API server.
+/// Resolves kubectl; `None` on machines without an API server.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kubectl> {
     if !basis.boot.instance_group_role.runs_api_server() {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     Some(Kubectl { program, user: user(basis) })
 }
 
-/// The first of the likely users that the machine has.
+/// The first login user of the distribution that exists on the machine.
 fn user(basis: &Basis<'_>) -> Option<LoginUser> {
     let likely: Vec<&str> = match basis.boot.cloud_provider {
         CloudProvider::Azure => vec![&basis.config.azure_admin_user],

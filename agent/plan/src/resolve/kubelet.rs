@@ -1,4 +1,4 @@
-//! kubelet's configuration with every default settled and every text in it read.
+//! kubelet's configuration with all defaults, and with all its texts parsed.
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
@@ -19,48 +19,47 @@ use super::feature_gates::{self, Gates};
 use super::{Asset, Problems, label_syntax, primary_interface};
 use eviction::Eviction;
 
-/// What kubelet is given on this node.
+/// kubelet's settings on this node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Kubelet {
     pub config: KubeletConfigSpec,
     pub program: Asset,
-    /// The program that gives kubelet credentials for the cloud's own registries, where there is one.
+    /// The program that gives kubelet credentials for the cloud's own registries, if there is one.
     pub credential_provider: Option<Asset>,
-    /// The cloud's id of this machine; empty where kubelet is told none.
+    /// The cloud's id of this machine; empty if kubelet gets no id.
     pub provider_id: String,
-    /// Addresses that the node announces instead of those that kubelet would choose.
+    /// Addresses that the node announces instead of kubelet's own choice.
     pub node_ips: Vec<String>,
     /// Names and addresses of kubelet's own server; the first is its certificate's common name.
     pub serving_names: Vec<String>,
-    /// Features switched on or off.
+    /// Feature gates, with their values.
     pub feature_gates: BTreeMap<String, bool>,
     /// Taints that the node registers with.
     pub taints: Vec<Taint>,
-    /// Amounts of each resource below which pods are evicted at once.
+    /// Thresholds of each resource below which kubelet evicts pods immediately.
     pub eviction_hard: BTreeMap<String, String>,
-    /// Amounts of each resource below which pods are evicted after a while.
+    /// Thresholds of each resource below which kubelet evicts pods after a grace period.
     pub eviction_soft: BTreeMap<String, String>,
-    /// How long that while is.
+    /// Grace periods of the soft thresholds.
     pub eviction_soft_grace_period: BTreeMap<String, String>,
-    /// How much an eviction must gain of each resource.
+    /// Minimum amount of each resource that an eviction must reclaim.
     pub eviction_minimum_reclaim: BTreeMap<String, String>,
 }
 
-/// A taint of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taint {
     pub key: String,
     /// Its value; may be empty.
     pub value: String,
-    /// What it does to pods that do not bear it (`NoSchedule`).
+    /// Its effect on pods that do not tolerate it (`NoSchedule`).
     pub effect: String,
 }
 
-/// What a taint does to pods that do not tolerate it.
+/// The valid effects of a taint.
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 
-/// The most pods that kubelet runs unless told otherwise.
+/// kubelet's default maximum number of pods.
 const DEFAULT_MAX_PODS: i64 = 110;
 
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kubelet> {
@@ -168,18 +167,18 @@ fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec 
     {
         config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
     }
-    // kubelet may not give itself the labels that kOps wants; kops-controller does.
+    // kubelet may not set kOps' labels on its own Node; kops-controller sets them.
     config.node_labels.clear();
     config
 }
 
-/// A list as kubelet reads it from a flag: it passes over empty entries (`MapStringString.Set` in k8s.io/component-base/cli/flag). Where
-/// kOps writes kubelet's configuration file, nodeup refuses them.
+/// A list without empty entries, as kubelet reads it from a flag (`MapStringString.Set` in k8s.io/component-base/cli/flag). If kOps
+/// writes kubelet's configuration file instead of flags, nodeup rejects empty entries.
 fn without_empty_entries(list: &str) -> String {
     list.split(',').filter(|entry| !entry.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// `a<1,b<2` as a map; space around names and values does not count.
+/// Parses `a<1,b<2` into a map. Whitespace around names and values is ignored.
 fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, String> {
     if list.is_empty() {
         return Ok(BTreeMap::new());
@@ -194,7 +193,7 @@ fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, S
         .collect()
 }
 
-/// The taints that the node registers with. The API server refuses a Node with a wrong one, and so the machine.
+/// The taints that the node registers with. The API server rejects a Node with an invalid taint, so the machine could not join.
 fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     let mut taints = Vec::new();
     let mut seen = BTreeSet::new();
@@ -222,7 +221,7 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     taints
 }
 
-/// The labels that the API server is asked to give the node.
+/// Checks the node's labels, so that the API server accepts them.
 fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
     for (key, value) in labels {
         problems.keep("KubeletConfig.nodeLabels", label_syntax::check_key(key));
@@ -231,8 +230,8 @@ fn check_labels(labels: &BTreeMap<String, String>, problems: &mut Problems) {
 }
 
 impl Taint {
-    /// Reads `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go), with a key and a value that the API server
-    /// accepts (`validateNodeTaints` in pkg/apis/core/validation).
+    /// Parses `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go). The API server must accept the key and the value
+    /// (`validateNodeTaints` in pkg/apis/core/validation).
     fn parse(text: &str) -> Result<Taint, String> {
         let unreadable = || format!("{text:?} is no taint; taints are key=value:Effect or key:Effect");
         let (name, effect) = match text.split(':').collect::<Vec<_>>()[..] {
@@ -251,15 +250,14 @@ impl Taint {
     }
 }
 
-/// Whether the most pods follow from the instance type: each has an address of one of its network interfaces, and no
-/// number is set.
+/// Whether `maxPods` is derived from the instance type: each pod has an address of one of its network interfaces, and `maxPods` is
+/// unset.
 pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
     config.kubelet_config.max_pods.is_none() && primary_interface::pods_use_enis(&config.networking)
 }
 
-/// The most pods this node runs. Where each pod has an address of one of the machine's network
-/// interfaces, the instance type limits it: the first address of each interface is the node's own, and
-/// two pods use the node's network.
+/// The maximum number of pods on this node. If each pod has an address of one of the machine's network interfaces, the instance type
+/// limits the number. The first address of each interface is the node's own, and two pods use the node's network.
 fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
     if !derives_max_pods(basis.config) {
         return Ok(basis.config.kubelet_config.max_pods);
@@ -277,8 +275,8 @@ fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
     Ok(i32::try_from(most).ok())
 }
 
-/// Where a network plugin attaches further interfaces to the host, kubelet is told which address is the
-/// node's; without IPv4 any IPv6 address will do.
+/// The addresses that kubelet announces. If a network plugin attaches more interfaces to the host, kubelet must know which address is
+/// the node's. Without IPv4, any IPv6 address is fine.
 fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
     let networking = &basis.config.networking;
     let cloud = &basis.facts.cloud;
@@ -327,14 +325,15 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, String> {
     }
 }
 
-/// The node name comes first where it is another than the instance's id. Outside AWS it is what the
-/// host's own name means to itself (upstream: `kubeletNames` in nodeup/pkg/model/kubelet.go).
+/// The names of kubelet's serving certificate. On AWS, the node name comes before the instance's id if they differ. On other clouds, the
+/// names are the host's own name and the addresses to which the host resolves it (upstream: `kubeletNames` in
+/// nodeup/pkg/model/kubelet.go).
 fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let facts = basis.facts;
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
         if is_named_by_us(basis) {
-            // What the name of before resolves to says nothing of the one that the host gets (`desired/linode.rs`).
+            // If the host still has its previous name, the addresses of that name do not count (`desired/linode.rs`).
             names.retain(|_| facts.hostname == basis.node_name.name);
             names.push(basis.node_name.name.clone());
             return names;
@@ -361,7 +360,7 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     names
 }
 
-/// Whether the host's name is decided, and not only observed.
+/// Whether this program sets the host's name.
 fn is_named_by_us(basis: &Basis<'_>) -> bool {
     basis.boot.cloud_provider == CloudProvider::Linode
 }

@@ -1,6 +1,6 @@
-//! Which Kubernetes a node runs, and every gate between versions that upstream's node code knows.
+//! The Kubernetes version of a node, and every version gate of upstream's node code.
 //!
-//! A gate is a method with the name of what it decides; no other module compares versions.
+//! Each gate is a method that is named after its decision. No other module compares versions.
 
 use std::fmt;
 
@@ -24,12 +24,12 @@ impl Serialize for KubernetesVersion {
 }
 
 impl KubernetesVersion {
-    /// The newest minor version whose nodes are known: the newest that kOps at this commit has asset hashes for. A newer one is
-    /// decided by the same rules, as upstream's nodeup does, which knows no upper bound.
+    /// The newest minor version that is known: kOps at this commit has no asset hashes for newer ones. A newer version follows
+    /// the same rules, as in upstream's nodeup, which has no upper bound.
     pub const NEWEST_KNOWN_MINOR: u64 = 36;
 
-    /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and
-    /// takes the minor version out of a build's URL (`…/v1.34.…/…`).
+    /// Parses a version. As in upstream, a leading `v` and a missing patch number are allowed. From the URL of a build, it
+    /// takes the version in the path (`…/v1.34.…/…`).
     pub fn parse(text: &str) -> Option<KubernetesVersion> {
         let numbers = if text.contains("://") { &text[text.find("/v1.")? + "/v".len()..] } else { text };
         let core = numbers.trim().trim_start_matches('v').split(['-', '+', '/']).next()?;
@@ -43,13 +43,12 @@ impl KubernetesVersion {
         parts.next().is_none().then(|| KubernetesVersion { text: text.to_owned(), major, minor, patch })
     }
 
-    /// Whether nodes of this version are decided in a store of this kOps release: Kubernetes 1, from the version on that the
-    /// release supports.
+    /// Whether this kOps release supports the version: Kubernetes 1, from the release's oldest minor version on.
     pub fn is_supported(&self, release: KopsRelease) -> bool {
         self.major == 1 && self.minor >= release.oldest_kubernetes_minor()
     }
 
-    /// The versions for which nodes are decided, for messages.
+    /// The supported versions, for messages.
     pub fn supported_range(release: KopsRelease) -> String {
         format!(
             "1.{} and newer with kOps {release}, and 1.{} is the newest that is known",
@@ -58,7 +57,7 @@ impl KubernetesVersion {
         )
     }
 
-    /// What there is to warn of where nodes of this version are decided as those of an older one; `None` where it is known.
+    /// The warning about a version that is newer than the newest known one; `None` for a known version.
     pub fn newer_than_known(&self) -> Option<String> {
         (self.major == 1 && self.minor > Self::NEWEST_KNOWN_MINOR).then(|| {
             format!(
@@ -68,7 +67,7 @@ impl KubernetesVersion {
         })
     }
 
-    /// Whether the version is the URL of a build rather than a release.
+    /// Whether the version is the URL of a build instead of a release.
     pub fn is_base_url(&self) -> bool {
         ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
     }
@@ -82,30 +81,30 @@ impl KubernetesVersion {
         (self.major, self.minor) >= (1, minor)
     }
 
-    /// The release of the CNI plugins that kOps pairs with it; none with versions that the kOps release does not support.
+    /// The release of the CNI plugins that kOps uses with it; `None` if the kOps release does not support this version.
     pub fn cni_plugins_release(&self, release: KopsRelease) -> Option<&'static str> {
         (self.major == 1).then(|| release.cni_plugins(self.minor))?
     }
 
-    /// kubelet can be told the longest wait before it starts a failing container again
-    /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
+    /// kubelet has a setting for the maximum wait before it restarts a failing container (nodeup/pkg/model/kubelet.go,
+    /// `buildKubeletConfigSpec`).
     pub fn can_limit_crash_loop_back_off(&self) -> bool {
         self.at_least(35)
     }
 
-    /// Its components can be given configuration of code for clouds that is part of Kubernetes
-    /// (nodeup/pkg/model/kubelet.go and kube_apiserver.go of kOps up to 1.35).
+    /// Its components accept configuration for in-tree code for clouds (nodeup/pkg/model/kubelet.go and kube_apiserver.go of
+    /// kOps up to 1.35).
     pub fn has_in_tree_clouds(&self) -> bool {
         !self.at_least(33)
     }
 
-    /// Its API server is asked only whether it is alive, and not whether it has started or is ready
-    /// (nodeup/pkg/model/kube_apiserver.go of kOps up to 1.35).
+    /// Its API server's pod has a liveness probe, but no startup and no readiness probe (nodeup/pkg/model/kube_apiserver.go of
+    /// kOps up to 1.35).
     pub fn has_only_a_liveness_probe(&self) -> bool {
         !self.at_least(31)
     }
 
-    /// Its kubelet does not start on cgroups v1 unless its configuration says so (KEP-5573, `failCgroupV1`).
+    /// Its kubelet does not start on cgroups v1 unless its configuration allows it (KEP-5573, `failCgroupV1`).
     pub fn refuses_cgroups_v1(&self) -> bool {
         self.at_least(35)
     }

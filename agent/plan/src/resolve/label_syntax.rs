@@ -1,11 +1,11 @@
-//! Refuses keys and values of labels and taints that the API server would not accept.
+//! Rejects keys and values of labels and taints that the API server does not accept.
 
 use crate::labels::{LONGEST, is_domain, is_name};
 
-/// Whether it is a key: a name, or `domain/name`.
+/// Checks a key: a name, or `domain/name`.
 ///
 /// # Errors
-/// What a key looks like.
+/// The key is invalid; the error describes a valid key.
 pub(super) fn check_key(key: &str) -> Result<(), String> {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -20,10 +20,10 @@ pub(super) fn check_key(key: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether it is a value; empty is one.
+/// Checks a value, which may be empty.
 ///
 /// # Errors
-/// What a value looks like.
+/// The value is invalid; the error describes a valid value.
 pub(super) fn check_value(value: &str) -> Result<(), String> {
     if value.is_empty() || is_name(value) {
         return Ok(());

@@ -1,5 +1,6 @@
-//! From what kOps wrote and what was observed to a [`NodeConfig`]: every default settled, every user
-//! error found, all of them at once. After this nothing can fail until the machine is touched.
+//! Resolves kOps' configuration and the observed facts into a [`NodeConfig`]: sets every default, and reports
+//! all user errors together. After this, only conflicts between resources can fail before the machine is
+//! changed.
 
 mod absolute_path;
 mod addresses;
@@ -81,39 +82,39 @@ use kops_agent_spec::{
     KubeProxyConfig, NodeupConfig,
 };
 
-/// Everything a decision is made from.
+/// All inputs of a node's configuration.
 #[derive(Clone, Debug)]
 pub struct Inputs {
     /// The boot config from the machine's user-data.
     pub boot: BootConfig,
-    /// The node's configuration: what kOps wrote, or what was derived from the cluster spec.
+    /// The node's configuration: written by kOps, or derived from the cluster spec.
     pub config: NodeupConfig,
     /// The keysets of the store that this node may read, by id.
     pub keysets: BTreeMap<String, Keyset>,
     /// Names of the secrets of the store that this node may read.
     pub secret_names: BTreeSet<String>,
-    /// Manifests of the store that this node runs, by the URL that the configuration gives them.
+    /// Manifests of the store that this node runs, by their URL in the configuration.
     pub manifests: BTreeMap<String, String>,
     pub facts: Facts,
-    /// The text of `kops-version.txt` of the store; `None` where there is none that this node may read.
+    /// The text of `kops-version.txt` of the store; `None` if the file is missing, or this node may not read it.
     pub kops_version: Option<String>,
-    /// What this machine knows of archives that it has downloaded.
+    /// The files of archives that this machine has downloaded.
     pub archives: ArchiveFiles,
 }
 
 impl Inputs {
-    /// The kOps release that wrote this.
+    /// The kOps release that wrote these inputs.
     ///
     /// # Errors
-    /// As of [`WrittenBy::find`].
+    /// Same errors as [`WrittenBy::find`].
     pub fn written_by(&self) -> Result<WrittenBy, String> {
         WrittenBy::find(self.kops_version.as_deref(), &self.config)
     }
 }
 
-/// A node's configuration, validated: what every component decides from.
+/// A node's validated configuration, from which every component takes its decisions.
 ///
-/// Written out it has no private key and no secret: of keysets the ids of their keys only.
+/// Its serialized form has no private key and no secret. Of keysets it only has the ids of their keys.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeConfig {
@@ -127,58 +128,56 @@ pub struct NodeConfig {
     /// Manifests of the store, by URL.
     #[serde(serialize_with = "crate::shown::manifests")]
     pub manifests: BTreeMap<String, String>,
-    /// The kOps release that wrote all this.
+    /// The kOps release that wrote the configuration.
     pub written_by: WrittenBy,
-    /// The Kubernetes version of this node.
     pub kubernetes_version: KubernetesVersion,
-    /// The distribution that it runs.
     pub distribution: &'static Distribution,
     pub assets: Assets,
     /// The name of its Node object.
     pub node_name: String,
     pub kubelet: Kubelet,
     pub container_runtime: Containerd,
-    /// kube-proxy's configuration; `None` where the network plugin replaces it.
+    /// kube-proxy's configuration; `None` if the network plugin replaces kube-proxy.
     pub kube_proxy: Option<KubeProxyConfig>,
     /// kubectl, on machines with an API server.
     pub kubectl: Option<Kubectl>,
-    /// The units that were added to it, or switched off.
+    /// The units that hooks add or disable.
     pub hooks: Vec<Hook>,
-    /// The files that were added to it.
+    /// The files that fileAssets add.
     pub file_assets: Vec<FileAsset>,
     /// The volumes to format and mount.
     pub volume_mounts: Vec<Mount>,
     /// The images to load from archives.
     pub images: Vec<Image>,
-    /// The archive of the standard CNI plugins, where they are installed.
+    /// The archive of the standard CNI plugins, if they are installed.
     pub cni_plugins: Option<Asset>,
-    /// Ports of Services, which the kernel must not hand out: `first-last`, or one.
+    /// Ports of Services, which the kernel must not use for outgoing connections: `first-last`, or one port.
     pub reserved_ports: String,
-    /// Whether it keeps its packages up to date by itself.
+    /// Whether it updates its packages automatically.
     pub updates_itself: bool,
-    /// The interface by which it is reached, where that has to be told apart from those of its pods.
+    /// The machine's primary network interface, if it must be distinguished from its pods' interfaces.
     pub primary_interface: Option<String>,
-    /// The API server, where one runs.
+    /// The API server, if this machine runs one.
     pub api_server: Option<KubeApiServer>,
     /// The pod that applies addons, on control-plane machines.
     pub kops_channels: Option<StoredPod>,
-    /// protokube, where it runs.
+    /// protokube, if this machine runs it.
     pub protokube: Option<Protokube>,
     /// The discovery service that control-plane machines register with, if the cluster has one.
     pub discovery_service: Option<DiscoveryService>,
-    /// Settings that do less than their user asked for.
+    /// Warnings about settings that do less than the user asked for.
     #[serde(skip)]
     pub warnings: Vec<Problem>,
 }
 
-/// Validates the inputs and settles what they leave open.
+/// Validates the inputs and sets all defaults.
 ///
 /// # Errors
 /// Everything in the inputs that a user has to change, each with the path of its field.
 pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let config = inputs.config.clone();
     resolve_all(inputs).map_err(|problems| {
-        // It is our own type, which always has a JSON form.
+        // This type always has a JSON form.
         let config = serde_json::to_value(config).unwrap_or_default();
         let free_text = free_text::values(&config);
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
@@ -336,7 +335,7 @@ fn check_control_plane(basis: &Basis<'_>, problems: &mut Problems) {
 }
 
 impl NodeConfig {
-    /// The kOps release whose rules decide this node.
+    /// The kOps release whose rules apply to this node.
     pub fn release(&self) -> KopsRelease {
         self.written_by.release
     }
@@ -345,12 +344,10 @@ impl NodeConfig {
         &self.config.cluster_name
     }
 
-    /// The cloud that the machine runs in.
     pub fn cloud_provider(&self) -> CloudProvider {
         self.boot.cloud_provider
     }
 
-    /// Whether this is a control-plane machine.
     pub fn is_control_plane(&self) -> bool {
         self.boot.instance_group_role == InstanceGroupRole::ControlPlane
     }
@@ -360,17 +357,17 @@ impl NodeConfig {
         self.boot.instance_group_role.runs_api_server()
     }
 
-    /// Configuration of the rest of the control plane; `None` where it does not run.
+    /// Configuration of kube-controller-manager and kube-scheduler; `None` outside the control plane.
     pub fn control_plane(&self) -> Option<&ControlPlaneConfig> {
         self.config.control_plane_config.as_ref().filter(|_| self.is_control_plane())
     }
 
-    /// Whether protokube spreads the cluster's names by gossip.
+    /// Whether protokube spreads the cluster's names with gossip.
     pub fn uses_gossip(&self) -> bool {
         self.config.uses_legacy_gossip == Some(true)
     }
 
-    /// Whether kubelet and the API server are given configuration of code for clouds that is part of Kubernetes.
+    /// Whether kubelet and the API server get configuration for Kubernetes' in-tree code for clouds.
     pub fn uses_in_tree_cloud_config(&self) -> bool {
         self.release().has_in_tree_cloud_config() && self.kubernetes_version.has_in_tree_clouds()
     }
@@ -385,7 +382,7 @@ impl NodeConfig {
         api_name::internal(&self.config)
     }
 
-    /// URL of the API server as components of this node reach it: their own where one runs here.
+    /// URL of the API server for components of this node: the node's own API server, if it runs one.
     pub fn api_server_url(&self) -> String {
         if self.has_api_server() {
             "https://127.0.0.1".into()
@@ -399,7 +396,7 @@ impl NodeConfig {
         self.config.networking.non_masquerade_cidr.contains(':')
     }
 
-    /// Whether pods get addresses of the instance's further interfaces (ENIs).
+    /// Whether pods get addresses of the instance's additional interfaces (ENIs).
     pub fn pods_use_enis(&self) -> bool {
         primary_interface::pods_use_enis(&self.config.networking)
     }
@@ -414,12 +411,12 @@ impl NodeConfig {
         format!("{}/{name}", self.distribution.srv_kubernetes)
     }
 
-    /// containerd's configuration; all unset where kOps wrote none.
+    /// containerd's configuration; all unset if kOps wrote none.
     pub fn containerd(&self) -> &ContainerdConfig {
         &self.container_runtime.config
     }
 
-    /// Whether the machine only gets ready for an AWS warm pool, to join the cluster some later time
+    /// Whether the machine only warms up for an AWS warm pool, and joins the cluster later
     /// (`getAWSConfigurationMode` in upup/pkg/fi/nodeup/command.go).
     pub fn is_warming(&self) -> bool {
         let state = self.facts.cloud.aws.as_ref().map_or("", |aws| &aws.target_lifecycle_state);
@@ -429,24 +426,24 @@ impl NodeConfig {
             && state.starts_with(WARMED)
     }
 
-    /// The id of the item that signs with this keyset, as kOps chose it; empty where it chose none.
+    /// The id of the keyset's signing item, which kOps chose; empty if kOps chose none.
     pub fn keypair_id(&self, keyset: &str) -> &str {
         self.config.keypair_ids.get(keyset).map_or("", String::as_str)
     }
 
-    /// The certificates to trust of this authority, as PEM; empty where kOps gave none.
+    /// The trusted certificates of this authority, as PEM; empty if kOps gave none.
     pub fn ca(&self, keyset: &str) -> &str {
         self.config.cas.get(keyset).map_or("", String::as_str)
     }
 
-    /// The PEM certificate of the item of this keyset that kOps chose; empty where there is none.
+    /// The PEM certificate of the keyset's signing item; empty if there is none.
     pub fn keypair_certificate(&self, keyset: &str) -> String {
         let item = self.keysets.get(keyset).and_then(|items| items.item(self.keypair_id(keyset)));
         item.and_then(|item| item.certificate.as_ref()).map(Certificate::pem).unwrap_or_default()
     }
 
-    /// A container image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go):
-    /// images of old names carry `-amd64` in them.
+    /// A container image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go): old
+    /// names of images contain `-amd64`.
     pub fn image(&self, image: &str) -> String {
         match self.facts.arch {
             kops_agent_spec::facts::Architecture::Amd64 => image.to_owned(),

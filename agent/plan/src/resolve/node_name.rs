@@ -1,20 +1,21 @@
 //! The name under which a machine registers its Node object.
 //!
-//! kops-controller derives the same name from what the cloud says and refuses any other. A
-//! `hostnameOverride` of the user's has never had an effect on any cloud
-//! (`evaluateHostnameOverride` in upup/pkg/fi/nodeup/command.go).
+//! kops-controller derives this name from the cloud's data and rejects any other name. A user's
+//! `hostnameOverride` has never had an effect on any cloud (`evaluateHostnameOverride` in
+//! upup/pkg/fi/nodeup/command.go).
 
 use std::net::Ipv4Addr;
 
 use kops_agent_spec::facts::{AwsFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider, NodeupConfig};
 
-/// What a node is called.
+/// The name of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName {
     /// The name of the Node object.
     pub name: String,
-    /// What kubelet and kube-proxy have to be told; empty where the host's own name is the node's.
+    /// The value of `hostnameOverride` for kubelet and kube-proxy; empty if the node has the host's
+    /// own name.
     pub hostname_override: String,
 }
 
@@ -58,8 +59,8 @@ fn unread(what: &str) -> String {
     format!("the name of the node comes from {what}, which could not be read on this machine")
 }
 
-/// The private DNS name that EC2 gives an instance after its address. An instance launched with a
-/// resource-based name keeps it, and would never match.
+/// The private DNS name that EC2 derives from an instance's address. An instance with a
+/// resource-based name keeps that name, which never matches.
 fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
     if aws.local_hostname.starts_with(&aws.instance_id) {
         return Err(format!(

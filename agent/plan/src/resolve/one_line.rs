@@ -1,14 +1,14 @@
-//! No value may break out of its line. Most of what a user sets ends up on one line of a unit, an
-//! environment file or an INI file, and a line break in it would start a line of its own there; a NUL
-//! ends a text for programs that read it as C does.
+//! Checks that values stay on one line. Most user settings become part of a line of a unit, an
+//! environment file or an INI file. A line break in a value would start a new line there, and a NUL
+//! ends the text for programs in C.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Problems;
 
-/// Fields of nodeupconfig.yaml whose text has lines, or that are escaped where they are written; `*`
-/// stands for any key or index.
+/// Fields of nodeupconfig.yaml that may have several lines, or that are escaped when they are
+/// written. `*` matches any key or index.
 const OF_MANY_LINES: &[&[&str]] = &[
     &["CAs", "*"],
     &["APIServerConfig", "ServiceAccountPublicKeys"],
@@ -22,7 +22,8 @@ const OF_MANY_LINES: &[&[&str]] = &[
     &["ConfigServer", "CACertificates"],
 ];
 
-/// Adds a problem for every text of `document`, keys among them, that does not stay on its line.
+/// Adds a problem for every string of `document`, including keys, that has a control character other
+/// than a tab.
 pub(super) fn resolve(document: &impl Serialize, problems: &mut Problems) {
     if let Ok(value) = serde_json::to_value(document) {
         check(&value, &mut Vec::new(), problems);

@@ -13,7 +13,7 @@ const OF_APT: &str = "apt installs NAME, NAME:ARCHITECTURE, NAME=VERSION, NAME/R
 const OF_DNF: &str = "dnf installs NAME, NAME-VERSION, groups (@NAME), modules (@NAME:STREAM), patterns such as NAME*, \
                       URLs, and the absolute path of a file";
 
-/// Checks that the distribution's package manager takes each of them for something to install, and not for an option.
+/// Checks that the distribution's package manager reads each entry as a package to install, and not as an option.
 pub(super) fn resolve(config: &NodeupConfig, format: PackageFormat, problems: &mut Problems) {
     let (is_known, forms): (fn(&str) -> bool, _) = match format {
         PackageFormat::Deb => (is_known_to_apt, OF_APT),
@@ -53,7 +53,7 @@ fn is_known_to_apt(package: &str) -> bool {
         None => (name, None),
     };
     let name = name.strip_suffix('^').unwrap_or(name);
-    // A name with a minus behind it is a package to remove.
+    // A trailing minus means that apt removes the package.
     is_pattern(name, "+-._:")
         && !name.ends_with('-')
         && version.is_none_or(|version| is_pattern(version, "+-._:~"))
@@ -71,7 +71,7 @@ fn is_known_to_dnf(package: &str) -> bool {
     }
 }
 
-/// Whether it begins like the name of a package, and has only letters, digits, these characters, and those of patterns.
+/// Whether it starts like a package's name, and only has letters, digits, `others` and the characters of patterns.
 fn is_pattern(text: &str, others: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || others.contains(c) || "*?[]".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '*') && text.chars().all(is_allowed)

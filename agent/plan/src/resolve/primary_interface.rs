@@ -1,4 +1,4 @@
-//! The interface by which an EC2 instance is reached, where pods get addresses of others.
+//! The primary network interface of an EC2 instance, if pods get addresses of other interfaces.
 //!
 //! Source: `primaryInterfaceName` in nodeup/pkg/model/networking/eni_networking.go.
 
@@ -8,12 +8,12 @@ use kops_agent_spec::facts::Facts;
 use super::Problems;
 use super::basis::Basis;
 
-/// Whether pods get addresses of the instance's further interfaces (ENIs).
+/// Whether pods get addresses of the instance's additional interfaces (ENIs).
 pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
     networking.amazon_vpc.is_some() || networking.cilium.as_ref().is_some_and(|cilium| cilium.ipam == "eni")
 }
 
-/// The name of the primary interface, where it has to be told apart from others; `None` elsewhere.
+/// The name of the primary interface; `None` if it need not be distinguished from other interfaces.
 pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<String> {
     if pods_use_enis(&basis.config.networking)
         && basis.distribution.networkd_configures_new_interfaces
@@ -25,7 +25,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Stri
     }
 }
 
-/// A virtual interface may bear the same hardware address as the one that it is on.
+/// The interface with the primary hardware address. Virtual interfaces do not count, because they
+/// can have the address of the interface below them.
 fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
     let mac = facts.cloud.aws.as_ref().map_or("", |aws| aws.mac.trim());
     if mac.is_empty() {

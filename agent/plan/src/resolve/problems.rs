@@ -1,4 +1,4 @@
-//! What is wrong with a user's configuration, all of it at once.
+//! The problems of a user's configuration, reported together.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::redaction::{Redactor, without_credentials};
 /// One thing that a user has to change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where: a field's path as the file spells it, or the name of the file or fact.
+    /// The path of the field as in its file, or the name of the file or fact.
     pub field: String,
-    /// What is wrong, and what to do about it.
+    /// The problem, and what to do about it.
     pub problem: String,
 }
 
-/// Everything that is wrong. Not empty where it is an error.
+/// All problems and warnings. As an error, it has at least one problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     problems: Vec<Problem>,
@@ -21,7 +21,7 @@ pub struct Problems {
 }
 
 impl Problem {
-    /// Credentials in URLs are left out: problems are told to journals.
+    /// Removes credentials from URLs, because problems are written to journals.
     fn new(field: impl Into<String>, problem: impl Into<String>) -> Problem {
         Problem { field: field.into(), problem: without_credentials(&problem.into()) }
     }
@@ -41,7 +41,7 @@ impl Problems {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
 
-    /// Adds a warning: the node is decided all the same, and does less than its user asked for.
+    /// Adds a warning: the configuration is valid, but the node does less than the user asked for.
     pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.warnings, Problem::new(field, problem));
     }
@@ -50,7 +50,7 @@ impl Problems {
         warnings.iter().for_each(|warning| add_once(&mut self.warnings, warning.clone()));
     }
 
-    /// Keeps the value of a success; adds the problem of a failure and goes on without a value.
+    /// Returns the value of `Ok`. For `Err`, adds a problem and returns `None`.
     pub fn keep<T>(&mut self, field: &str, result: Result<T, String>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -61,13 +61,13 @@ impl Problems {
         }
     }
 
-    /// Adds all of another's, warnings too.
+    /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
         other.problems.into_iter().for_each(|problem| add_once(&mut self.problems, problem));
         other.warnings.into_iter().for_each(|warning| add_once(&mut self.warnings, warning));
     }
 
-    /// The same, none of which repeats free text.
+    /// Hides free text in all problems and warnings.
     #[must_use]
     pub(super) fn without(self, free_text: &Redactor) -> Problems {
         let hide = |Problem { field, problem }| Problem { field, problem: free_text.text(&problem) };
@@ -77,12 +77,12 @@ impl Problems {
         }
     }
 
-    /// Whether nothing is wrong. Warnings do not count.
+    /// Whether there is no problem. Warnings do not count.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// What is wrong, in the order in which it was found.
+    /// The problems, in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.problems.iter()
     }
@@ -92,10 +92,10 @@ impl Problems {
         &self.warnings
     }
 
-    /// `value`, unless something is wrong.
+    /// Returns `value` if there is no problem.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// All problems.
     pub fn unless_any<T>(self, value: T) -> Result<T, Problems> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }

@@ -1,7 +1,7 @@
 //! The programs in the archives that a node downloads.
 //!
-//! Deciding downloads nothing, so what a release has in it is written down here. Once an archive was downloaded its own list of files
-//! counts.
+//! Resolving a configuration downloads nothing, so this file lists the programs of a release. After the download, the archive's own
+//! list of files counts.
 
 use serde::Serialize;
 
@@ -14,11 +14,11 @@ use super::{Asset, Assets, ContainerdVersion};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     pub name: String,
-    /// Where its bytes come from.
+    /// The source of its bytes.
     pub content: Content,
 }
 
-/// `bin/` of containerd's releases since 2.0, which took out the older shims.
+/// `bin/` of containerd's releases since 2.0, which no longer have the older shims.
 const CONTAINERD_2: [&str; 4] =
     ["bin/containerd", "bin/containerd-shim-runc-v2", "bin/containerd-stress", "bin/ctr"];
 /// `bin/` of containerd's 1.x releases.
@@ -32,7 +32,7 @@ const CONTAINERD_1: [&str; 6] = [
 ];
 
 impl Assets {
-    /// The programs of containerd's release of this version; empty where the node downloads none.
+    /// The programs of containerd's release of this version; empty if the node downloads no containerd.
     pub fn containerd(&self, config: &ContainerdConfig, version: &ContainerdVersion) -> Vec<Program> {
         let Some(archive) = self.containerd_archive(config) else { return Vec::new() };
         let of_release: &[&str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
@@ -40,13 +40,13 @@ impl Assets {
         taken.into_iter().map(|(name, member)| Program { name, content: archive.member(&member) }).collect()
     }
 
-    /// A program that is alone of its kind in the archive whose name starts with the program's.
+    /// A program with its own archive, whose file name starts with the program's name.
     pub fn packed(&self, name: &str) -> Option<Program> {
         let archive = self.starting(&format!("{name}-"))?;
         Some(Program { name: name.to_owned(), content: archive.member(name) })
     }
 
-    /// kOps' own archive, or the one of the user's, which has the user's name wherever it is mirrored to.
+    /// The user's own archive, else kOps'. A mirror keeps the file name of the user's archive.
     pub fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
         let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
         of_user

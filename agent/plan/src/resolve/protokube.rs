@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::basis::Basis;
 use super::{Asset, Problems};
 
-/// What the names of gossip clusters end in (`IsGossipClusterName` in pkg/dns/gossip.go).
+/// The suffix of the names of gossip clusters (`IsGossipClusterName` in pkg/dns/gossip.go).
 const GOSSIP_DOMAIN: &str = ".k8s.local";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Protokube {
     pub program: Asset,
-    /// The program that applies add-ons for it; `None` where it applies none.
+    /// The program that applies add-ons for protokube; `None` if protokube applies no add-ons.
     pub channels: Option<Asset>,
 }
 

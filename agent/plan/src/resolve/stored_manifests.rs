@@ -1,12 +1,12 @@
-//! The manifests that a control-plane machine takes from the state store: they must all be there, and
-//! those that are changed on the way must be pods.
+//! The manifests that a control-plane machine takes from the state store. All must be present, and a
+//! manifest that this program changes must be a pod.
 //!
 //! Source: nodeup/pkg/model/manifests.go, channels.go and kube_apiserver_healthcheck.go.
 
 use super::basis::Basis;
 use super::{Problems, StoredPod};
 
-/// Refuses a configuration that names a manifest of etcd which is not there.
+/// Adds a problem for each missing manifest of etcd.
 pub(super) fn check_etcd_manifests(basis: &Basis<'_>, problems: &mut Problems) {
     if basis.is_control_plane() {
         for url in &basis.config.etcd_manifests {
@@ -15,7 +15,8 @@ pub(super) fn check_etcd_manifests(basis: &Basis<'_>, problems: &mut Problems) {
     }
 }
 
-/// The pod that applies addons; `None` on machines that do not run it, and where protokube does.
+/// The pod that applies addons. `None` on machines that do not run it, and for kOps releases in which
+/// protokube applies addons.
 pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
     if !basis.is_control_plane() || basis.release.protokube_applies_addons() {
         return None;
@@ -31,7 +32,7 @@ pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Optio
     problems.keep("channelsManifest", manifest(basis, url).and_then(|text| StoredPod::parse(text, url)))
 }
 
-/// The sidecar of the API server that answers probes; `None` where kOps gives none.
+/// The API server's sidecar that answers probes; `None` if kOps configures none.
 pub(super) fn kube_apiserver_healthcheck(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
     let manifests = &basis.config.static_manifests;
     let path = &manifests.iter().find(|manifest| manifest.key == "kube-apiserver-healthcheck")?.path;

@@ -1,4 +1,4 @@
-//! Pods that kOps wrote into the state store, and that this machine runs as they are or with little added.
+//! Pods that kOps wrote into the state store. This machine runs them unchanged or with small additions.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ impl Serialize for StoredPod {
 }
 
 impl StoredPod {
-    /// Reads a pod; `url` is what the problem names.
+    /// Parses a pod. Problems name `url`.
     pub(super) fn parse(text: &str, url: &str) -> Result<StoredPod, String> {
         let document: Map<String, Value> =
             parse_yaml(text.as_bytes(), url).map_err(|error| error.to_string())?;
@@ -37,22 +37,22 @@ impl StoredPod {
         Ok(StoredPod { text: text.to_owned(), document, spec })
     }
 
-    /// The file as the store has it.
+    /// The unchanged text of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Its containers, as the store has them.
+    /// Its containers, unchanged.
     pub fn containers(&self) -> &[Value] {
         self.list("containers")
     }
 
-    /// Its volumes, as the store has them.
+    /// Its volumes, unchanged.
     pub fn volumes(&self) -> &[Value] {
         self.list("volumes")
     }
 
-    /// The pod with this field of its security context set, everything else as it is.
+    /// The pod with this field of its security context set, and otherwise unchanged.
     pub fn with_security_context(&self, field: &str, value: Value) -> Value {
         let mut spec = self.spec.clone();
         let mut context = spec.get("securityContext").and_then(Value::as_object).cloned().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! What users say about kernel parameters, and the ports that the kernel must not hand out.
+//! Checks users' kernel parameters, and resolves the ports that the kernel must not use for outgoing
+//! connections.
 //!
-//! Source: nodeup/pkg/model/sysctls.go; that a parameter has an `=` is from
+//! Source: nodeup/pkg/model/sysctls.go; the check for an `=` is from
 //! pkg/apis/kops/validation/validation.go.
 
 use kops_agent_spec::NodeupConfig;
@@ -9,8 +10,8 @@ use super::Problems;
 
 const DEFAULT_NODE_PORTS: &str = "30000-32767";
 
-/// The ports of Services on nodes, as `net.ipv4.ip_local_reserved_ports` wants them; checks the user's
-/// parameters besides.
+/// The node ports of Services, in the format of `net.ipv4.ip_local_reserved_ports`. Also checks the
+/// user's parameters.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> String {
     for (index, parameter) in config.sysctl_parameters.iter().enumerate() {
         if let Some(line) = parameter.lines().find(|line| !is_setting(line)) {
@@ -29,7 +30,7 @@ fn is_setting(line: &str) -> bool {
     line.is_empty() || line.starts_with(['#', ';']) || line.contains('=')
 }
 
-/// A range as kube-apiserver reads it: `first-last`, `first+more` or one port.
+/// Parses a range as kube-apiserver does: `first-last`, `first+more` or one port.
 fn reserved_ports(range: &str) -> Result<String, String> {
     let parse = || -> Option<(u16, u16)> {
         if let Some((first, last)) = range.split_once('-') {

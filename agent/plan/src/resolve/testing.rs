@@ -1,4 +1,4 @@
-//! Nodes for tests: a small cluster `c.example.com`, to be changed by each test as it needs.
+//! Nodes for tests: a small cluster `c.example.com`, which each test changes as it needs.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +78,7 @@ pub(crate) fn keyset_of(name: &str, items: &[(&str, &str, &str)]) -> Keyset {
     Keyset::parse(text.as_bytes(), "keyset.yaml").unwrap()
 }
 
-/// Puts every keypair and manifest into the store that the configuration names.
+/// Adds every keypair and manifest that the configuration names to the store.
 pub(crate) fn fill_store(inputs: &mut Inputs) {
     for (keyset, id) in &inputs.config.keypair_ids {
         inputs.keysets.insert(keyset.clone(), keyset_of(keyset, &[(id, RSA_CERTIFICATE, "")]));
@@ -102,12 +102,12 @@ pub(crate) fn api_server(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     })
 }
 
-/// What is wrong with a control-plane machine.
+/// The problems of a control-plane machine.
 pub(crate) fn problems(change: impl FnOnce(&mut Inputs)) -> String {
     resolved(change).unwrap_err().to_string()
 }
 
-/// The machine, or what is wrong with it.
+/// The machine, or its problems.
 pub(crate) fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
     let mut inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),

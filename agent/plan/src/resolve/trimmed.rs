@@ -1,8 +1,9 @@
-//! White space around values that upstream trims where it uses them. People write such a value as a YAML block, which ends with a
-//! line break.
+//! Trims whitespace around values that upstream trims when it uses them. Users write such a value as a YAML block, which ends
+//! with a line break.
 //!
 //! Sources: `isValidExecContainerAction` in nodeup/pkg/model/hooks.go, `parseKeyValueList` in nodeup/pkg/model/kubelet.go,
-//! `IssueCert` in pkg/pki/issue.go. kubelet's flags of kOps before 1.36 come out the same: systemd splits them at white space.
+//! `IssueCert` in pkg/pki/issue.go. For kOps before 1.36, this does not change kubelet's flags: systemd splits them at
+//! whitespace.
 
 use kops_agent_spec::NodeupConfig;
 

@@ -1,10 +1,11 @@
-//! Whether machines of this group keep their packages up to date by themselves.
+//! Whether machines of this group update their packages automatically.
 
 use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 
-/// Whether they do; something else does where the policy is `external`.
+/// Whether this machine updates its own packages. With the policy `external`, something else
+/// updates them.
 pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> bool {
     match config.update_policy.as_str() {
         "external" => false,

@@ -1,6 +1,6 @@
 //! The volumes that a user has formatted and mounted.
 //!
-//! Source: nodeup/pkg/model/volumes.go; what may be said is from `validateVolumeMountSpec` in
+//! Source: nodeup/pkg/model/volumes.go; the checks are from `validateVolumeMountSpec` in
 //! pkg/apis/kops/validation/instancegroup.go.
 
 use std::collections::BTreeSet;
@@ -63,17 +63,19 @@ fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, 
     }
 }
 
-/// What a volume that is mounted there would hide that the machine or kops-agent needs, if it would hide any of that.
+/// Why a volume must not be mounted at `path`: it would hide files that the machine or kops-agent needs. `None` if it
+/// would not.
 fn would_hide(path: &str) -> Option<&'static str> {
     /// Trees of the operating system (hier(7)).
     const SYSTEM: [&str; 11] =
         ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr"];
-    /// Folders of `/usr/local` that a distribution makes (hier(7)); others there are the operator's.
+    /// Directories of `/usr/local` that a distribution creates (hier(7)). Other directories there belong to the
+    /// operator.
     const LOCAL: [&str; 11] =
         ["bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"];
-    /// Folders that have more in them than a volume can bring.
+    /// Directories with files of many programs, which a volume would hide. A volume below them is fine.
     const SHARED: [&str; 6] = ["/run", "/root", "/tmp", "/var", "/var/lib", "/var/run"];
-    /// What kops-agent and its boot script keep there (`/opt/kops/conf/kube_env.yaml`).
+    /// Directories with files of kops-agent and its boot script (`/opt/kops/conf/kube_env.yaml`).
     const OWN: [&str; 4] = ["/opt", "/opt/kops", "/var/cache/nodeup", "/var/lib/kops-agent"];
     let is_below = |folder: &&str| {
         path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,6 +1,6 @@
-//! What a node's decisions need besides its configuration: of the state store, and of facts those that cost a call to
-//! the cloud. The binary reads these before [`super::resolve`]; what of the store a node may not read, or what is not
-//! there, is simply left out.
+//! The inputs that a node needs besides its configuration: objects of the state store, and facts that cost a request to
+//! the cloud. The binary reads them before [`super::resolve`]. Objects that are missing, or that the node may not read,
+//! are left out.
 
 use std::collections::BTreeSet;
 
@@ -51,9 +51,8 @@ impl Inputs {
             .collect()
     }
 
-    /// Whether this node is decided by something that only EC2 knows of the instance's type
-    /// (`GetMachineTypeInfo` and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and that
-    /// the facts do not have yet.
+    /// Whether the node's configuration depends on data about the instance type that only EC2 has (`GetMachineTypeInfo`
+    /// and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and that the facts lack.
     pub fn wants_instance_type(&self) -> bool {
         let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };
         let wants_limits = kubelet::derives_max_pods(&self.config) && aws.network_interfaces.is_none();
@@ -61,8 +60,8 @@ impl Inputs {
         self.boot.cloud_provider == CloudProvider::Aws && (wants_limits || wants_gpu)
     }
 
-    /// Whether this node is decided by the address that OpenStack's metadata service tells (`getInstanceAddress` in
-    /// nodeup/pkg/model/secrets.go), and that the facts do not have yet.
+    /// Whether the node's configuration depends on the address from OpenStack's metadata service (`getInstanceAddress`
+    /// in nodeup/pkg/model/secrets.go), and the facts lack it.
     pub fn wants_openstack_address(&self) -> bool {
         self.boot.cloud_provider == CloudProvider::Openstack
             && self.boot.instance_group_role.runs_api_server()

@@ -1,32 +1,33 @@
-//! Archives of which a node takes whatever they have of a kind, so that what it gets is known once an archive was downloaded.
+//! Archives from which a node takes all files of a kind. The files are only known after the archive is downloaded.
 //!
 //! Sources: `installContainerd` in nodeup/pkg/model/containerd.go of kOps 1.34 and later, `AddCNIBinAssets` in
 //! nodeup/pkg/model/context.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The files in archives that were downloaded, by the SHA-256 of the archive.
+/// The files in downloaded archives, by the SHA-256 of the archive.
 pub type ArchiveFiles = BTreeMap<String, BTreeSet<String>>;
 
-/// What is taken of an archive.
+/// The kind of files that a node takes from an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveKind {
-    /// containerd's programs, with each shim.
+    /// containerd's programs, including every shim.
     Containerd,
     CniPlugins,
 }
 
-/// Where containerd's archives have their programs, with what the names of these begin with; the first folder that has any counts.
+/// Directories of programs in containerd's archives, with the prefixes of the programs' names. Only the first directory with such
+/// programs counts.
 const CONTAINERD: [(&str, &[&str]); 3] = [
     ("bin/", &["containerd", "ctr"]),
     ("usr/local/bin/", &["containerd", "crictl", "ctr"]),
     ("docker/", &["containerd", "ctr"]),
 ];
-/// Files beside the plugins that are none.
+/// Files in the archive that are not plugins.
 const NO_PLUGINS: [&str; 2] = ["LICENSE", "README.md"];
 
 impl ArchiveKind {
-    /// What is taken of an archive that has these files: each member by the name that it gets on the node.
+    /// The members that a node takes from an archive with these files. The key is the member's file name on the node.
     pub fn taken<'a>(self, files: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
         let named: Vec<(&str, &str)> = files.into_iter().filter_map(named).collect();
         let taken: Vec<(&str, &str)> = match self {
@@ -48,7 +49,7 @@ impl ArchiveKind {
     }
 }
 
-/// A member with the name of its file; `None` if no file could have that name.
+/// A member's file name and its path; `None` if a file cannot have that name.
 fn named(member: &str) -> Option<(&str, &str)> {
     let member = member.trim_start_matches("./");
     let name = member.rsplit('/').next()?;

@@ -12,7 +12,7 @@ pub enum Issuer {
     Bootstrap,
 }
 
-/// What a certificate may be used for.
+/// The permitted uses of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CertificateType {
@@ -22,18 +22,17 @@ pub enum CertificateType {
     ClientServer,
 }
 
-/// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
-    /// The user or host the certificate speaks for.
+    /// The user or host that the certificate identifies.
     pub common_name: String,
     /// The groups of that user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub organization: Vec<String>,
 }
 
-/// A certificate with its private key. It is no file by itself: files refer to it by name.
+/// A certificate with its private key. It is not a file: files refer to it by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
@@ -41,10 +40,9 @@ pub struct Certificate {
     pub name: String,
     /// The keyset that signs it (`kubernetes-ca`).
     pub signer: String,
-    /// The id of the signing item in that keyset; empty where the bootstrap server chooses.
+    /// The id of the signing item in that keyset; empty if the bootstrap server chooses.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keypair_id: String,
-    /// What it may be used for.
     #[serde(rename = "type")]
     pub certificate_type: CertificateType,
     pub subject: Subject,
@@ -52,7 +50,7 @@ pub struct Certificate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sans: Vec<String>,
     pub issuer: Issuer,
-    /// Whether the authority's own certificate follows it in the same file.
+    /// Whether the authority's own certificate follows in the same file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_root: bool,
 }

@@ -1,4 +1,4 @@
-//! Files, directories and links, and what is in a file.
+//! Files, directories and links, and the content of files.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use serde_with::apply;
 use super::Mode;
 use crate::base64_text;
 
-/// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Content {
@@ -27,12 +26,12 @@ pub enum Content {
     Ca(String),
     /// A kubeconfig that authenticates with the named [`Certificate`](super::Certificate).
     Kubeconfig(Kubeconfig),
-    /// Text with secrets in it: the pieces one after another.
+    /// Text with secrets: the concatenated pieces.
     SecretText(Vec<SecretPiece>),
 }
 
 impl Content {
-    /// The text that is in the file as it stands here, or in base64; `None` for all else, and for what is no text.
+    /// The text, if the content is plain text or text in base64. `None` for every other content.
     pub fn in_clear(&self) -> Option<String> {
         match self {
             Content::Text(text) => Some(text.clone()),
@@ -46,18 +45,18 @@ impl Content {
 #[apply(_ => #[serde(default, skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssetContent {
-    /// The publisher's URL, or the mirror's where the cluster names one.
+    /// The publisher's URL, or the mirror's URL if the cluster names a mirror.
     #[serde_with(skip_apply)]
     pub url: String,
-    /// Where else the same bytes are, in the order in which to try if the URL does not serve them.
+    /// Other URLs of the same bytes, in the order of the attempts after `url` fails.
     pub mirrors: Vec<String>,
-    /// Lower-case hexadecimal SHA-256 of what the URL serves; `None` as long as only the publisher knows it.
+    /// Lower-case hexadecimal SHA-256 of the bytes at the URL; `None` if only the publisher knows it.
     pub sha256: Option<String>,
-    /// Path inside the archive that the URL serves; `None` where the download is the file itself.
+    /// Path inside the archive at the URL; `None` if the download is the file itself.
     pub member: Option<String>,
 }
 
-/// What a kubeconfig must say; the certificate authority is the certificate's signer.
+/// The content of a kubeconfig. Its certificate authority is the certificate's signer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubeconfig {
     /// Name of the client [`Certificate`](super::Certificate).
@@ -66,16 +65,16 @@ pub struct Kubeconfig {
     pub server: String,
 }
 
-/// Which part of a text is free text of the specification ([`kops_agent_spec::free_text`]). It is hidden from whoever reads an
-/// output; all else of a text is shown.
+/// The part of a text that is free text of the specification ([`kops_agent_spec::free_text`]). Outputs hide it and show the rest
+/// of the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FreeText {
-    /// All of it: a file or a unit that a user adds.
+    /// The whole text: a file or a unit that a user adds.
     Whole,
-    /// The values of variables, in the manifest of a pod.
+    /// The values of environment variables in a pod's manifest.
     Variables,
-    /// These lines, counted from 0. Of another text at the same place only the lines that this one has are known to be public.
+    /// These lines, counted from 0. Of another text of this file, outputs only show lines that are public in this text.
     Lines(BTreeSet<usize>),
 }
 
@@ -87,11 +86,11 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
-    /// What kOps put into the agent's environment under the first of these names that is set and not
-    /// empty; nothing where none is.
+    /// The first of these variables of the agent's environment that is set and not empty. kOps sets them. Empty if none of them
+    /// has a value.
     Environment(Vec<String>),
-    /// A line `NAME=value` of what kOps put into the agent's environment, empty or not; nothing where the variable `given` has no
-    /// value there.
+    /// A line `NAME=value` with a variable that kOps sets in the agent's environment. The value can be empty. There is no line if
+    /// the variable `given` has no value.
     EnvironmentLine {
         name: String,
         /// The variable that decides whether there is a line.
@@ -112,24 +111,23 @@ pub struct File {
     pub path: String,
     pub mode: Mode,
     pub owner: String,
-    /// Owning group; `None` where that of the present file stays, and a new one is of root's.
+    /// Owning group. With `None`, an existing file keeps its group, and a new file gets root's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Written only where there is no such file yet; what is there stays.
+    /// The file is written only if it does not exist yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create_only: bool,
     /// Commands to run, in order, after the file has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_change: Vec<Vec<String>>,
-    /// What is in it.
     pub content: Content,
-    /// Which part of a text is not shown.
+    /// The part of the text that outputs hide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_text: Option<FreeText>,
 }
 
 impl File {
-    /// A file of root's that all may read.
+    /// A file of root that all users can read.
     pub fn new(path: impl Into<String>, content: Content) -> File {
         File {
             path: path.into(),
@@ -143,7 +141,7 @@ impl File {
         }
     }
 
-    /// A file of root's that all may read, with this text.
+    /// A file of root that all users can read, with this text.
     pub fn text(path: impl Into<String>, text: impl Into<String>) -> File {
         File::new(path, Content::Text(text.into()))
     }
@@ -153,13 +151,13 @@ impl File {
         File { mode, ..self }
     }
 
-    /// The same file, of whose text this part is free text.
+    /// The same file, with a part of its text marked as free text.
     pub fn with_free_text(self, free_text: FreeText) -> File {
         File { free_text: Some(free_text), ..self }
     }
 
-    /// The same file owned by `user`. The group of another user's file is whatever it is, as upstream leaves it
-    /// (`EnsureFileOwner` in upup/pkg/fi/files_owner.go).
+    /// The same file owned by `user`. If `user` is not root, an existing file keeps its group, as in upstream (`EnsureFileOwner`
+    /// in upup/pkg/fi/files_owner.go).
     pub fn owned_by(self, user: &str) -> File {
         File { owner: user.into(), group: (user == "root").then(|| user.into()), ..self }
     }
@@ -169,7 +167,7 @@ impl File {
         File { group: Some(group.into()), ..self }
     }
 
-    /// The same file, written only where none exists.
+    /// The same file, written only if it does not exist yet.
     pub fn create_only(self) -> File {
         File { create_only: true, ..self }
     }
@@ -191,7 +189,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A directory of root's that all may enter.
+    /// A directory of root that all users can enter.
     pub fn new(path: impl Into<String>) -> Directory {
         Directory { path: path.into(), mode: Mode::EXECUTABLE, owner: "root".into(), group: "root".into() }
     }

@@ -1,4 +1,4 @@
-//! What names a resource.
+//! The identity of a resource.
 
 use std::fmt;
 
@@ -45,12 +45,12 @@ impl Kind {
         (Kind::Unit, "unit"),
     ];
 
-    /// Whether it is a mount, of whichever sort.
+    /// Whether it is a mount or a bind mount.
     pub fn is_mount(self) -> bool {
         matches!(self, Kind::Mount | Kind::BindMount)
     }
 
-    /// The word by which people see the kind in plans and messages.
+    /// The name of the kind in plans and messages.
     pub fn name(self) -> &'static str {
         Kind::NAMES.iter().find_map(|(kind, name)| (*kind == self).then_some(*name)).unwrap_or("resource")
     }
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// What names a resource: its kind and its name or path; written `file /etc/hosts`.
+/// The id of a resource: its kind and its name or path, written as `file /etc/hosts`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceId {
     pub kind: Kind,
@@ -69,7 +69,6 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    /// The id of a resource of this kind and name.
     pub fn new(kind: Kind, name: impl Into<String>) -> ResourceId {
         ResourceId { kind, name: name.into() }
     }

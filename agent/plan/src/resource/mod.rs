@@ -1,8 +1,8 @@
-//! The vocabulary in which a node is described: every kind of thing the agent manages on a machine,
-//! as plain data.
+//! The vocabulary for describing a node: every kind of thing the agent manages on a machine, as
+//! plain data.
 //!
-//! [`crate::desired`] writes these down, `agent/host` observes and makes them. Private keys and
-//! secrets never appear here as text: a [`Content`] refers to them, and applying a plan
+//! [`crate::desired`] builds these descriptions; `agent/host` observes and applies them. Private
+//! keys and secrets never appear here as text: a [`Content`] refers to them. Applying a plan
 //! resolves the reference against the state store.
 
 mod archive;
@@ -51,7 +51,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// The same resource, nothing of whose text is hidden.
+    /// The same resource without free text: outputs show its whole text.
     #[must_use]
     pub fn without_free_text(self) -> Resource {
         match self {

@@ -13,7 +13,7 @@ impl Mode {
     pub const FILE: Mode = Mode(0o644);
     /// A directory that all may enter, or a program.
     pub const EXECUTABLE: Mode = Mode(0o755);
-    /// For the owner's eyes only.
+    /// Readable and writable only for the owner.
     pub const PRIVATE: Mode = Mode(0o600);
 
     /// Reads permission bits as kOps and users write them: octal digits, with or without a leading zero.

@@ -1,11 +1,11 @@
-//! Everything a node must have, each thing once.
+//! Everything a node must have, with one description for each thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ArchiveKind, Content, Kind, Resource, ResourceId};
 use crate::unit_files::drop_in_of;
 
-/// Two different descriptions of the same resource: which of them a node would get is chance, so neither is taken.
+/// Two different descriptions of one resource. The node would get an arbitrary one of them, so this is an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{id} is described twice, and differently; a fileAsset or hook may name what kOps itself manages: rename or remove it"
@@ -24,29 +24,30 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
-    /// Notes a folder in which a component keeps data that the agent does not write. An empty path is none.
+    /// Records a directory in which a component keeps data that the agent does not write. An empty path is
+    /// ignored.
     pub fn keeps_data_in(&mut self, folder: &str) {
         if !folder.is_empty() {
             self.data_folders.insert(folder.to_owned());
         }
     }
 
-    /// The folders in which components keep data, as the spec writes them.
+    /// The directories in which components keep data, as the spec writes them.
     pub fn data_folders(&self) -> &BTreeSet<String> {
         &self.data_folders
     }
 
-    /// Notes that it is assumed which files the archive of this SHA-256 has.
+    /// Records that the file list of the archive with this SHA-256 is an assumption.
     pub fn assumes_files_of(&mut self, archive: &str, kind: ArchiveKind) {
         self.assumed_archives.insert(archive.to_owned(), kind);
     }
 
-    /// The archives of which it is assumed which files they have, by their SHA-256.
+    /// The archives whose file list is an assumption, by their SHA-256.
     pub fn assumed_archives(&self) -> &BTreeMap<String, ArchiveKind> {
         &self.assumed_archives
     }
 
-    /// The members that are wanted of an archive.
+    /// The members that files of this state take from the archive with this SHA-256.
     pub fn members_of(&self, archive: &str) -> BTreeSet<&str> {
         let assets = self.resources.values().filter_map(|resource| match resource {
             Resource::File(file) => match &file.content {
@@ -59,13 +60,13 @@ impl DesiredState {
         of_archive.filter_map(|asset| asset.member.as_deref()).collect()
     }
 
-    /// Adds a resource. The same resource twice is fine as long as both say the same; otherwise the
-    /// first stays and [`DesiredState::checked`] reports the conflict.
+    /// Adds a resource. A second description of a resource is fine if it is equal. Otherwise the first one stays
+    /// and [`DesiredState::checked`] reports the conflict.
     pub fn add(&mut self, resource: impl Into<Resource>) {
         let resource = resource.into();
         let id = resource.id();
         match self.resources.get(&id) {
-            // A user may add just what kOps itself has a node have.
+            // A user may add a resource exactly as kOps adds it; only the marking of free text may differ.
             Some(present) if present.clone().without_free_text() != resource.clone().without_free_text() => {
                 self.conflicts.push(Conflict { id });
             }
@@ -76,7 +77,7 @@ impl DesiredState {
         }
     }
 
-    /// Has every unit restarted by its drop-ins, too.
+    /// Makes every unit restart if one of its drop-ins changes.
     pub(crate) fn restart_by_drop_ins(&mut self) {
         let drop_ins: Vec<ResourceId> =
             self.resources.keys().filter(|id| drop_in_of(id).is_some()).cloned().collect();
@@ -90,7 +91,7 @@ impl DesiredState {
         }
     }
 
-    /// The state, if nothing in it was described twice.
+    /// Returns the state if it has no conflicts.
     ///
     /// # Errors
     /// Every conflict, in the order in which it arose.
@@ -98,14 +99,13 @@ impl DesiredState {
         if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
     }
 
-    /// The same state, in which nothing is hidden that users wrote themselves.
+    /// The same state without free text: outputs show the whole text of every resource.
     #[must_use]
     pub fn without_free_text(self) -> DesiredState {
         let resources = self.resources.into_iter().map(|(id, resource)| (id, resource.without_free_text()));
         DesiredState { resources: resources.collect(), ..self }
     }
 
-    /// The resource of this id.
     pub fn get(&self, id: &ResourceId) -> Option<&Resource> {
         self.resources.get(id)
     }
@@ -115,12 +115,10 @@ impl DesiredState {
         self.resources.iter()
     }
 
-    /// How many resources there are.
     pub fn len(&self) -> usize {
         self.resources.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }

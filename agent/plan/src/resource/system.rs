@@ -1,4 +1,4 @@
-//! What else a machine has: packages, accounts, file systems, images, names.
+//! Other resources of a machine: packages, accounts, file systems, images, names.
 
 use kops_agent_spec::CloudProvider;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde_with::{apply, skip_serializing_none};
 /// A package of the distribution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// The package's name, as the distribution's package manager knows it.
+    /// The package's name in the distribution's package manager.
     pub name: String,
 }
 
@@ -44,14 +44,14 @@ pub struct Group {
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
     pub device: String,
-    /// Where it is mounted.
+    /// The path of the mount.
     pub path: String,
     /// File system to make on a blank device, and to mount.
     pub filesystem: String,
     /// Options for making the file system.
     pub format_options: Vec<String>,
     pub mount_options: Vec<String>,
-    /// Whether it is mounted whenever the machine boots, before anything uses it.
+    /// Whether the machine mounts it at every boot, before anything uses it.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub at_boot: bool,
 }
@@ -60,26 +60,26 @@ fn yes() -> bool {
     true
 }
 
-/// A directory shown at a second place, with options of its own.
+/// A directory that is mounted at a second path, with its own options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindMount {
     pub source: String,
-    /// Where it is shown.
+    /// The second path.
     pub path: String,
     /// Mount options (`exec`, `nosuid`, `nodev`).
     pub options: Vec<String>,
-    /// Whether mounts below come along.
+    /// Whether mounts below the directory are included.
     pub recursive: bool,
 }
 
-/// A container image to have on the node before anything needs it.
+/// A container image that the node must have before anything needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     /// The reference to pull, or the file name of the archive to load.
     pub name: String,
-    /// URLs of an archive to load; empty where the image is pulled from its registry.
+    /// URLs of an archive to load; empty if the image is pulled from its registry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
     /// Lower-case hexadecimal SHA-256 of the archive; empty for a pulled image.
@@ -91,28 +91,29 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostsEntry {
     pub hostname: String,
-    /// Its addresses; none if the name must not be there.
+    /// Its addresses. An empty list means that the name must be absent.
     pub addresses: Vec<String>,
 }
 
-/// A kernel module to load now and at every boot. One that the kernel has built in, or lacks, is no failure.
+/// A kernel module to load now and at every boot. A module that is built in or missing is not a failure.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelModule {
     pub name: String,
-    /// The package to install where the kernel lacks the module.
+    /// The package to install if the kernel lacks the module.
     pub package: Option<String>,
 }
 
-/// The IPv6 prefix from which this node's pods get their addresses, asked of the cloud.
+/// The IPv6 prefix for the addresses of this node's pods, requested from the cloud.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipv6Prefix {
-    /// The resource's name; there is one on a node.
+    /// The resource's name. A node has at most one such resource.
     pub name: String,
 }
 
 impl Ipv6Prefix {
-    /// The cloud that machines ask for theirs. Others give one unasked, or none.
+    /// The cloud from which a machine must request its prefix. Other clouds assign one without a request, or
+    /// have none.
     pub const ASKED_OF: CloudProvider = CloudProvider::Aws;
 }
 

@@ -11,18 +11,18 @@ use super::{FreeText, Kind, ResourceId};
 pub struct Unit {
     /// The unit's name with its suffix (`kubelet.service`).
     pub name: String,
-    /// The unit file; `None` where the distribution brings it and only its state is managed.
+    /// The unit file; `None` if the distribution includes the unit, and only its state is managed.
     pub text: Option<String>,
     /// Whether it starts at boot.
     pub enabled: bool,
     pub running: bool,
-    /// Whether its text alone is managed: whether it starts at boot, and whether it runs, is left to systemd.
+    /// Whether only its text is managed. systemd then decides whether it starts at boot and whether it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text_only: bool,
     /// The resources whose change restarts it; the unit's own text is always one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarted_by: Vec<ResourceId>,
-    /// Which part of the text is not shown.
+    /// The part of the text that outputs hide.
     #[serde(default)]
     pub free_text: Option<FreeText>,
 }
@@ -33,7 +33,7 @@ impl Unit {
         Unit { text: Some(text.into()), ..Unit::existing(name) }
     }
 
-    /// A unit that the distribution brings, enabled and running.
+    /// A unit that the distribution includes, enabled and running.
     pub fn existing(name: impl Into<String>) -> Unit {
         Unit {
             name: name.into(),
@@ -46,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// The same unit, of whose text this part is free text.
+    /// The same unit, with a part of its text marked as free text.
     pub fn with_free_text(self, free_text: FreeText) -> Unit {
         Unit { free_text: Some(free_text), ..self }
     }

@@ -1,4 +1,4 @@
-//! A node's configuration as `config dump` may show it: without free text, and without what lets one in of URLs.
+//! The displayable form of a node's configuration for `config dump`: without free text and without credentials in URLs.
 
 use serde_json::Value;
 
@@ -7,14 +7,13 @@ use crate::redaction::MARK;
 use crate::resolve::NodeConfig;
 use kops_agent_spec::free_text;
 
-/// A node's configuration as it may be shown.
 #[must_use]
 pub fn node(node: &NodeConfig) -> Value {
-    // It is our own type, which always has a JSON form.
+    // Serialization cannot fail, because the type is our own.
     document(serde_json::to_value(node).unwrap_or_default())
 }
 
-/// A document as it may be shown.
+/// The displayable form of a document.
 #[must_use]
 pub fn document(mut document: Value) -> Value {
     free_text::for_each(&mut document, &mut |value| *value = Value::from(MARK));

@@ -1,4 +1,4 @@
-//! A timeline for people: a table with bars, and the few lines that end a boot.
+//! Formats a timeline as a table with bars, and as a short summary at the end of a boot.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use kops_agent_spec::terminal::cell;
 
 use super::{TimedStep, Timeline, Timelines, longest};
 
-/// How wide the bars are, in characters.
+/// The width of the bars, in characters.
 const WIDTH: u64 = 40;
 
-/// The runs that are remembered, each as a table of its steps.
+/// Formats each recorded run as a table of its steps.
 pub fn table(timelines: &Timelines) -> String {
     let runs = timelines.runs.iter().map(table_of);
     runs.collect::<Vec<_>>().join("\n")
@@ -50,16 +50,16 @@ fn table_of(timeline: &Timeline) -> String {
     text
 }
 
-/// Where in a run a step was, as a line of characters.
+/// A bar that shows the part of the run in which a step ran.
 fn bar(step: &TimedStep, whole_us: u64) -> String {
     let at = |us: u64| us.saturating_mul(WIDTH).checked_div(whole_us).unwrap_or_default().min(WIDTH);
     let begin = at(step.begin_us).min(WIDTH - 1);
-    // What is too short for a character of its own has one.
+    // A step that is shorter than one character gets one character.
     let end = at(step.end_us).max(begin + 1);
     (0..WIDTH).map(|place| if (begin..end).contains(&place) { '#' } else { ' ' }).collect()
 }
 
-/// What ends a boot: what took longest, and how long it had to take at least. A line each.
+/// The summary of a boot: one line with the longest steps, and one with the lower bound for its duration.
 pub fn summary(timeline: &Timeline) -> Vec<String> {
     let parts: Vec<String> = longest(&timeline.steps)
         .into_iter()
@@ -78,7 +78,7 @@ pub fn summary(timeline: &Timeline) -> Vec<String> {
     ]
 }
 
-/// Microseconds as seconds with three decimals.
+/// Formats microseconds as seconds with three decimals.
 pub fn in_seconds(us: u64) -> String {
     let ms = us.saturating_add(500) / 1000;
     format!("{}.{:03}", ms / 1000, ms % 1000)

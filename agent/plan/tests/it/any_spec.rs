@@ -1,7 +1,7 @@
-//! Whatever is written into the specs, an answer comes back: a node or all that is wrong, never a panic.
+//! For arbitrary specs, deciding returns a node or a list of problems. It never panics.
 //!
-//! Working clusters of every cloud are changed at random: fields of the API are set, to fitting values and to
-//! others; what is there is replaced, copied elsewhere or taken out. `PROPTEST_CASES=10000` looks longer.
+//! The tests change working clusters of every cloud at random. They set fields of the API to matching and other values. They replace, copy
+//! and remove existing values. `PROPTEST_CASES=10000` runs longer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// Texts that some reader has stumbled over.
+/// Texts that have broken a parser before.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -155,7 +155,7 @@ const TEXTS: &[&str] = &[
     "/etc/passwd",
 ];
 
-/// The documents of every machine, for both ways of deciding.
+/// The documents of every machine, for both configuration modes.
 static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
     let of_cloud = |(cloud, _): &(&str, &str)| Role::ALL.map(|role| Machine::of(cloud, role));
     CLOUDS.iter().flat_map(of_cloud).flat_map(|machine| [machine.clone(), in_v1alpha3(machine)]).collect()
@@ -163,7 +163,7 @@ static MACHINES: LazyLock<Vec<Machine>> = LazyLock::new(|| {
 static DERIVED: LazyLock<Vec<Derived>> =
     LazyLock::new(|| MACHINES.iter().map(|machine| machine.derive().unwrap()).collect());
 
-/// The same machine in the version of the API whose names are the types' own.
+/// Converts a machine's documents to v1alpha3, whose field names are those of the types.
 fn in_v1alpha3(machine: Machine) -> Machine {
     let cluster = Cluster::parse(machine.cluster.to_string().as_bytes(), "cluster").unwrap();
     let group = InstanceGroup::parse(machine.group.to_string().as_bytes(), "group").unwrap();
@@ -182,20 +182,20 @@ fn in_v1alpha3(machine: Machine) -> Machine {
     respelled
 }
 
-/// One change of a document.
+/// A change of a document.
 #[derive(Clone, Debug)]
 enum Change {
-    /// A field of the API gets a value; on the way, lists are lengthened and mappings get this key.
+    /// Sets a field of the API to a value. On the way to the field, `lengthen` extends lists, and mappings get `key`.
     Set { field: Index, lengthen: bool, key: String, value: Odd },
-    /// What is there gives way.
+    /// Replaces the value at a place.
     Replace { place: Index, value: Odd },
-    /// What is in one place is put into another as well.
+    /// Copies the value at one place to another place.
     Copy { from: Index, to: Index },
-    /// What is there is taken out.
+    /// Removes the value at a place.
     Remove { place: Index },
 }
 
-/// A value for any field.
+/// A value for any kind of field.
 #[derive(Clone, Debug)]
 struct Odd {
     fits: bool,
@@ -355,7 +355,7 @@ fn kind_of(value: &Value) -> Kind {
     }
 }
 
-/// JSON pointers of everything in a document but itself.
+/// The JSON pointers of all values in a document, except the document itself.
 fn places(document: &Value) -> Vec<String> {
     fn walk(value: &Value, at: &str, found: &mut Vec<String>) {
         let mut step = |name: &str, value: &Value| {
@@ -376,7 +376,7 @@ fn places(document: &Value) -> Vec<String> {
     found
 }
 
-/// Runs `decide` for many changes and holds it to have seen both nodes and problems.
+/// Runs `decide` for many changes, and checks that both nodes and problems occur often enough.
 fn for_many<S: Strategy>(changes: S, decide: impl Fn(S::Value) -> Result<DesiredState, String>) {
     let (decided, refused) = (Cell::new(0), Cell::new(0));
     let mut runner =
@@ -437,7 +437,7 @@ fn no_nodeup_config_panics() {
     });
 }
 
-/// The few fields that are computed with, each with the worst there is.
+/// Tests extreme values in all fields that the code computes with.
 #[test]
 fn no_amount_or_duration_panics() {
     const AMOUNTS: [&str; 9] = [

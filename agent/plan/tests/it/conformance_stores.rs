@@ -1,8 +1,7 @@
-//! Every file of every store of the conformance corpus can be read, and a nodeupconfig.yaml loses
-//! nothing on its way through our types. The corpus is no part of the repository: without it these
-//! tests say so and pass.
+//! Checks that every file of every store in the conformance corpus is readable, and that a nodeupconfig.yaml loses nothing in a round trip
+//! through our types. The corpus is not in the repository. Without it these tests print a message and pass.
 
-// Reading the corpus is the point of these tests; the crate under test still touches no file.
+// These tests must read the corpus. The crate under test still reads no files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::fs;
@@ -31,7 +30,7 @@ fn named<'a>(name: &'a str) -> impl Fn(&Path) -> bool + 'a {
     move |path| path.file_name().is_some_and(|file| file == name)
 }
 
-/// Applies `check` to every such file below a folder of each corpus and fails with all that went wrong.
+/// Applies `check` to every matching file below a folder of each corpus. Fails with a list of all problems.
 fn for_all(folder: &str, wanted: &dyn Fn(&Path) -> bool, check: impl Fn(&[u8], &str) -> Result<(), String>) {
     let corpora = corpora();
     if corpora.is_empty() {
@@ -114,8 +113,8 @@ fn every_secret_is_read() {
     });
 }
 
-/// The chain that cluster-spec mode relies on: a control plane's config holds the certificates and
-/// keys of the store's key sets, as we write them.
+/// Checks an assumption of cluster-spec mode: a control plane's config has the certificates and keys of the store's key sets, in the form
+/// that we write.
 #[test]
 fn trusted_certificates_are_those_of_the_nodeup_configs() {
     for_all("stores", &named("nodeupconfig.yaml"), |text, url| {

@@ -1,12 +1,12 @@
-//! The conformance corpus, which is no part of the repository.
+//! The conformance corpus, which is not in the repository.
 
-// Reading the corpus is the point of these tests, and a skipped one says so.
+// These tests must read the corpus. A skipped test prints a message.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The corpus: where KOPS_AGENT_CONFORMANCE says, or `shared/conformance` beside a folder above us.
+/// The folder of the corpus: `KOPS_AGENT_CONFORMANCE`, or `shared/conformance` in a folder above this crate.
 pub(crate) fn corpus() -> Option<PathBuf> {
     let given = std::env::var_os("KOPS_AGENT_CONFORMANCE").map(PathBuf::from);
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
@@ -18,7 +18,7 @@ pub(crate) fn corpus() -> Option<PathBuf> {
     found
 }
 
-/// The corpus and those of kOps' releases, beside it.
+/// The corpus, and the corpora of kOps' releases next to it.
 pub(crate) fn corpora() -> Vec<PathBuf> {
     let Some(corpus) = corpus() else { return Vec::new() };
     let of_releases = entries(&corpus.with_file_name("conformance-releases"));
@@ -27,7 +27,7 @@ pub(crate) fn corpora() -> Vec<PathBuf> {
         .collect()
 }
 
-/// What is in a folder, in the order of names; nothing where it is not there.
+/// The entries of a folder, sorted by name. Empty if the folder does not exist.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

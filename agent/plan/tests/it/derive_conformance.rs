@@ -1,7 +1,7 @@
-//! What is derived from the stores of the conformance corpus has the bytes that kOps wrote. The corpus
-//! is no part of the repository: without it these tests say so and pass.
+//! Checks that a configuration derived from the conformance corpus has the same bytes as kOps' own. The corpus is not in the repository.
+//! Without it these tests print a message and pass.
 
-// Reading the corpus is the point of these tests; the crate under test still touches no file.
+// These tests must read the corpus. The crate under test still reads no files.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// A cluster's folder of a store, read as the agent would.
+/// A cluster's folder in a store, read like the agent reads it.
 struct Store {
     folder: PathBuf,
     cluster: Cluster,
@@ -49,7 +49,7 @@ impl Store {
         self.groups.values().map(|group| group.spec.role).collect()
     }
 
-    /// The addresses of the API's load balancer, which only the cloud tells: as kOps was told them.
+    /// The addresses of the API's load balancer. Only the cloud knows them, so they come from kOps' own output.
     fn api_server_addresses(&self) -> Vec<String> {
         let files = entries(&self.folder.join("igconfig")).into_iter().flat_map(|role| entries(&role));
         let configs = files.filter_map(|folder| fs::read(folder.join("nodeupconfig.yaml")).ok());
@@ -67,7 +67,7 @@ impl Store {
         Some(Keyset::parse(text.as_bytes(), id).unwrap())
     }
 
-    /// Derives for one group and hands the inputs on, for the boot config.
+    /// Makes the inputs for one group, and calls `then` with them.
     fn with_inputs<T>(
         &self,
         group: &str,
@@ -116,7 +116,7 @@ impl Store {
     }
 }
 
-/// The clusters of a fixture's store: `stores/<fixture>/<bucket>/<cluster>`, and on Azure a container between them.
+/// The clusters in a fixture's store: `stores/<fixture>/<bucket>/<cluster>`. On Azure there is a container between bucket and cluster.
 fn clusters(folder: &Path) -> Vec<PathBuf> {
     match folder.join("cluster-completed.spec").is_file() {
         true => vec![folder.to_owned()],

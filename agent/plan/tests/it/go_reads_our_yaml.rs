@@ -1,5 +1,5 @@
-//! YAML that we write for Kubernetes is read by Go, which follows YAML 1.1 in its own way: here Go itself says
-//! what it reads. Skipped where there is no go.
+//! Go reads the YAML that we write for Kubernetes, and does not follow YAML 1.1 exactly. So these tests let Go itself read it. Without Go,
+//! the tests are skipped.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-/// Texts that some reader of YAML takes for something else.
+/// Texts that some YAML parser reads as another type.
 const RETYPED: &[&str] = &[
     "",
     " ",
@@ -161,10 +161,10 @@ const RETYPED: &[&str] = &[
     "0xffffffffffffffffff",
 ];
 
-/// How exactly the answers are read: serde_json is quick with fractions, and not right to the last digit.
+/// The tolerance for numbers: serde_json parses fractions fast, but not exactly to the last digit.
 const JSON_READER: f64 = 1e-14;
 
-/// Holds Go to reading each document as what it was written for.
+/// Checks that Go reads each document as its intended value.
 fn go_reads(documents: &[(String, Value)]) {
     let texts: Vec<String> = documents.iter().map(|(text, _)| text.clone()).collect();
     let Some(answers) = go_reader::read(&texts) else { return };
@@ -221,11 +221,11 @@ fn every_file_of_every_node_is_read_alike() {
     go_reads(&files);
 }
 
-/// Each text of the configuration in turn becomes one that is easily taken for something else. Wherever it is
-/// then written, Go reads it again.
+/// Replaces each text of the configuration, one at a time, by a text that parsers easily misread. Go must read it back from every file that
+/// contains it.
 #[test]
 fn every_text_of_the_configuration_arrives() {
-    // An empty text is an unset field; taints have a syntax of their own.
+    // An empty text is an unset field. Taints have their own syntax.
     let mut retyped = RETYPED.iter().filter(|text| !text.is_empty()).cycle();
     let is_a_text =
         |field: &Field| field.kind == Kind::Text && field.to_string() != "/KubeletConfig/taints/[]";

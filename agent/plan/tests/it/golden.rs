@@ -1,5 +1,4 @@
-//! Golden nodes: what is decided for a machine of each role on each cloud, as text for people to read in
-//! review (`tests/golden`).
+//! Golden nodes: the desired state of a machine of each role on each cloud, as text for reviews (`tests/golden`).
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,9 +14,9 @@ use kops_agent_plan::resource::{
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-/// The machines whose texts the others' are held against, in that order.
+/// The machines to compare with first, in this order.
 const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
-/// Lines from which on a text that one of them has too is only named.
+/// The minimum number of lines of a text that is replaced by a reference to an earlier equal text.
 const LONG: usize = 4;
 const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
 
@@ -49,7 +48,7 @@ fn every_cloud_is_compared_and_every_snapshot_is_of_one() {
         .iter()
         .flat_map(|cloud| Role::ALL.map(|role| format!("{cloud}-{}.snap", role.name())))
         .collect();
-    // Looking what is there is the point; the crate under test still touches no file.
+    // This test must list the directory. The crate under test still reads no files.
     #[allow(clippy::disallowed_methods)]
     let there = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/snapshots"));
     let there: BTreeSet<String> =
@@ -58,8 +57,8 @@ fn every_cloud_is_compared_and_every_snapshot_is_of_one() {
     assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
 }
 
-/// Writes what each machine is decided from, and what is decided, into folders of `KOPS_AGENT_GOLDEN`, for upstream's own code
-/// to be held against it (`tests/golden/upstream/compare`).
+/// Writes each machine's inputs and desired state into folders below `KOPS_AGENT_GOLDEN`, for a comparison with upstream's own code
+/// (`tests/golden/upstream/compare`).
 #[test]
 #[ignore = "writes files for tests/golden/upstream/compare"]
 #[allow(clippy::disallowed_methods)]
@@ -103,7 +102,7 @@ fn compare(cloud: &str, role: Role) {
     settings.bind(|| insta::assert_snapshot!(format!("{cloud}-{}", role.name()), text));
 }
 
-/// What is decided for this machine, with the names of certificates in their place.
+/// The desired state of this machine, with names in place of the certificates.
 fn decide(cloud: &str, role: Role) -> DesiredState {
     let derived = Machine::of(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
     let keysets = derived.config["KeypairIDs"].as_object().unwrap().keys();
@@ -120,7 +119,7 @@ fn decide(cloud: &str, role: Role) -> DesiredState {
     named
 }
 
-/// Everything in the state, in its order: a line for each resource, its text below it.
+/// Prints a state in order: one line for each resource, with its text below.
 fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     let mut out = String::new();
     let mut previous = None;
@@ -142,7 +141,8 @@ fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
     out
 }
 
-/// A long text that was printed before is named; one that is much like its namesake is a difference.
+/// Replaces a long text by a reference, if the text was printed before. A text that is similar to its namesake is replaced by the
+/// difference.
 fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
     let lines = body.lines().count();
     if lines < LONG {
@@ -167,7 +167,7 @@ fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> Str
         .unwrap_or_else(|| body.to_owned())
 }
 
-/// The lines that one text has and the other has not, with the line before for orientation.
+/// The lines that only one of the texts has, each after the line before it.
 fn difference(old: &str, new: &str) -> String {
     let mut out = String::new();
     let mut before = None;
@@ -188,7 +188,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
-/// What stands beside a resource's name, and the text below it.
+/// The text next to a resource's name, and the text below it.
 fn describe(resource: &Resource) -> (String, String) {
     match resource {
         Resource::File(file) => describe_file(file),
@@ -211,7 +211,7 @@ fn describe(resource: &Resource) -> (String, String) {
         Resource::HostsEntry(x) => (x.addresses.join(" "), String::new()),
         Resource::Package(_) | Resource::KernelModule(_) | Resource::Group(_) => Default::default(),
         other => {
-            // What is rare is printed as it is: the fields that name it come first in any case.
+            // Rare resources are printed with all their fields except the kind.
             let fields = serde_json::to_value(other).unwrap();
             let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
             (String::new(), fields.map(|(name, value)| format!("{name}: {value}\n")).collect())

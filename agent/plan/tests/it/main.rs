@@ -1,4 +1,4 @@
-//! What `agent/plan` decides, in one program: what it is asked with is shared, and linked once.
+//! Tests of the decisions of `agent/plan`, in one binary, so that shared modules are linked only once.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,4 @@
-//! The operating system's side of a node on clouds, distributions and networks that the conformance
-//! corpus has not: which files, units and packages it gets.
+//! The files, units and packages of a node on clouds, distributions and networks that the conformance corpus does not cover.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +11,7 @@ use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, NodeupConfig, parse_yaml};
 use serde_json::{Value, json};
 
-/// A node, as little of it as a test says.
+/// A node with only the settings that a test needs.
 struct Node {
     boot: Value,
     config: Value,
@@ -82,7 +81,7 @@ impl Node {
     }
 
     fn inputs(&self) -> Inputs {
-        // The binary downloads these; a test needs them only to be in the list.
+        // The agent downloads these files. A test only needs their list entries.
         let assets: Vec<String> = [
             "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubelet",
             "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubectl",
@@ -135,7 +134,7 @@ fn text(state: &DesiredState, path: &str) -> String {
     }
 }
 
-/// Of these resources, those that the node has.
+/// The resources in `ids` that the node has.
 fn present<'a>(state: &DesiredState, ids: &[&'a str]) -> Vec<&'a str> {
     ids.iter().copied().filter(|id| has(state, id)).collect()
 }

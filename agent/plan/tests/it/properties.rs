@@ -1,5 +1,5 @@
-//! Properties of deciding as a whole, whatever a user writes: the same in gives the same out, the order
-//! of what has none does not matter, and no value breaks out of its line.
+//! Properties of deciding as a whole, for arbitrary user input. Equal inputs give equal outputs, and the order of unordered input does not
+//! matter. No value breaks out of its line.
 
 #![allow(clippy::unwrap_used)]
 
@@ -87,7 +87,7 @@ cloud:
   aws: {instanceID: i-1, instanceType: m5.large, region: us-test-1, localIPv4: 10.0.0.2, mac: "02:00:00:00:00:01", networkInterfaces: {max: 3, ipv4PerInterface: 10}}
 "#;
 
-/// Fields whose text has lines, or is escaped where it is written.
+/// Fields with texts of several lines, and fields that are escaped when they are written.
 const OF_MANY_LINES: [&str; 8] = [
     "/CAs/",
     "/content",
@@ -103,7 +103,7 @@ fn config() -> Value {
     serde_yaml::from_str(CONFIG).unwrap()
 }
 
-/// What is decided from this configuration; `None` where a field's type is wrong.
+/// The desired state for this configuration. `None` if a field has the wrong type.
 fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     let inputs = Inputs {
         boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),
@@ -121,7 +121,7 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
-/// The fields of a configuration whose text is one line.
+/// The fields of a configuration with one-line texts.
 static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let is_one_line = |field: &Field| {
         field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))
@@ -129,7 +129,7 @@ static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     fields::<NodeupConfig>().into_iter().filter(is_one_line).collect()
 });
 
-/// What is decided for a machine of this role whose configuration has this text in this field.
+/// The desired state of a machine of this role with this text in this field.
 fn decide_with(role: Role, field: &Field, text: &str) -> Result<DesiredState, String> {
     static MACHINES: LazyLock<[Derived; 2]> =
         LazyLock::new(|| Role::ALL.map(|role| Machine::of("scaleway", role).derive().unwrap()));
@@ -142,7 +142,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split(['\n', '\r']).map(|line| line.trim_start_matches([' ', '\t']))
 }
 
-/// The document as JSON whose mappings have their keys in an order that these numbers choose.
+/// The document as JSON, with the keys of mappings in an order that these numbers choose.
 fn with_keys_in_any_order(value: &Value, orders: &mut impl Iterator<Item = u64>) -> String {
     match value {
         Value::Array(items) => {
@@ -181,17 +181,17 @@ fn the_base_of_these_tests_is_a_node() {
 }
 
 proptest! {
-    /// A text of the configuration is written as one value, whatever is in it: YAML holds what it held with
-    /// another text, and that one replaced; anything else has no line that begins within it.
+    /// A text in the configuration is written as one value, for any text. A YAML file holds the same values as with another text, except
+    /// for that one text. In other files no line begins inside the text.
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
-        // A colon divides a taint in two values.
+        // A colon splits a taint into two values.
         prop_assume!(!(format!("{field}/").contains("/taints/") && text.contains(':')));
-        // And a comma these: a list in one text.
+        // A comma splits these texts into several values.
         prop_assume!(!(format!("{field}").ends_with("/enforceNodeAllocatable") && text.contains(',')));
         let Ok(state) = decide_with(role, field, &text) else { return Ok(()) };
-        // A variable of the API server's pod may have lines: it is written as YAML alone.
+        // The value of a variable in the API server's pod may have several lines, because it is only written as YAML.
         let may_have_lines = format!("{field}").ends_with("/KubeAPIServer/env/[]/value");
         prop_assert!(may_have_lines || !text.contains(['\n', '\r', '\0']), "{field} took {text:?}");
         let usual = decide_with(role, field, HARMLESS).map(|state| written::texts(&state)).unwrap_or_default();
@@ -203,7 +203,7 @@ proptest! {
                     prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
                 }
                 (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
-                // A setting that is no name in itself, as `NAME=VALUE`, was left out with the other text.
+                // The other text is not valid as a setting `NAME=VALUE`, so it was left out.
                 (None, Some(document)) => {
                     let is_broken = document.as_object().is_some_and(|fields| fields.contains_key("INJECTED"));
                     prop_assert!(!is_broken, "{field} in {id}");
@@ -227,7 +227,7 @@ proptest! {
         prop_assert_eq!(units[0].1.lines().filter(|line| line.starts_with("ExecStart=")).count(), 1);
     }
 
-    /// What a machine is decided from has mappings in any order of their keys.
+    /// The order of keys in the input documents does not matter.
     #[test]
     fn the_order_of_keys_does_not_matter(
         cloud in select(CLOUDS),

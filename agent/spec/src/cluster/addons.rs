@@ -8,12 +8,12 @@ use serde_with::apply;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// An addon of the user's.
+/// An addon of the user.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// Where its manifest is.
+    /// The location of the addon's manifest.
     pub manifest: String,
 }
 
@@ -22,17 +22,17 @@ pub struct AddonSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
     pub enabled: Option<bool>,
-    /// How the group to grow is chosen.
+    /// How the autoscaler chooses the group that grows.
     pub expander: String,
-    /// Whether similar groups are kept at one size.
+    /// Whether similar groups are kept at the same size.
     pub balance_similar_node_groups: Option<bool>,
-    /// Whether metrics tell of each group.
+    /// Whether there are metrics for each group.
     pub emit_per_nodegroup_metrics: Option<bool>,
     /// Whether the built-in list of EC2 types is used.
     pub aws_use_static_instance_list: Option<bool>,
     /// Whether DaemonSets' pods do not count as usage.
     pub ignore_daemon_sets_utilization: Option<bool>,
-    /// Usage below which a node may go.
+    /// Utilization below which a node may be removed.
     pub scale_down_utilization_threshold: Option<String>,
     /// Whether nodes with pods of unknown controllers stay.
     pub skip_nodes_with_custom_controller_pods: Option<bool>,
@@ -40,7 +40,7 @@ pub struct ClusterAutoscalerConfig {
     pub skip_nodes_with_system_pods: Option<bool>,
     /// Whether nodes with pods that keep data locally stay.
     pub skip_nodes_with_local_storage: Option<bool>,
-    /// Age before which a waiting pod does not count.
+    /// Minimum age of a pending pod that causes a scale-up.
     pub new_pod_scale_up_delay: Option<String>,
     /// Wait before scaling down after scaling up.
     pub scale_down_delay_after_add: Option<String>,
@@ -48,17 +48,17 @@ pub struct ClusterAutoscalerConfig {
     pub scale_down_unneeded_time: Option<String>,
     /// Time for which a node that is not ready must be unneeded.
     pub scale_down_unready_time: Option<String>,
-    /// Whether nodes are cordoned first.
+    /// Whether nodes are cordoned before they are terminated.
     pub cordon_node_before_terminating: Option<bool>,
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Longest wait for a new node.
+    /// Maximum time until a new node is ready.
     pub max_node_provision_time: String,
     pub pod_annotations: BTreeMap<String, String>,
-    /// Whether kOps makes the priorities of the expander `priority`.
+    /// Whether kOps writes the priorities of the expander `priority`.
     pub create_priority_expander_config: Option<bool>,
-    /// Those priorities, in place of what kOps makes.
+    /// Priorities for the expander `priority` that replace those of kOps.
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 
@@ -68,7 +68,7 @@ pub struct ClusterAutoscalerConfig {
 pub struct MetricsServerConfig {
     pub enabled: Option<bool>,
     pub image: Option<String>,
-    /// Whether the API server does not verify its certificate.
+    /// Whether the API server does not verify the certificate of the metrics server.
     pub insecure: Option<bool>,
 }
 
@@ -79,10 +79,10 @@ pub struct CertManagerConfig {
     pub enabled: Option<bool>,
     pub managed: Option<bool>,
     pub image: Option<String>,
-    /// The issuer where none is named.
+    /// The issuer of certificates that name no issuer.
     pub default_issuer: Option<String>,
     pub nameservers: Vec<String>,
-    /// Route 53 zones it may change.
+    /// Route 53 zones that cert-manager may change.
     #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
     /// Features switched on or off, by name.
@@ -97,9 +97,7 @@ pub struct NodeProblemDetectorConfig {
     pub image: Option<String>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
-    /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
-    /// CPU that it is limited to.
     pub cpu_limit: Option<Quantity>,
 }
 
@@ -109,7 +107,7 @@ pub struct NodeProblemDetectorConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotControllerConfig {
     pub enabled: Option<bool>,
-    /// Whether a default class of snapshots is made.
+    /// Whether kOps creates a default class of snapshots.
     pub install_default_class: bool,
 }
 
@@ -123,17 +121,16 @@ pub struct KarpenterConfig {
     pub image: String,
     /// Features switched on or off, separated by commas.
     pub feature_gates: String,
-    /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
 }
 
-/// How clocks are kept right.
+/// Time synchronization of machines.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NTPConfig {
-    /// Whether kOps sees to it; unset means that it does.
+    /// Whether kOps configures time synchronization. Unset means yes.
     pub managed: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! What kOps adds to a cluster on AWS.
+//! Components that kOps adds to a cluster on AWS.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use crate::scalars::Quantity;
 pub struct EBSCSIDriverSpec {
     pub managed: Option<bool>,
     pub version: Option<String>,
-    /// Most requests to the API server a second.
+    /// Maximum number of requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
-    /// Most requests to the API server at once, above the rate.
+    /// Maximum burst of requests to the API server, above the rate.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
-    /// Whether its controller uses the host's network.
+    /// Whether the driver's controller uses the host's network.
     pub host_network: bool,
-    /// Most volumes on a node.
+    /// Maximum number of volumes on a node.
     pub volume_attach_limit: Option<i64>,
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// The handler of ending instances.
+/// The handler that drains nodes before their instances terminate.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -37,36 +37,35 @@ pub struct NodeTerminationHandlerSpec {
     #[serde(rename = "deleteSQSMsgIfNodeNotFound")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
     pub enabled: Option<bool>,
-    /// Whether it drains nodes before spot interruptions.
+    /// Whether the handler drains nodes before spot interruptions.
     pub enable_spot_interruption_draining: Option<bool>,
-    /// Whether it drains nodes before scheduled maintenance.
+    /// Whether the handler drains nodes before scheduled maintenance.
     pub enable_scheduled_event_draining: Option<bool>,
-    /// Whether it cordons nodes at risk of interruption.
+    /// Whether the handler cordons nodes at risk of interruption.
     pub enable_rebalance_monitoring: Option<bool>,
-    /// Whether it drains nodes at risk of interruption.
+    /// Whether the handler drains nodes at risk of interruption.
     pub enable_rebalance_draining: Option<bool>,
-    /// Whether it taints ended nodes as out of service.
+    /// Whether the handler taints terminated nodes as out of service.
     pub enable_out_of_service_taint: Option<bool>,
     pub prometheus_enable: Option<bool>,
-    /// Whether it takes events from a queue.
+    /// Whether the handler takes events from a queue.
     #[serde(rename = "enableSQSTerminationDraining")]
     pub enable_sqs_termination_draining: Option<bool>,
     /// Whether drained nodes leave load balancers at once.
     pub exclude_from_load_balancers: Option<bool>,
-    /// Tag of the auto scaling groups it looks after.
+    /// Tag of the auto scaling groups that the handler manages.
     #[serde(rename = "managedASGTag")]
     pub managed_asg_tag: Option<String>,
-    /// Seconds that pods have to end; below 0 for their own time.
+    /// Grace period of pods in seconds. A negative value means the grace period of each pod.
     pub pod_termination_grace_period: Option<i32>,
     pub taint_node: Option<bool>,
-    /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
     pub cpu_request: Option<Quantity>,
     pub version: Option<String>,
-    /// Template of the messages it sends.
+    /// Template of the messages that the handler sends.
     pub webhook_template: Option<String>,
-    /// Where it sends messages.
+    /// Where the handler sends messages.
     #[serde(rename = "webhookURL")]
     pub webhook_url: Option<String>,
 }
@@ -78,19 +77,17 @@ pub struct NodeTerminationHandlerSpec {
 pub struct LoadBalancerControllerSpec {
     pub enabled: Option<bool>,
     pub version: Option<String>,
-    /// Whether it may use regional web application firewalls.
+    /// Whether the controller may use regional web application firewalls.
     #[serde(rename = "enableWAF")]
     pub enable_waf: bool,
-    /// Whether it may use web application firewalls of the second version.
+    /// Whether the controller may use web application firewalls of the second version.
     #[serde(rename = "enableWAFv2")]
     pub enable_waf_v2: bool,
-    /// Whether it may use Shield Advanced.
+    /// Whether the controller may use Shield Advanced.
     pub enable_shield: bool,
     pub cpu_request: Option<Quantity>,
-    /// CPU that it is limited to.
     pub cpu_limit: Option<Quantity>,
     pub memory_request: Option<Quantity>,
-    /// Memory that it is limited to.
     pub memory_limit: Option<Quantity>,
 }
 
@@ -103,18 +100,18 @@ pub struct PodIdentityWebhookSpec {
     pub replicas: i64,
 }
 
-/// Instances that are started ahead of need (AWS).
+/// Instances that are started before they are needed (AWS).
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
     pub min_size: i64,
-    /// Most instances, those in use among them; 0 switches the pool off.
+    /// Maximum number of instances, including those in use. 0 disables the pool.
     pub max_size: Option<i64>,
-    /// Whether an instance must report that it is ready before it counts.
+    /// Whether an instance counts only after it has reported that it is ready.
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for that report.
     pub lifecycle_hook_timeout: Option<i32>,
-    /// More images to pull ahead of need.
+    /// More images to pull before they are needed.
     pub additional_images: Vec<String>,
 }

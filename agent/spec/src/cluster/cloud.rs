@@ -1,4 +1,4 @@
-//! The cloud a cluster is in, and what kOps uses of it.
+//! The cloud that a cluster runs in, and its settings.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -10,7 +10,7 @@ use crate::cluster::aws::{
 use crate::omit::is_zero;
 use crate::openstack::OpenstackSpec;
 
-/// The cloud a cluster is in; one is set.
+/// The cloud that a cluster runs in. At most one field is set.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -25,7 +25,7 @@ pub struct CloudProviderSpec {
     pub linode: Option<LinodeSpec>,
 }
 
-/// What kOps uses of AWS.
+/// Settings of a cluster on AWS.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -33,13 +33,13 @@ pub struct AWSSpec {
     /// The driver for EBS volumes.
     #[serde(rename = "ebsCSIDriver")]
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
-    /// The handler of ending instances.
+    /// The handler that drains nodes before their instances terminate.
     pub node_termination_handler: Option<NodeTerminationHandlerSpec>,
     /// The controller of load balancers.
     pub load_balancer_controller: Option<LoadBalancerControllerSpec>,
     /// The webhook that gives pods IAM roles.
     pub pod_identity_webhook: Option<PodIdentityWebhookSpec>,
-    /// Instances that are started ahead of need.
+    /// Instances that are started before they are needed.
     pub warm_pool: Option<WarmPoolSpec>,
     /// IP families of a node's addresses, in order: `ipv4`, `ipv6`.
     #[serde(rename = "nodeIPFamilies")]
@@ -47,21 +47,21 @@ pub struct AWSSpec {
     /// Whether nodes are named by their private DNS name in place of their instance id.
     #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: Option<bool>,
-    /// Whether load balancers of Services leave the nodes' security group alone.
+    /// Whether load balancers of Services do not change the nodes' security group.
     pub disable_security_group_ingress: Option<bool>,
     /// Security group of all load balancers of Services.
     pub elb_security_group: Option<String>,
-    /// Whether network load balancers of Services get security groups: `Managed`.
+    /// `Managed` gives security groups to network load balancers of Services.
     pub nlb_security_group_mode: Option<String>,
     /// Product of Spot by NetApp.
     pub spotinst_product: Option<String>,
-    /// What Spot by NetApp optimizes for.
+    /// The goal that Spot by NetApp optimizes for.
     pub spotinst_orientation: Option<String>,
-    /// Where AWS' binaries are, in place of their release.
+    /// Location of AWS' binaries, instead of their release.
     pub binaries_location: Option<String>,
 }
 
-/// What kOps uses of Azure.
+/// Settings of a cluster on Azure.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -76,7 +76,7 @@ pub struct AzureSpec {
     pub tenant_id: String,
     pub resource_group_name: String,
     pub route_table_name: String,
-    /// The administrator's name on machines.
+    /// Name of the administrator user on machines.
     pub admin_user: String,
 }
 
@@ -84,7 +84,7 @@ pub struct AzureSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
-/// What kOps uses of Google Compute Engine.
+/// Settings of a cluster on Google Compute Engine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -102,7 +102,7 @@ pub struct GCESpec {
     pub pd_csi_driver: Option<PDCSIDriver>,
     /// Whether machines get a start-up script in place of user-data.
     pub use_startup_script: Option<bool>,
-    /// Where Google's binaries are, in place of their release.
+    /// Location of Google's binaries, instead of their release.
     pub binaries_location: Option<String>,
 }
 
@@ -123,7 +123,7 @@ pub struct LinodeSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudConfiguration {
-    /// Whether kOps makes storage classes.
+    /// Whether kOps creates storage classes.
     pub manage_storage_classes: Option<bool>,
 }
 
@@ -134,6 +134,5 @@ pub struct CloudConfiguration {
 pub struct PDCSIDriver {
     pub enabled: Option<bool>,
     pub version: Option<String>,
-    /// Which storage class is the default.
     pub default_storage_class_name: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What kOps wants of the cloud-controller-manager.
+//! kOps' settings of the cloud-controller-manager.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;
@@ -8,7 +8,7 @@ use crate::kube_scheduler::LeaderElectionConfiguration;
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
-/// What kOps wants of the cloud-controller-manager.
+/// kOps' settings of the cloud-controller-manager.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -23,7 +23,7 @@ pub struct CloudControllerManagerConfig {
     pub cloud_provider: String,
     /// `--cluster-name`: prefix of the names of cloud resources.
     pub cluster_name: String,
-    /// `--allow-untagged-cloud`: run where resources bear no cluster's tag.
+    /// `--allow-untagged-cloud`: run even if cloud resources have no tag of a cluster.
     pub allow_untagged_cloud: Option<bool>,
     /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR")]
@@ -31,19 +31,18 @@ pub struct CloudControllerManagerConfig {
     /// `--allocate-node-cidrs`: assign each node addresses for its pods.
     #[serde(rename = "allocateNodeCIDRs")]
     pub allocate_node_cidrs: Option<bool>,
-    /// `--configure-cloud-routes`: have the cloud route to pods.
+    /// `--configure-cloud-routes`: configure routes to pods in the cloud.
     pub configure_cloud_routes: Option<bool>,
-    /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
+    /// `--controllers`: controllers to run; `*` means the default controllers, `-name` disables one.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: what assigns pod addresses.
+    /// `--cidr-allocator-type`: how pod addresses are assigned.
     pub cidr_allocator_type: Option<String>,
-    /// How one of several becomes the leader.
+    /// Leader election among several instances.
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
     pub use_service_account_credentials: Option<bool>,
-    /// `--enable-leader-migration`: share leadership with kube-controller-manager while moving from it.
+    /// `--enable-leader-migration`: share leadership with kube-controller-manager during a migration from it.
     pub enable_leader_migration: Option<bool>,
-    /// CPU that its pod requests.
     pub cpu_request: Option<Quantity>,
     /// `--node-status-update-frequency`: how often nodes' addresses are refreshed.
     pub node_status_update_frequency: Option<Duration>,

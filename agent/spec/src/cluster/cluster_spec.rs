@@ -27,7 +27,7 @@ use crate::networking::NetworkingSpec;
 use crate::omit::is_zero;
 use crate::scalars::IntOrString;
 
-/// What a cluster shall be, in kOps' internal names.
+/// The desired state of a cluster, in kOps' internal names.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -35,17 +35,17 @@ pub struct ClusterSpec {
     /// The channel that recommends versions.
     pub channel: String,
     pub addons: Vec<AddonSpec>,
-    /// Where the cluster's files are.
+    /// Locations of the cluster's files.
     #[serde_with(skip_apply)]
     pub config_store: ConfigStoreSpec,
-    /// The cloud it is in.
+    /// The cloud that the cluster runs in.
     #[serde_with(skip_apply)]
     pub cloud_provider: CloudProviderSpec,
     /// Gossip in place of DNS; removed in kOps 1.37.
     pub gossip_config: Option<GossipConfig>,
     /// Version of Kubernetes, or the URL of a build; without `v` once populated.
     pub kubernetes_version: String,
-    /// The DNS zone of its names, by name or id.
+    /// The DNS zone of the cluster's names, by name or id.
     pub dns_zone: String,
     /// Gossip of the dns-controller; removed in kOps 1.37.
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
@@ -56,13 +56,13 @@ pub struct ClusterSpec {
     pub ssh_access: Vec<String>,
     /// Addresses that may connect to node ports.
     pub node_port_access: Vec<String>,
-    /// An SSH key that the cloud has.
+    /// Name of an SSH key in the cloud.
     pub ssh_key_name: Option<String>,
     /// Whether machines update themselves: `automatic` or `external`.
     pub update_policy: Option<String>,
-    /// More policies of machines, by role.
+    /// ARNs of existing policies for machines, by role.
     pub external_policies: BTreeMap<String, Vec<String>>,
-    /// Policies of the user's for machines, by role.
+    /// Policies in JSON that the user writes for machines, by role.
     pub additional_policies: BTreeMap<String, String>,
     /// Files that the user adds to nodes.
     pub file_assets: Vec<FileAssetSpec>,
@@ -84,7 +84,7 @@ pub struct ClusterSpec {
     /// The controller that publishes names outside of the cluster.
     #[serde(rename = "externalDNS")]
     pub external_dns: Option<ExternalDNSConfig>,
-    /// How clocks are kept right.
+    /// Time synchronization of machines.
     pub ntp: Option<NTPConfig>,
     /// Packages that the user adds to nodes.
     pub packages: Vec<String>,
@@ -96,7 +96,7 @@ pub struct ClusterSpec {
     /// How the Kubernetes API is reached.
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// The users that the API server believes.
+    /// Authentication of the API server's users.
     pub authentication: Option<AuthenticationSpec>,
     pub authorization: Option<AuthorizationSpec>,
     /// How nodes prove their identity; no longer used.
@@ -109,24 +109,24 @@ pub struct ClusterSpec {
     pub assets: Option<AssetsSpec>,
     /// Cloud identities of nodes and service accounts.
     pub iam: Option<IAMSpec>,
-    /// Whether etcd's content is encrypted by the secret `encryptionconfig`.
+    /// Whether etcd's content is encrypted with the secret `encryptionconfig`.
     pub encryption_config: Option<bool>,
-    /// Settings of what kOps writes to.
+    /// Settings of the tools that apply a cluster.
     pub target: Option<TargetSpec>,
-    /// Whether components trust what the machine trusts.
+    /// Whether components trust the machine's CA certificates.
     pub use_host_certificates: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
     pub rolling_update: Option<RollingUpdate>,
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
-    /// Where others learn how to verify service account tokens.
+    /// Where the keys that verify service account tokens are published.
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
     /// The controller of volume snapshots.
     pub snapshot_controller: Option<SnapshotControllerConfig>,
     pub karpenter: Option<KarpenterConfig>,
 }
 
-/// Where a cluster's files are.
+/// Locations of a cluster's files.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -151,7 +151,7 @@ pub struct AssetsSpec {
     pub container_proxy: Option<String>,
 }
 
-/// Settings of what kOps writes to.
+/// Settings of the tools that apply a cluster.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -173,10 +173,10 @@ pub struct TerraformSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// Whether nodes are drained before they end.
+    /// Whether nodes are drained before they are terminated.
     pub drain_and_terminate: Option<bool>,
-    /// Most nodes that may be missing, as a number or a percentage.
+    /// Maximum number or percentage of nodes that may be missing.
     pub max_unavailable: Option<IntOrString>,
-    /// Most nodes that may be too many, as a number or a percentage.
+    /// Maximum number or percentage of additional nodes.
     pub max_surge: Option<IntOrString>,
 }

@@ -1,4 +1,5 @@
-//! What kOps fills in whenever it reads a Cluster (upstream: `SetDefaults_ClusterSpec` of both versions).
+//! Defaults that kOps sets whenever it reads a Cluster (upstream: `SetDefaults_ClusterSpec` of both
+//! versions).
 
 use super::ClusterSpec;
 use crate::authentication::RBACAuthorizationSpec;

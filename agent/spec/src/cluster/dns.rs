@@ -14,31 +14,28 @@ use crate::scalars::Quantity;
 pub struct KubeDNSConfig {
     pub cache_max_size: i64,
     pub cache_max_concurrent: i64,
-    /// Taints that its pods tolerate.
+    /// Taints that the DNS pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// Where its pods are placed, as Kubernetes has it.
+    /// Where the pods are placed (`corev1.Affinity`).
     pub affinity: Option<serde_json::Value>,
     #[serde(rename = "coreDNSImage")]
     pub core_dns_image: String,
-    /// Image of the autoscaler of its pods.
+    /// Image of the autoscaler that sets the number of DNS pods.
     pub cpa_image: String,
     pub domain: String,
-    /// The whole Corefile, in place of what kOps makes.
+    /// The whole Corefile. It replaces the one of kOps.
     pub external_core_file: String,
     /// `CoreDNS` or `KubeDNS`.
     pub provider: String,
     #[serde(rename = "serverIP")]
     pub server_ip: String,
     pub stub_domains: BTreeMap<String, Vec<String>>,
-    /// Servers for everything outside of the cluster.
+    /// Servers for all names outside of the cluster.
     pub upstream_nameservers: Vec<String>,
-    /// Memory that its pods request.
     pub memory_request: Option<Quantity>,
-    /// CPU that its pods request.
     pub cpu_request: Option<Quantity>,
-    /// Memory that its pods are limited to.
     pub memory_limit: Option<Quantity>,
-    /// A cache on each node.
+    /// A DNS cache on each node.
     #[serde(rename = "nodeLocalDNS")]
     pub node_local_dns: Option<NodeLocalDNSConfig>,
     pub pod_annotations: BTreeMap<String, String>,
@@ -50,19 +47,17 @@ pub struct KubeDNSConfig {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeLocalDNSConfig {
     pub enabled: Option<bool>,
-    /// The whole Corefile, in place of what kOps makes.
+    /// The whole Corefile. It replaces the one of kOps.
     pub external_core_file: String,
     pub additional_config: String,
     pub image: Option<String>,
-    /// The address it answers at.
+    /// The address that the cache listens on.
     #[serde(rename = "localIP")]
     pub local_ip: String,
-    /// Whether it asks the cluster's DNS about everything.
+    /// Whether the cache forwards all queries to the cluster's DNS.
     #[serde(rename = "forwardToKubeDNS")]
     pub forward_to_kube_dns: Option<bool>,
-    /// Memory that its pods request.
     pub memory_request: Option<Quantity>,
-    /// CPU that its pods request.
     pub cpu_request: Option<Quantity>,
     pub pod_annotations: BTreeMap<String, String>,
 }
@@ -79,7 +74,7 @@ pub struct Toleration {
     pub value: String,
     /// The taint's effect; empty for any.
     pub effect: String,
-    /// Seconds for which the pod stays.
+    /// Seconds for which the pod stays on a node with the taint.
     pub toleration_seconds: Option<i64>,
 }
 
@@ -89,11 +84,11 @@ pub struct Toleration {
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalDNSConfig {
     pub watch_ingress: Option<bool>,
-    /// The one namespace it looks at.
+    /// The only namespace that the controller watches.
     pub watch_namespace: String,
-    /// Which controller: `dns-controller`, `external-dns` or `none`.
+    /// The controller: `dns-controller`, `external-dns` or `none`.
     pub provider: String,
-    /// Priority class of its pods.
+    /// Priority class of the controller's pods.
     pub priority_class_name: Option<String>,
 }
 
@@ -105,7 +100,7 @@ pub struct GossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip, while changing from one to another.
+    /// A second gossip, for the time of a migration.
     pub secondary: Option<GossipConfigSecondary>,
 }
 
@@ -127,9 +122,9 @@ pub struct DNSControllerGossipConfig {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// A second gossip, while changing from one to another.
+    /// A second gossip, for the time of a migration.
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
-    /// The peers to talk to first.
+    /// The first peers to contact.
     pub seed: Option<String>,
 }
 
@@ -141,6 +136,6 @@ pub struct DNSControllerGossipConfigSecondary {
     pub protocol: Option<String>,
     pub listen: Option<String>,
     pub secret: Option<String>,
-    /// The peers to talk to first.
+    /// The first peers to contact.
     pub seed: Option<String>,
 }

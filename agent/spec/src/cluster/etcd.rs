@@ -12,15 +12,15 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
-    /// Its name: `main`, `events`, `leases` or `cilium`.
+    /// The cluster's name: `main`, `events`, `leases` or `cilium`.
     pub name: String,
-    /// What runs it: `Manager`.
+    /// How the cluster runs: `Manager`.
     pub provider: String,
     pub etcd_members: Vec<EtcdMemberSpec>,
     pub version: String,
-    /// Silence of the leader after which another is elected.
+    /// Time without a heartbeat after which another leader is elected.
     pub leader_election_timeout: Option<Duration>,
-    /// How often the leader is heard.
+    /// Interval of the leader's heartbeats.
     pub heartbeat_interval: Option<Duration>,
     pub image: String,
     pub backups: Option<EtcdBackupSpec>,
@@ -37,20 +37,20 @@ pub struct EtcdClusterSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdMemberSpec {
     pub name: String,
-    /// The instance group it runs in.
+    /// The instance group that the member runs in.
     pub instance_group: Option<String>,
     pub volume_type: Option<String>,
-    /// Provisioned operations a second of its volume.
+    /// Provisioned I/O operations per second of the member's volume.
     #[serde(rename = "volumeIOPS")]
     pub volume_iops: Option<i32>,
-    /// Provisioned throughput of its volume, in MB/s.
+    /// Provisioned throughput of the member's volume, in MB/s.
     pub volume_throughput: Option<i32>,
-    /// Size of its volume, in GB.
+    /// Size of the member's volume, in GB.
     pub volume_size: Option<i32>,
-    /// Key that encrypts its volume.
+    /// Key that encrypts the member's volume.
     #[serde(rename = "kmsKeyID")]
     pub kms_key_id: Option<String>,
-    /// Whether its volume is encrypted.
+    /// Whether the member's volume is encrypted.
     pub encrypted_volume: Option<bool>,
 }
 
@@ -59,9 +59,9 @@ pub struct EtcdMemberSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdBackupSpec {
-    /// Where they go.
+    /// Location of the backups.
     pub backup_store: String,
-    /// Image of what makes them.
+    /// Image that makes the backups.
     pub image: String,
 }
 
@@ -71,17 +71,17 @@ pub struct EtcdBackupSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdManagerSpec {
     pub image: String,
-    /// Environment variables of its container.
+    /// Environment variables of the manager's container.
     pub env: Vec<EnvVar>,
     pub backup_interval: Option<Duration>,
     /// Days for which backups are kept.
     pub backup_retention_days: Option<u32>,
-    /// How often members are looked for.
+    /// How often the manager searches for members.
     pub discovery_poll_interval: Option<Duration>,
     /// URLs at which etcd serves metrics.
     #[serde(rename = "listenMetricsURLs")]
     pub listen_metrics_urls: Vec<String>,
-    /// URLs at which etcd serves HTTP apart from gRPC.
+    /// URLs at which etcd serves HTTP separately from gRPC.
     #[serde(rename = "listenClientHTTPURLs")]
     pub listen_client_http_urls: Vec<String>,
     pub log_level: Option<i32>,

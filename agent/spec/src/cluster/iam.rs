@@ -10,12 +10,12 @@ use crate::omit::is_zero;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IAMSpec {
-    /// Whether nodes have the wide permissions of old.
+    /// Whether nodes have the broad permissions of old kOps releases.
     #[serde_with(skip_apply)]
     pub legacy: bool,
     /// Whether nodes may pull from the cloud's registry.
     pub allow_container_registry: bool,
-    /// What no role may exceed.
+    /// The permissions that no role may exceed.
     pub permissions_boundary: Option<String>,
     /// Whether kOps' own service accounts have roles of their own.
     pub use_service_account_external_permissions: Option<bool>,
@@ -32,40 +32,40 @@ pub struct ServiceAccountExternalPermission {
     pub name: String,
     #[serde_with(skip_apply)]
     pub namespace: String,
-    /// What it may do on AWS.
+    /// Permissions on AWS.
     pub aws: Option<AWSPermission>,
 }
 
-/// What a service account may do on AWS.
+/// Permissions of a service account on AWS.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSPermission {
     #[serde(rename = "policyARNs")]
     pub policy_arns: Vec<String>,
-    /// A policy of its own.
+    /// A policy for this service account only.
     pub inline_policy: String,
 }
 
-/// Where others learn how to verify service account tokens.
+/// Where the keys that verify service account tokens are published.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountIssuerDiscoveryConfig {
     pub discovery_store: String,
     pub discovery_service: Option<DiscoveryServiceOptions>,
-    /// Whether AWS IAM believes these tokens.
+    /// Whether AWS IAM trusts these tokens.
     #[serde(rename = "enableAWSOIDCProvider")]
     pub enable_aws_oidc_provider: bool,
     /// More audiences that AWS IAM accepts.
     pub additional_audiences: Vec<String>,
 }
 
-/// A hosted service that tells how to verify service account tokens.
+/// A hosted service that publishes the keys that verify service account tokens.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// Its URL, with the universe's id where it has one.
+    /// The service's URL, with the id of the universe if there is one.
     pub url: String,
 }

@@ -1,4 +1,4 @@
-//! A cluster: everything in `cluster-completed.spec`, and what the user wrote of it in `config`.
+//! A cluster: the complete one in `cluster-completed.spec`, and the one that the user wrote in `config`.
 
 pub(super) mod addons;
 pub(super) mod aws;
@@ -32,49 +32,49 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
 use super::yaml::parse_document;
 
-/// A cluster, in kOps' internal names whatever version the file is of.
+/// A cluster, in kOps' internal names for every version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cluster {
     /// The cluster's name and labels.
     pub metadata: ObjectMeta,
-    /// What the cluster shall be.
     pub spec: ClusterSpec,
 }
 
 impl Cluster {
-    /// Reads a Cluster of v1alpha2 or v1alpha3, and settles the defaults that reading settles
-    /// upstream (`SetDefaults_ClusterSpec`); `url` is what errors name.
+    /// Reads a Cluster of v1alpha2 or v1alpha3, and sets the defaults that upstream sets when it reads one
+    /// (`SetDefaults_ClusterSpec`). Errors name `url`.
     ///
     /// # Errors
-    /// If it is no YAML, no Cluster, of another version, or a field has the wrong type. Fields are
-    /// named as the file spells them.
+    /// If the text is not YAML, not a Cluster, of another version, or a field has the wrong type. Errors
+    /// spell fields as the file does.
     pub fn parse(text: &[u8], url: &str) -> Result<Cluster, SpecError> {
         Cluster::from_document(parse_document(text, url)?, url)
     }
 
-    /// As [`Cluster::parse`], from the fields of the file.
+    /// Like [`Cluster::parse`], from the parsed document.
     ///
     /// # Errors
-    /// As [`Cluster::parse`].
+    /// Same errors as [`Cluster::parse`].
     pub fn from_document(document: Value, url: &str) -> Result<Cluster, SpecError> {
         let mut cluster: Cluster = Cluster::respelled(document, url)?.read()?;
         cluster.spec.set_defaults();
         Ok(cluster)
     }
 
-    /// The fields of a Cluster that nothing reads: misspelled, of another version, or newer than this agent.
+    /// The fields of a Cluster that the agent does not read: misspelled, of another version, or newer than
+    /// this agent.
     ///
     /// # Errors
-    /// If it is no YAML, no Cluster, or of another version.
+    /// If the text is not YAML, not a Cluster, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
-    /// What is the matter with fields of a Cluster that fail nothing: ignored, dropped or deprecated ones.
+    /// Warnings about fields of a Cluster that cause no error: ignored, dropped and deprecated fields.
     ///
     /// # Errors
-    /// If it is no YAML, no Cluster, or of another version.
+    /// If the text is not YAML, not a Cluster, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
         let ignored = Cluster::respelled(document.clone(), url)?.ignored::<Cluster>();
@@ -93,8 +93,8 @@ impl Cluster {
         Ok(respelling)
     }
 
-    /// The cloud its machines are in; a label makes it metal whatever the spec says
-    /// (upstream: `Cluster.GetCloudProvider`).
+    /// The cloud that the machines run in. A label overrides the spec and makes it metal (upstream:
+    /// `Cluster.GetCloudProvider`).
     pub fn cloud_provider(&self) -> Option<CloudProvider> {
         if self.metadata.labels.get("alpha.kops.k8s.io/cloud").is_some_and(|cloud| cloud == "metal") {
             return Some(CloudProvider::Metal);
@@ -104,7 +104,7 @@ impl Cluster {
 }
 
 impl CloudProviderSpec {
-    /// The cloud that has settings here; none has on metal.
+    /// The cloud whose field is set. `None` if no field is set.
     pub fn id(&self) -> Option<CloudProvider> {
         let clouds = [
             (self.aws.is_some(), CloudProvider::Aws),

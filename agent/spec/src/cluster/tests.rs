@@ -1,4 +1,4 @@
-//! Both versions give the same Cluster, and errors speak the language of the file.
+//! Both versions give the same Cluster, and errors spell fields as the file does.
 
 #![allow(clippy::unwrap_used)]
 

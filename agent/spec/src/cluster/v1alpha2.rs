@@ -9,7 +9,7 @@ use crate::respell::{
     Move, Respelling, dropped, inverted, moved, pairs_to_mapping, split_at_commas, true_means,
 };
 
-/// Brings a v1alpha2 Cluster into the internal shape.
+/// Converts a v1alpha2 Cluster to the internal version.
 pub(super) fn respell(cluster: &mut Respelling<'_>) -> Result<(), SpecError> {
     let provider = place_cloud_provider(cluster)?;
     for (path, owner) in FOR_ONE_CLOUD {
@@ -58,7 +58,7 @@ fn key_of(provider: CloudProvider) -> Option<&'static str> {
     }
 }
 
-/// Fields that kOps refuses on any other cloud.
+/// Fields for one cloud. kOps refuses them on any other cloud.
 const FOR_ONE_CLOUD: &[(&str, CloudProvider)] = &[
     ("spec.cloudConfig.awsEBSCSIDriver", CloudProvider::Aws),
     ("spec.cloudConfig.disableSecurityGroupIngress", CloudProvider::Aws),
@@ -91,7 +91,7 @@ fn moves_of_cloud(provider: CloudProvider) -> &'static [Move] {
 }
 
 const AWS: &[Move] = &[
-    // It can only be true.
+    // The field can only be true, so it tells nothing.
     dropped("spec.cloudConfig.awsEBSCSIDriver.enabled"),
     moved("spec.cloudConfig.awsEBSCSIDriver", "spec.cloudProvider.aws.ebsCSIDriver"),
     moved(
@@ -128,7 +128,7 @@ const GCE: &[Move] = &[
 
 const OPENSTACK: &[Move] = &[moved("spec.cloudConfig.openstack", "spec.cloudProvider.openstack")];
 
-/// The order matters where one move goes into what another has moved.
+/// The order matters: some moves need the path that an earlier move has created.
 const MOVES: &[Move] = &[
     // Names with the word master.
     moved("spec.masterKubelet", "spec.controlPlaneKubelet"),

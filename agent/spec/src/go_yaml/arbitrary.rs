@@ -33,8 +33,8 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether two values are one. Numbers may change their kind on the way: `1.0` is written `1`. By how much
-/// fractions may differ, as a part of them, is the caller's choice.
+/// Whether two values are equal. A number may change its type when it is written: `1.0` becomes `1`.
+/// `tolerance` is the relative difference that fractions may have.
 pub(crate) fn same(a: &Value, b: &Value, tolerance: f64) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || same_fraction(a, b, tolerance),

@@ -8,9 +8,9 @@ use super::key_order;
 use super::scalar::{self, Style};
 
 const INDENT: usize = 2;
-/// The column behind which a space becomes a line break.
+/// The column after which a space becomes a line break.
 const BEST_WIDTH: usize = 80;
-/// Bytes of a key beyond which it is written as `? key`.
+/// The most bytes of a simple key. A longer key is written as `? key`.
 const LONGEST_SIMPLE_KEY: usize = 128;
 
 pub(super) fn document(value: &Value) -> String {
@@ -26,11 +26,11 @@ pub(super) fn document(value: &Value) -> String {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// A line break, or indentation.
+    /// After a line break or indentation.
     LineStart,
-    /// `-`, `?` or `:` that a block may go on behind.
+    /// After `-`, `?` or `:`, where a block may continue in the same line.
     Indicator,
-    /// The colon of a simple key, or a scalar.
+    /// After the colon of a simple key, or after a scalar.
     Token,
 }
 
@@ -95,7 +95,8 @@ impl Emitter {
         }
     }
 
-    /// A text whose further lines stand at `indent`; folded behind `width`, if given.
+    /// Writes a text. Its further lines start at column `indent`. Lines are folded after column `width`, if
+    /// it is given.
     fn text(&mut self, text: &str, style: Style, width: Option<usize>, indent: usize) {
         self.space();
         match style {
@@ -257,7 +258,7 @@ fn is_line_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// How a character is written within double quotes, if not as itself.
+/// The escape of a character within double quotes. `None` if the character needs no escape.
 fn escape(c: char) -> Option<String> {
     let short = match c {
         '\0' => '0',
@@ -290,7 +291,7 @@ fn escape(c: char) -> Option<String> {
     Some(format!("\\{short}"))
 }
 
-/// A number as it looks after Go's way over JSON: whole numbers without a point, others in Go's
+/// A number as Go writes it after a conversion to JSON: whole numbers without a point, others in Go's
 /// shortest form.
 fn number_text(number: &Number) -> String {
     match number.as_f64() {
@@ -318,5 +319,5 @@ fn float_text(float: f64) -> String {
     }
 }
 
-/// The power of ten from which on Go's shortest form has an exponent.
+/// From this power of ten on, Go's shortest form has an exponent.
 const LEAST_EXPONENT: i32 = 6;

@@ -3,8 +3,8 @@
 
 /// Sorts keys as Go does.
 ///
-/// By insertion, because the order is not transitive for every set of keys (Go then depends on
-/// chance), and the sorts of the standard library may panic on such an order.
+/// This is an insertion sort, because the order is not transitive for every set of keys. Go's result then
+/// depends on chance, and the sorts of the standard library may panic on such an order.
 pub(super) fn sort<'a, V>(entries: impl Iterator<Item = (&'a String, V)>) -> Vec<(&'a str, V)> {
     let mut sorted: Vec<(&str, V)> = Vec::new();
     for (key, value) in entries {
@@ -24,8 +24,8 @@ fn precedes(a: &str, b: &str) -> bool {
     }
 }
 
-/// Compares from the first difference on: by the numbers that stand there, then by their length,
-/// then by character.
+/// Compares from the first difference on: by the numbers there, then by their number of digits, then by
+/// character.
 fn number_precedes(a: &[char], b: &[char], at: usize) -> bool {
     let continues_a_number = (a[at] == '0' || b[at] == '0')
         && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');

@@ -1,8 +1,7 @@
-//! What YAML 1.1, as Go reads it, takes a text without quotes for
-//! (`go.yaml.in/yaml/v2/resolve.go`).
+//! The type that Go's reader of YAML 1.1 gives to a text without quotes (`go.yaml.in/yaml/v2/resolve.go`).
 
-/// Whether a text written without quotes would be read as the string that it is, by Go and by
-/// readers that know numbers in base 60.
+/// Whether a text without quotes reads back as the same string, in Go and in readers that know numbers in
+/// base 60.
 pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
@@ -130,7 +129,8 @@ fn all_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: `12:30`, which some readers take for minutes.
+/// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: for example `12:30`, which some readers read as a number
+/// of minutes.
 fn is_base60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -182,7 +182,7 @@ fn days_in(month: u32, year: u32) -> u32 {
     }
 }
 
-/// Reads `15:4:5` with an optional fraction; what follows.
+/// Reads `15:4:5` with an optional fraction. Returns the rest of the text.
 fn time_of_day(text: &str) -> Option<&str> {
     let (hour, rest) = up_to_two_digits(text)?;
     let (minute, rest) = up_to_two_digits(rest.strip_prefix(':')?)?;

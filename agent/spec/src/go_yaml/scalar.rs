@@ -1,8 +1,8 @@
-//! In which of YAML's styles a text is written (`go.yaml.in/yaml/v2/emitterc.go`, `encode.go`).
+//! Chooses the YAML style of a text (`go.yaml.in/yaml/v2/emitterc.go`, `encode.go`).
 
 use super::resolve::is_plain_string;
 
-/// The styles that are used, from the barest on.
+/// The styles that Go's emitter uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -11,7 +11,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// The style of a text that may stand on lines of its own.
+/// The style of a text that may take several lines.
 pub(super) fn style(text: &str) -> Style {
     if text.contains(is_foreign) {
         return Style::DoubleQuoted;
@@ -37,13 +37,13 @@ pub(super) fn key_style(text: &str) -> Style {
     }
 }
 
-/// A character that is shown only as an escape: no printable one of YAML 1.1, or a line break that
-/// is none in YAML 1.2.
+/// A character that is written only as an escape. It is not printable in YAML 1.1, or it is a line break in
+/// YAML 1.1 and not in YAML 1.2.
 fn is_foreign(c: char) -> bool {
     c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
-/// Go's emitter knows no characters outside the basic plane as printable.
+/// To Go's emitter, no character outside the basic plane is printable.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
 }

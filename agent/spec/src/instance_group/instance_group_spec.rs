@@ -15,48 +15,48 @@ use crate::omit::is_zero;
 use crate::role::InstanceGroupRole;
 use crate::scalars::Quantity;
 
-/// What the machines of a group shall be, in kOps' internal names.
+/// The desired state of a group's machines, in kOps' internal names.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceGroupSpec {
-    /// What starts and ends them: `CloudGroup` or `Karpenter`.
+    /// The manager that starts and ends the machines: `CloudGroup` or `Karpenter`.
     pub manager: String,
     #[serde_with(skip_apply)]
     pub role: InstanceGroupRole,
     pub image: String,
     pub min_size: Option<i32>,
     pub max_size: Option<i32>,
-    /// Whether the cluster autoscaler changes their number.
+    /// Whether the cluster autoscaler changes the number of machines.
     pub autoscale: Option<bool>,
     /// Priority of the group for the cluster autoscaler.
     pub autoscale_priority: i16,
-    /// Type of machine; several with commas between them.
+    /// Types of the machines, separated by commas.
     pub machine_type: String,
     pub root_volume: Option<InstanceRootVolumeSpec>,
     pub volumes: Vec<VolumeSpec>,
     /// Volumes that are formatted and mounted.
     pub volume_mounts: Vec<VolumeMountSpec>,
-    /// Names of the subnets they are in.
+    /// Names of the subnets that the machines are in.
     pub subnets: Vec<String>,
-    /// Zones they are in, where subnets span a region.
+    /// Zones that the machines are in, if subnets span a region.
     pub zones: Vec<String>,
-    /// Units that the user adds to them.
+    /// Units that the user adds to the machines.
     pub hooks: Vec<HookSpec>,
-    /// Highest bid for spot machines; set makes them such.
+    /// Highest bid for spot machines. If set, the machines are spot machines.
     pub max_price: Option<String>,
     /// Time for which spot machines are reserved.
     pub spot_duration_in_minutes: Option<i64>,
-    /// How bursts of CPU are paid: `standard` or `unlimited` (AWS).
+    /// How bursts of CPU are charged: `standard` or `unlimited` (AWS).
     pub cpu_credits: Option<String>,
-    /// Whether they have public addresses.
+    /// Whether the machines have public addresses.
     #[serde(rename = "associatePublicIP")]
     pub associate_public_ip: Option<bool>,
     pub additional_security_groups: Vec<String>,
     /// More tags in the cloud.
     pub cloud_labels: BTreeMap<String, String>,
     pub node_labels: BTreeMap<String, String>,
-    /// Files that the user adds to them.
+    /// Files that the user adds to the machines.
     pub file_assets: Vec<FileAssetSpec>,
     /// Whether hardware is shared: `default` or `dedicated` (AWS).
     pub tenancy: String,
@@ -65,33 +65,33 @@ pub struct InstanceGroupSpec {
     pub taints: Vec<String>,
     /// Several types in one group (AWS).
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
-    /// Whether spot machines at risk are replaced early (AWS).
+    /// Whether spot machines at risk of interruption are replaced early (AWS).
     pub capacity_rebalance: Option<bool>,
-    /// More parts of their user-data.
+    /// More parts of the machines' user-data.
     pub additional_user_data: Vec<UserData>,
-    /// Processes of the auto scaling group that stand still.
+    /// Processes of the auto scaling group that are suspended.
     pub suspend_processes: Vec<String>,
-    /// Load balancers of the user's before them.
+    /// The user's load balancers in front of the machines.
     pub external_load_balancers: Vec<LoadBalancerSpec>,
-    /// Whether they are monitored by the minute (AWS).
+    /// Whether the machines are monitored every minute (AWS).
     pub detailed_instance_monitoring: Option<bool>,
     pub iam: Option<IAMProfileSpec>,
-    /// Security group in place of the one that kOps makes (AWS).
+    /// Security group that replaces the one of kOps (AWS).
     pub security_group_override: Option<String>,
-    /// Whether new machines are not scaled in.
+    /// Whether new machines are protected from scale-in.
     pub instance_protection: Option<bool>,
     /// Kernel parameters, each as `name=value`.
     pub sysctl_parameters: Vec<String>,
     pub rolling_update: Option<RollingUpdate>,
-    /// What becomes of an interrupted spot machine: `terminate`, `stop` or `hibernate`.
+    /// What happens to an interrupted spot machine: `terminate`, `stop` or `hibernate`.
     pub instance_interruption_behavior: Option<String>,
-    /// Whether parts of their user-data are gzipped.
+    /// Whether parts of the machines' user-data are gzipped.
     pub compress_user_data: Option<bool>,
     /// Options of the metadata service (AWS).
     pub instance_metadata: Option<InstanceMetadataOptions>,
-    /// Whether they update themselves: `automatic` or `external`; goes before the cluster's.
+    /// Whether the machines update themselves: `automatic` or `external`. Overrides the cluster's setting.
     pub update_policy: Option<String>,
-    /// Machines that are started ahead of need (AWS).
+    /// Machines that are started before they are needed (AWS).
     pub warm_pool: Option<WarmPoolSpec>,
     /// Changes to the cluster's containerd settings.
     pub containerd: Option<ContainerdConfig>,
@@ -108,12 +108,12 @@ pub struct InstanceGroupSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceRootVolumeSpec {
-    /// Its size, in GB.
+    /// Size of the volume, in GB.
     pub size: Option<i32>,
     pub r#type: Option<String>,
-    /// Its provisioned operations a second (AWS).
+    /// Provisioned I/O operations per second (AWS).
     pub iops: Option<i32>,
-    /// Its provisioned throughput, in MB/s (AWS).
+    /// Provisioned throughput, in MB/s (AWS).
     pub throughput: Option<i32>,
     /// Whether the machine is optimized for EBS.
     pub optimization: Option<bool>,
@@ -126,7 +126,7 @@ pub struct InstanceRootVolumeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceMetadataOptions {
-    /// Most hops that an answer takes.
+    /// Maximum number of hops of a response.
     pub http_put_response_hop_limit: Option<i64>,
     /// Whether a session token is needed: `required` or `optional`.
     pub http_tokens: Option<String>,
@@ -138,11 +138,11 @@ pub struct InstanceMetadataOptions {
 #[serde(default, rename_all = "camelCase")]
 pub struct MixedInstancesPolicySpec {
     pub instances: Vec<String>,
-    /// What any type must have.
+    /// Requirements of every type.
     pub instance_requirements: Option<InstanceRequirementsSpec>,
     /// How types are chosen for machines on demand.
     pub on_demand_allocation_strategy: Option<String>,
-    /// Machines that are on demand in any case.
+    /// Number of machines that are always on demand.
     pub on_demand_base: Option<i64>,
     /// Percentage of all further machines that are on demand.
     pub on_demand_above_base: Option<i64>,
@@ -152,14 +152,13 @@ pub struct MixedInstancesPolicySpec {
     pub spot_instance_pools: Option<i64>,
 }
 
-/// What any type of machine must have.
+/// Requirements of every type of machine.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceRequirementsSpec {
     pub cpu: Option<MinMaxSpec>,
     pub memory: Option<MinMaxSpec>,
-    /// Types that are not wanted.
     pub excluded_instance_types: Vec<String>,
 }
 
@@ -186,16 +185,16 @@ pub struct UserData {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeSpec {
-    /// Whether it goes with the machine.
+    /// Whether the volume is deleted with the machine.
     pub delete_on_termination: Option<bool>,
     pub device: String,
     pub encrypted: Option<bool>,
-    /// Its provisioned operations a second.
+    /// Provisioned I/O operations per second.
     pub iops: Option<i64>,
-    /// Its provisioned throughput, in MB/s.
+    /// Provisioned throughput, in MB/s.
     pub throughput: Option<i64>,
     pub key: Option<String>,
-    /// Its size, in GB.
+    /// Size of the volume, in GB.
     pub size: i64,
     pub r#type: String,
 }
@@ -208,12 +207,12 @@ pub struct IAMProfileSpec {
     pub profile: Option<String>,
 }
 
-/// A load balancer of the user's.
+/// A load balancer of the user.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerSpec {
-    /// Name of a classic one.
+    /// Name of a classic load balancer.
     pub load_balancer_name: Option<String>,
     /// ARN of a target group.
     #[serde(rename = "targetGroupARN")]

@@ -1,4 +1,4 @@
-//! An instance group: machines that are all configured alike.
+//! An instance group: machines that all have the same configuration.
 
 mod instance_group_spec;
 
@@ -13,20 +13,19 @@ use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Move, Respelling, moved};
 use super::yaml::parse_document;
 
-/// An instance group as the user wrote it, in kOps' internal names whatever version the file is of.
+/// An instance group as the user wrote it, in kOps' internal names for every version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct InstanceGroup {
     /// The group's name and labels.
     pub metadata: ObjectMeta,
-    /// What its machines shall be.
     pub spec: InstanceGroupSpec,
 }
 
-/// How v1alpha2 differs (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
+/// How v1alpha2 differs from the internal version (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
 ///
-/// A group's hook with `disabled: true` comes out as `enabled: true`, and so runs: upstream inverts
-/// the value for the hooks of clusters only, and the same spec must give the same node.
+/// A group's hook with `disabled: true` becomes `enabled: true`, so it runs. Upstream inverts the value for the
+/// hooks of clusters only, and the same spec must give the same node.
 const V1ALPHA2: &[Move] = &[
     moved("spec.associatePublicIp", "spec.associatePublicIP"),
     moved("spec.externalLoadBalancers[].targetGroupArn", "spec.externalLoadBalancers[].targetGroupARN"),
@@ -46,19 +45,19 @@ const V1ALPHA2: &[Move] = &[
 ];
 
 impl InstanceGroup {
-    /// Reads an InstanceGroup of v1alpha2 or v1alpha3; `url` is what errors name.
+    /// Reads an InstanceGroup of v1alpha2 or v1alpha3. Errors name `url`.
     ///
     /// # Errors
-    /// If it is no YAML, no InstanceGroup, of another version, has no role, or a field has the
-    /// wrong type. Fields are named as the file spells them.
+    /// If the text is not YAML, not an InstanceGroup, of another version, has no role, or a field has the wrong
+    /// type. Errors spell fields as the file does.
     pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
         InstanceGroup::from_document(parse_document(text, url)?, url)
     }
 
-    /// As [`InstanceGroup::parse`], from the fields of the file.
+    /// Like [`InstanceGroup::parse`], from the parsed document.
     ///
     /// # Errors
-    /// As [`InstanceGroup::parse`].
+    /// Same errors as [`InstanceGroup::parse`].
     pub fn from_document(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
         let respelling = InstanceGroup::respelled(document, url)?;
         if respelling.get("spec.role").is_none() {
@@ -68,18 +67,19 @@ impl InstanceGroup {
         respelling.read()
     }
 
-    /// The fields of an InstanceGroup that nothing reads: misspelled, of another version, or newer than this agent.
+    /// The fields of an InstanceGroup that the agent does not read: misspelled, of another version, or newer than
+    /// this agent.
     ///
     /// # Errors
-    /// If it is no YAML, no InstanceGroup, or of another version.
+    /// If the text is not YAML, not an InstanceGroup, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(InstanceGroup::respelled(parse_document(text, url)?, url)?.ignored::<InstanceGroup>())
     }
 
-    /// What is the matter with fields of an InstanceGroup that fail nothing: ignored, dropped or deprecated ones.
+    /// Warnings about fields of an InstanceGroup that cause no error: ignored, dropped and deprecated fields.
     ///
     /// # Errors
-    /// If it is no YAML, no InstanceGroup, or of another version.
+    /// If the text is not YAML, not an InstanceGroup, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
         let ignored = InstanceGroup::respelled(document.clone(), url)?.ignored::<InstanceGroup>();

@@ -1,4 +1,5 @@
-//! What a key set and a secret hold: certificates, which are public, and private keys, which are not shown.
+//! The content of key sets and secrets: certificates, which are public, and private keys, which no output
+//! shows.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ impl PrivateMaterial {
         PrivateMaterial(bytes)
     }
 
-    /// The PEM text itself; only what writes it to its file, or signs with it, may ask.
+    /// The PEM text itself. Only code that writes it to its file, or signs with it, may call this.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -36,7 +37,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// The first certificate in a PEM text; the problem says what is wrong with it.
+    /// Reads the first certificate in a PEM text. The error says what is wrong with it.
     pub(super) fn parse(pem: &[u8]) -> Result<Certificate, String> {
         let block = Pem::iter_from_buffer(pem)
             .filter_map(Result::ok)
@@ -48,17 +49,16 @@ impl Certificate {
         Ok(Certificate { public_key_der, der: block.contents })
     }
 
-    /// Its DER encoding.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Its public key with its algorithm, `SubjectPublicKeyInfo` in DER.
+    /// The public key with its algorithm, `SubjectPublicKeyInfo` in DER.
     pub fn public_key_der(&self) -> &[u8] {
         &self.public_key_der
     }
 
-    /// It as one PEM block, with nothing around it.
+    /// The certificate as one PEM block, without text around it.
     pub fn pem(&self) -> String {
         pem_block("CERTIFICATE", &self.der)
     }
@@ -92,7 +92,7 @@ pub(crate) struct Base64(pub(crate) Vec<u8>);
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // The decoder's own message would show a byte of what may be secret.
+        // The decoder's own message would show a byte of the text, which may be secret.
         STANDARD.decode(text.trim()).map(Base64).map_err(|_| de::Error::custom("it is not base64"))
     }
 }

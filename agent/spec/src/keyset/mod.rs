@@ -1,4 +1,4 @@
-//! Key sets: `pki/private/<id>/keyset.yaml`, the keys and certificates that a cluster lives by.
+//! Key sets: `pki/private/<id>/keyset.yaml`, the keys and certificates of a cluster.
 
 mod material;
 
@@ -14,10 +14,10 @@ use super::respell::{Respelling, moved};
 pub(super) use material::Base64;
 use material::pem_block;
 
-/// All keys that go by one name, of which one signs and every trusted one verifies
-/// (upstream: `pkg/apis/kops/keyset.go`).
+/// All keys with one name. One key signs, and every trusted key verifies (upstream:
+/// `pkg/apis/kops/keyset.go`).
 ///
-/// Written out it names its keys, and has nothing of them.
+/// The serialized form has the ids of the keys, and no key material.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Keyset {
@@ -32,14 +32,14 @@ pub struct Keyset {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeysetItem {
-    /// Its id, unique in its set; a decimal number unless a user chose it.
+    /// The id of the key, unique in its set. It is a decimal number unless a user chose it.
     pub id: String,
-    /// Since when it is no longer trusted, in RFC 3339; `None` while it is.
+    /// When the key was distrusted, in RFC 3339. `None` if the key is trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distrust_timestamp: Option<String>,
     #[serde(skip)]
     pub certificate: Option<Certificate>,
-    /// Its private key, where the store has it.
+    /// The private key, if the store has it.
     #[serde(skip)]
     pub private_material: Option<PrivateMaterial>,
 }
@@ -69,11 +69,11 @@ struct FileItem {
 }
 
 impl Keyset {
-    /// Reads a `keyset.yaml`; `url` is what errors name. Errors never show key material.
+    /// Reads a `keyset.yaml`. Errors name `url`, and never show key material.
     ///
     /// # Errors
-    /// If it is no YAML, no Keyset, has no keys, or a field has the wrong type or holds no
-    /// certificate where one belongs.
+    /// If the text is not YAML, not a Keyset, has no keys, or a field has the wrong type. If a certificate
+    /// cannot be read.
     pub fn parse(text: &[u8], url: &str) -> Result<Keyset, SpecError> {
         let (document, _) = parse_object(text, url, "Keyset")?;
         let mut respelling = Respelling::of(document, url);
@@ -111,13 +111,14 @@ impl Keyset {
         &self.items
     }
 
-    /// The key of that id.
+    /// The key with this id.
     pub fn item(&self, id: &str) -> Option<&KeysetItem> {
         self.items.iter().find(|item| item.id == id)
     }
 
-    /// The key that signs: the one named so, or, if that is distrusted or missing, the trusted one
-    /// with the highest number (upstream: `upup/pkg/fi/clientset_castore.go`, `FindPrimary`).
+    /// The key that signs: the trusted key with the primary id, which must be a number. Without such a key,
+    /// the trusted key with the highest number signs (upstream: `upup/pkg/fi/clientset_castore.go`,
+    /// `FindPrimary`).
     pub fn primary(&self) -> Option<&KeysetItem> {
         let numbered = || self.trusted().filter(|item| is_number(&item.id));
         numbered()
@@ -125,7 +126,7 @@ impl Keyset {
             .or_else(|| numbered().max_by(|a, b| compare_ids(&a.id, &b.id)))
     }
 
-    /// The PEM certificates of all trusted keys, oldest first: what verifiers are given.
+    /// The PEM certificates of all trusted keys for verifiers, oldest first.
     pub fn trusted_certificates_pem(&self) -> String {
         self.trusted_by_age()
             .into_iter()
@@ -134,13 +135,13 @@ impl Keyset {
             .collect()
     }
 
-    /// The public keys of all trusted keys, oldest first, as nodeup.Config holds those of
-    /// `service-account`: `SubjectPublicKeyInfo` in PEM blocks titled `RSA PUBLIC KEY`, whatever
-    /// kind they are (upstream: `upup/pkg/fi/ca.go`, `ToPublicKeys`).
+    /// The public keys of all trusted keys, oldest first, in the form that nodeup.Config has for
+    /// `service-account`: `SubjectPublicKeyInfo` in PEM blocks titled `RSA PUBLIC KEY`, for every type of key
+    /// (upstream: `upup/pkg/fi/ca.go`, `ToPublicKeys`).
     ///
     /// # Errors
-    /// If a trusted key has no certificate to take it from: a verifier without it would reject
-    /// what that key signed.
+    /// If a trusted key has no certificate, and so no public key. A verifier without this public key would
+    /// reject everything that the key signed.
     pub fn public_keys_pem(&self) -> Result<String, SpecError> {
         let mut pem = String::new();
         for item in self.trusted_by_age() {
@@ -185,8 +186,8 @@ fn is_number(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Older first: ids that are no number, by text, then numbers by size, however long
-/// (upstream: `upup/pkg/fi/ca.go`, `KeysetItemIdOlder`).
+/// Compares ids; older ids come first. Ids that are not numbers come first, by text. Then come numbers of any
+/// length, by value (upstream: `upup/pkg/fi/ca.go`, `KeysetItemIdOlder`).
 fn compare_ids(a: &str, b: &str) -> Ordering {
     match (is_number(a), is_number(b)) {
         (false, false) => a.cmp(b),

@@ -32,7 +32,7 @@ pub use read::HashMismatch;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct NodeupConfig {
-    /// Files to download, by architecture: each `hash@url`, more URLs with commas between them.
+    /// Files to download, by architecture: each `hash@url`. More URLs may follow, separated by commas.
     pub assets: BTreeMap<String, Vec<String>>,
     /// Container images to load before anything runs, by architecture.
     #[serde(rename = "images")]
@@ -50,7 +50,7 @@ pub struct NodeupConfig {
     /// Packages that the user adds.
     #[serde(rename = "packages")]
     pub packages: Vec<String>,
-    /// Where key sets and secrets are; only API servers have it.
+    /// Locations of key sets and secrets. Only machines with an API server have this field.
     #[serde(rename = "configStore")]
     pub config_store: Option<ConfigStoreSpec>,
     /// Names of the etcd clusters.
@@ -78,10 +78,10 @@ pub struct NodeupConfig {
     pub static_manifests: Vec<StaticManifest>,
     #[serde_with(skip_apply)]
     pub kubelet_config: KubeletConfigSpec,
-    /// kube-proxy; `None` where it does not run as a static pod.
+    /// kube-proxy. `None` if it does not run as a static pod.
     #[serde_with(skip_apply)]
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// As much of the network as a node needs to know.
+    /// The part of the network settings that a node needs.
     #[serde_with(skip_apply)]
     pub networking: NetworkingSpec,
     /// Whether the standard CNI plugins are installed.
@@ -89,14 +89,14 @@ pub struct NodeupConfig {
     pub install_cni_assets: bool,
     /// Whether Cilium has an etcd cluster.
     pub use_cilium_etcd: bool,
-    /// Whether the network is made of kubenet.
+    /// Whether the network uses kubenet.
     pub uses_kubenet: bool,
-    /// Whether clocks are left alone.
+    /// Whether kOps does not configure time synchronization.
     #[serde(rename = "NTPUnmanaged")]
     pub ntp_unmanaged: bool,
     /// Ports of Services on nodes.
     pub service_node_port_range: String,
-    /// Lines of kernel parameters, comments among them.
+    /// Lines of kernel parameters, and comments.
     pub sysctl_parameters: Vec<String>,
     /// Whether the machine updates itself: `automatic` or `external`.
     #[serde_with(skip_apply)]
@@ -111,10 +111,10 @@ pub struct NodeupConfig {
     pub hooks: Vec<Vec<HookSpec>>,
     #[serde(rename = "containerdConfig")]
     pub containerd_config: Option<ContainerdConfig>,
-    /// The API server, where one runs.
+    /// The API server, if the machine runs one.
     #[serde(rename = "APIServerConfig")]
     pub api_server_config: Option<APIServerConfig>,
-    /// The rest of the control plane, where it runs.
+    /// The rest of the control plane, if the machine runs it.
     pub control_plane_config: Option<ControlPlaneConfig>,
     /// Gossip in place of DNS (kOps up to 1.36).
     pub gossip_config: Option<GossipConfig>,
@@ -123,16 +123,16 @@ pub struct NodeupConfig {
     pub dns_zone: String,
     #[serde(rename = "NvidiaGPU")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
-    /// The sandboxed runtime gVisor, where the group has it.
+    /// The sandboxed runtime gVisor, if the group has it.
     #[serde(rename = "GVisor")]
     pub gvisor: Option<GVisorConfig>,
-    /// Whether load balancers of Services leave the nodes' security group alone (AWS).
+    /// Whether load balancers of Services do not change the nodes' security group (AWS).
     #[serde(rename = "disableSecurityGroupIngress")]
     pub disable_security_group_ingress: Option<bool>,
     /// Security group of all load balancers of Services (AWS).
     #[serde(rename = "elbSecurityGroup")]
     pub elb_security_group: Option<String>,
-    /// Whether network load balancers of Services get security groups (AWS).
+    /// `Managed` gives security groups to network load balancers of Services (AWS).
     #[serde(rename = "nlbSecurityGroupMode")]
     pub nlb_security_group_mode: Option<String>,
     /// IP families of a node's addresses, in order (AWS).
@@ -167,14 +167,15 @@ pub struct NodeupConfig {
     #[serde(rename = "nodeInstancePrefix")]
     pub node_instance_prefix: Option<String>,
     pub openstack: Option<OpenstackSpec>,
-    /// Whether names are spread by gossip; kOps up to 1.36 always writes it, and later releases never do.
+    /// Whether gossip distributes names. kOps up to 1.36 always writes this field, and later releases never
+    /// do.
     #[serde(rename = "usesLegacyGossip")]
     pub uses_legacy_gossip: Option<bool>,
     /// Whether the cluster has no DNS, and nodes find the API by address.
     #[serde(rename = "usesNoneDNS")]
     #[serde_with(skip_apply)]
     pub uses_none_dns: bool,
-    /// The service that tells others how to verify service account tokens.
+    /// The service that publishes the keys that verify service account tokens.
     #[serde(rename = "discoveryServiceWithUniverse")]
     pub discovery_service: Option<DiscoveryServiceOptions>,
 }
@@ -191,10 +192,10 @@ impl NodeupConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Image {
-    /// The name by which pods refer to it.
+    /// The name by which pods refer to the image.
     pub name: String,
     pub sources: Vec<String>,
-    /// SHA-256 of its archive.
+    /// SHA-256 of the image's archive.
     pub hash: String,
 }
 
@@ -204,11 +205,11 @@ pub struct Image {
 #[serde(default, rename_all = "camelCase")]
 pub struct StaticManifest {
     pub key: String,
-    /// Where it is, below the cluster's folder in the state store.
+    /// The manifest's path below the cluster's folder in the state store.
     pub path: String,
 }
 
-/// What a machine with an API server needs to know.
+/// Settings for a machine with an API server.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
@@ -224,7 +225,7 @@ pub struct APIServerConfig {
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// The users that the API server believes.
+    /// Authentication of the API server's users.
     pub authentication: Option<AuthenticationSpec>,
     /// Hash of the secret `encryptionconfig`: URL-safe base64 of its SHA-256.
     pub encryption_config_secret_hash: String,
@@ -233,7 +234,7 @@ pub struct APIServerConfig {
     pub service_account_public_keys: String,
 }
 
-/// What a machine with the rest of the control plane needs to know.
+/// Settings for a machine with the rest of the control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ControlPlaneConfig {

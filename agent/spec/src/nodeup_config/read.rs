@@ -1,4 +1,4 @@
-//! Reading a `nodeupconfig.yaml` and holding it against the hash in the user-data.
+//! Reads a `nodeupconfig.yaml`, and compares it with the hash in the user-data.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use crate::error::SpecError;
 use crate::field_warnings::{self, FieldWarning};
 use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
-/// A file that is not the one its hash was taken of.
+/// A file does not have the expected hash.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{source_file} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
@@ -27,15 +27,15 @@ pub struct HashMismatch {
 }
 
 impl NodeupConfig {
-    /// Reads a `nodeupconfig.yaml`; `url` is what errors name.
+    /// Reads a `nodeupconfig.yaml`. Errors name `url`.
     ///
     /// # Errors
-    /// If it is no YAML mapping, or a field has the wrong type.
+    /// If the text is not a YAML mapping, or a field has the wrong type.
     pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
         parse_yaml(text, url)
     }
 
-    /// As [`NodeupConfig::parse`], from the fields of the file.
+    /// Like [`NodeupConfig::parse`], from the parsed document.
     ///
     /// # Errors
     /// If a field has the wrong type.
@@ -43,33 +43,33 @@ impl NodeupConfig {
         from_document(document, url)
     }
 
-    /// The fields of a `nodeupconfig.yaml` that nothing reads: of another kOps release.
+    /// The fields of a `nodeupconfig.yaml` that the agent does not read. They are of another kOps release.
     ///
     /// # Errors
-    /// If it is no YAML mapping.
+    /// If the text is not a YAML mapping.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
         Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
     }
 
-    /// What deserves the attention of who wrote a `nodeupconfig.yaml`: fields that nothing reads.
+    /// Warnings about a `nodeupconfig.yaml`: fields that the agent does not read.
     ///
     /// # Errors
-    /// If it is no YAML mapping.
+    /// If the text is not a YAML mapping.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
         let document = parse_document(text, url)?;
         Ok(field_warnings::warnings(&document, ignored_fields::<NodeupConfig>(&document)))
     }
 
-    /// What `BootConfig.NodeupConfigHash` holds for a file of these bytes: standard base64 of their
+    /// The value of `BootConfig.NodeupConfigHash` for a file with these bytes: standard base64 of their
     /// SHA-256 (upstream: `pkg/model/bootstrapscript.go`, `kubeEnv`).
     pub fn hash(text: &[u8]) -> String {
         STANDARD.encode(Sha256::digest(text))
     }
 
-    /// Whether a file is the one whose hash is `expected`.
+    /// Checks that a file has the hash `expected`.
     ///
     /// # Errors
-    /// If it is not; both hashes are named.
+    /// If the file has another hash. The error names both hashes.
     pub fn verify_hash(text: &[u8], expected: &str, url: &str) -> Result<(), HashMismatch> {
         let actual = NodeupConfig::hash(text);
         if actual == expected {

@@ -1,4 +1,4 @@
-//! Hooks come in two lists, the group's and the cluster's; kOps writes an empty one as null.
+//! Reads and writes hooks: two lists, the group's and the cluster's. kOps writes an empty list as null.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,7 +1,8 @@
 //! Checks the cost of a YAML text before the text is parsed: a state store, a cloud or an add-on may deliver any text.
 //!
-//! The reader (libyaml behind `serde_yaml`) takes time by the square of how deep flow collections (`[`, `{`) nest and of how many
-//! directives there are, and memory by what aliases expand to. The size of a text bounds neither.
+//! The time of the reader (libyaml behind `serde_yaml`) grows with the square of two numbers. These are the depth of nested flow
+//! collections (`[`, `{`), and the number of directives. The reader's memory grows with the size of expanded aliases. The size of a
+//! text limits neither.
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,9 +32,9 @@ const SMALL: usize = 256 << 10;
 pub(super) enum TooCostly {
     Long,
     Deep,
-    /// It has too many directives.
+    /// The text has too many directives.
     Directives,
-    /// It is too large once its aliases are expanded.
+    /// The text is too large after the expansion of its aliases.
     Large,
 }
 
@@ -53,19 +54,19 @@ impl fmt::Display for TooCostly {
 /// Refuses a text that costs more to read than any file of kOps or Kubernetes.
 ///
 /// # Errors
-/// Which bound it is over.
+/// The limit that the text exceeds.
 pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     if text.len() > LONGEST {
         return Err(TooCostly::Long);
     }
     Scanner::of(text).scan()?;
-    // Without an alias nothing is expanded.
+    // A text without an alias does not expand.
     if !text.contains(&b'*') {
         return Ok(());
     }
     let left = Cell::new((text.len() * MOST_TIMES).max(SMALL));
     for document in serde_yaml::Deserializer::from_slice(text) {
-        // What else is wrong with it, reading it tells.
+        // Reading the text reports every other error.
         let counted = Counted(&left).deserialize(document);
         if counted.is_err() {
             break;
@@ -74,7 +75,7 @@ pub(super) fn check(text: &[u8]) -> Result<(), TooCostly> {
     if left.get() == 0 { Err(TooCostly::Large) } else { Ok(()) }
 }
 
-/// Counts what a value takes, and keeps nothing of it.
+/// Subtracts the memory of a value from the memory that is left. Does not keep the value.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 
@@ -146,7 +147,7 @@ impl<'de> Visitor<'de> for Counted<'_> {
         Ok(())
     }
 
-    /// A value with a tag of its own.
+    /// A value with a custom tag.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<(), A::Error> {
         let (IgnoredAny, value) = tagged.variant()?;
         value.newtype_variant_seed(self)
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// The pieces of texts that mean something to libyaml.
+    /// Pieces of text that have a meaning for libyaml.
     const PIECES: [&str; 50] = [
         "{", "}", "[", "]", ":", ": ", "- ", "? ", ",", ", ", "'", "\"", "|\n", ">\n", "|2\n", "|-\n", "\n",
         "\n ", "\n  ", "\n   ", "a", "b: ", "a: ", " ", "\t", "#", " # x", "!t ", "!<x> ", "!<]> ", "%",
@@ -218,7 +219,8 @@ mod tests {
     ];
 
     proptest! {
-        /// Whatever comes before it, what nests too deep for the reader is found, and what the reader reads is not refused.
+        /// After any beginning, the scanner finds nesting that is too deep for the reader. It refuses no text that the reader
+        /// reads.
         #[test]
         fn the_scanner_finds_what_libyaml_finds(
             pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),

@@ -105,7 +105,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The byte so many bytes ahead; NUL at the end, as a NUL ends a text for libyaml.
+    /// The byte `ahead` bytes after the current one. NUL at the end, because a NUL ends a text for libyaml.
     fn byte(&self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -114,7 +114,7 @@ impl<'a> Scanner<'a> {
         self.byte(ahead) == 0
     }
 
-    /// How many bytes a line break has that is so many bytes ahead; 0 if there is none.
+    /// The length in bytes of the line break that is `ahead` bytes after the current byte. 0 if there is no line break.
     fn line_break(&self, ahead: usize) -> usize {
         match (self.byte(ahead), self.byte(ahead + 1), self.byte(ahead + 2)) {
             (b'\r', b'\n', _) | (0xc2, 0x85, _) => 2,
@@ -137,7 +137,7 @@ impl<'a> Scanner<'a> {
         self.column == 0 && matches!(word, Some(b"---" | b"...")) && self.is_blank_or_end(3)
     }
 
-    /// Goes on by a character.
+    /// Moves on by a character.
     fn bump(&mut self) {
         let width = match self.byte(0) {
             0xc0..=0xdf => 2,
@@ -149,7 +149,7 @@ impl<'a> Scanner<'a> {
         self.column += 1;
     }
 
-    /// Goes over a line break, if there is one.
+    /// Skips a line break, if there is one. Returns whether there was one.
     fn bump_line(&mut self) -> bool {
         let width = self.line_break(0);
         if width > 0 {
@@ -196,7 +196,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The least column of what belongs to the innermost block collection.
+    /// The smallest column of content in the innermost block collection.
     fn inside(&self) -> usize {
         self.indents.last().map_or(0, |indent| indent + 1)
     }
@@ -288,7 +288,7 @@ impl<'a> Scanner<'a> {
         self.key_allowed = true;
     }
 
-    /// Goes over empty lines and the indentation of a block scalar; finds the indentation where that is still 0.
+    /// Skips empty lines and the indentation of a block scalar. Sets `indent` if it is still 0.
     fn skip_breaks(&mut self, indent: &mut usize) {
         let mut deepest = 0;
         loop {

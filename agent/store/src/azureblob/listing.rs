@@ -1,4 +1,4 @@
-//! A page of the blobs of a container, read from Azure's XML.
+//! Parses a page of a container's blobs from Azure's XML.
 //!
 //! Source: Azure Storage REST API, "List Blobs".
 
@@ -8,30 +8,30 @@ use percent_encoding::percent_decode_str;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) blobs: Vec<Blob>,
-    /// What names begin with up to the delimiter, with that.
+    /// Common prefixes of names, up to and including the delimiter.
     pub(super) prefixes: Vec<String>,
-    /// What to ask for the next page with; empty on the last.
+    /// Requests the next page; empty on the last page.
     pub(super) next_marker: String,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Blob {
     pub(super) name: String,
-    /// Another for each content that the blob ever had.
+    /// Changes with every write to the blob.
     pub(super) etag: String,
 }
 
-/// The page of an answer.
+/// Parses the page of an answer.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the answer.
 pub(super) fn parse(answer: &[u8]) -> Result<Page, String> {
     let text = std::str::from_utf8(answer).map_err(|_| "it is no text")?;
-    // What is cut short looks to the reader like a list of fewer blobs.
+    // To the parser, a truncated answer looks like a list with fewer blobs.
     if !text.trim_end().ends_with("</EnumerationResults>") {
         return Err("it is no EnumerationResults, or cut short".into());
     }
-    // Azure begins it with a byte order mark.
+    // Azure's answer begins with a byte order mark.
     read(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())
 }
 
@@ -73,7 +73,7 @@ fn blob(tag: &mut ScopedDecoder<'_, '_>) -> Result<Blob, XmlDecodeError> {
     while let Some(mut tag) = tag.next_tag() {
         match tag.start_el().local() {
             "Name" => {
-                // A name with characters that XML cannot have.
+                // Azure escapes a name with characters that XML does not allow.
                 let is_encoded = tag.start_el().attr("Encoded") == Some("true");
                 let name = try_data(&mut tag)?.into_owned();
                 blob.name = match is_encoded {

@@ -1,4 +1,4 @@
-//! Azure's storage and the metadata service are one stand-in on loopback, for the files of a folder.
+//! A stand-in on loopback serves Azure's storage and metadata, for the files of a folder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use kops_agent_tests::azure_blob::{AzureBlob as StandIn, Mood};
 
 use super::*;
 
-/// The blobs of the container `state`: their names, and what is in them.
+/// The blobs of the container `state`: names and contents.
 const BLOBS: [(&str, &str); 8] = [
     ("c/cluster-completed.spec", "1"),
     ("c/config", "kind: Cluster"),

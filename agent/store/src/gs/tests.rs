@@ -1,4 +1,4 @@
-//! Google's storage and metadata server are one stand-in on loopback.
+//! A stand-in on loopback serves Google's storage and metadata.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use kops_agent_tests::test_server::{TestServer, text};
 
 const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
-/// The objects of the bucket `state`, and how many are on a page.
+/// The objects of the bucket `state`, with their generations.
 const OBJECTS: [(&str, &str); 7] = [
     ("c/cluster-completed.spec", "1"),
     ("c/config", "2"),
@@ -56,14 +56,14 @@ async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
     (server, asked)
 }
 
-/// A page of the bucket's objects, as Google has them.
+/// A page of the bucket's objects in Google's format.
 fn listed(query: &str) -> String {
     let query: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     let get = |name: &str| query.get(name).map_or("", String::as_str);
     let (prefix, delimiter, end) = (get("prefix"), get("delimiter"), get("endOffset"));
     let is_within =
         |name: &str| name.starts_with(prefix) && name >= get("startOffset") && (end.is_empty() || name < end);
-    // What is up to the delimiter, once; and the rest as it is.
+    // Folders up to the delimiter, each once, and the other names unchanged.
     let mut entries: Vec<(String, Option<&str>)> = OBJECTS
         .iter()
         .filter(|(name, _)| is_within(name))
@@ -94,7 +94,7 @@ fn gs(server: &TestServer) -> Gs {
     gs_with(server, "")
 }
 
-/// The same with tokens of a metadata server below a path.
+/// Like `gs`, with tokens of a metadata server below a path.
 fn gs_with(server: &TestServer, below: &str) -> Gs {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
     let tokens = Tokens::at(format!("{}{below}", server.url), retries).unwrap();
@@ -162,7 +162,7 @@ async fn what_is_wrong_is_told_apart() {
     assert!(matches!(gs.read(&busy).await.unwrap_err(), StoreError::Unreachable { .. }));
 }
 
-/// The bodies are as Google's reference has them.
+/// The bodies are from Google's reference.
 #[test]
 fn each_reason_of_a_403_is_told_with_its_advice() {
     let body = |reason: &str, message: &str| serde_json::json!({"error": {"code": 403, "message": message, "errors": [{"reason": reason, "message": message}]}});

@@ -1,4 +1,4 @@
-//! A web server on loopback. How it is reached by TLS is tested through the program.
+//! Tests against a web server on loopback. The tests of the whole program cover TLS.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use kops_agent_tests::test_server::{TestServer, text};
 use super::*;
 use crate::{Found, Store};
 
-/// A server, and how often it was asked for what passes.
+/// A server, and the number of requests for the file that fails at first.
 async fn web() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -80,7 +80,7 @@ async fn what_is_wrong_is_told_apart() {
     assert!(circle.is_configuration() && circle.to_string().contains("in a circle"), "{circle}");
 }
 
-/// As where a role may not list: what is denied is not absent.
+/// As for a role that may not list: denied does not mean absent.
 #[tokio::test]
 async fn without_lists_what_is_denied_stays_so_and_what_is_not_there_is_absent() {
     let (server, _) = web().await;

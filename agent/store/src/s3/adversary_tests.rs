@@ -1,4 +1,4 @@
-//! A server that means harm: endless answers, endless lists, words that steer a terminal.
+//! A malicious server: endless answers, endless lists, and text with terminal control codes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -21,7 +21,8 @@ async fn answering(status: u16, body: String) -> TestServer {
     Buckets::new().serve_behind(move |_| Some(Ok(text(status, &body)))).await
 }
 
-/// A server of pages of lists, and how many it was asked for. `page` makes the entries and the token of a page by its number.
+/// A server of list pages, and the number of requests. `page` makes the entries and the token of a page from its
+/// number.
 async fn listing(
     page: impl Fn(u32) -> (String, String) + Send + Sync + 'static,
 ) -> (TestServer, Arc<AtomicU32>) {
@@ -80,17 +81,17 @@ async fn of_an_error_without_end_no_more_is_read_than_the_limit() {
 
 #[tokio::test]
 async fn a_list_without_end_is_refused() {
-    // A token that repeats.
+    // The token repeats.
     let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 
-    // Another token each time.
+    // Each page has a new token.
     let (server, asked) = listing(|page| (String::new(), page.to_string())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);
 
-    // More names than can be.
+    // There are more names than allowed.
     let per_page = 20_000;
     let names = move |page| (0..per_page).map(|name| entry(&format!("{page:04}-{name:06}"))).collect();
     let (server, asked) = listing(move |page| (names(page), page.to_string())).await;

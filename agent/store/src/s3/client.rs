@@ -1,4 +1,4 @@
-//! Sets up the AWS SDK for S3: where it finds server and credentials.
+//! Configures the AWS SDK for S3: server, credentials and timeouts.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::require_ca_bundle_for;
 
-/// What a client for any region is made from, and what signs its requests.
+/// The configuration of clients for all regions, and the provider of credentials.
 ///
 /// # Errors
-/// If the server is to be reached by TLS, but this host has no CA bundle, or a proxy is no URL.
+/// The server needs TLS and this host has no CA bundle, or the URL of a proxy is invalid.
 pub(super) async fn config(
     settings: S3Settings,
     checksums: ResponseChecksumValidation,
@@ -39,11 +39,11 @@ pub(super) async fn config(
         }
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
-            // Amazon's own endpoint needs TLS. So may the source of the credentials, which says so itself.
+            // Amazon's own endpoint needs TLS. The source of the credentials may need it too, and reports that itself.
             require_ca_bundle_for([endpoint.as_deref().unwrap_or("https://")])?;
             let shared =
                 aws_config::defaults(BehaviorVersion::latest()).http_client(http_client()?).load().await;
-            // S3 tells where a bucket is, wherever one asks.
+            // Any region's endpoint tells the region of a bucket.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
             let builder =
@@ -52,7 +52,7 @@ pub(super) async fn config(
         }
     };
     let builder = builder.response_checksum_validation(checksums);
-    // Trying again is our own doing: see `Retries`.
+    // The agent retries by itself: see `Retries`.
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(5))
         .read_timeout(Duration::from_secs(15))
@@ -60,8 +60,8 @@ pub(super) async fn config(
     Ok((builder.retry_config(RetryConfig::disabled()).timeout_config(timeouts).build(), credentials))
 }
 
-/// Whether to ask for Amazon's dual-stack endpoint. Upstream always does: a node may have IPv6 only.
-/// The SDK refuses it together with an endpoint of one's own.
+/// Whether to use Amazon's dual-stack endpoint. Upstream always does, because a node may have only IPv6. The SDK
+/// refuses it for a custom endpoint.
 fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
     endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
 }

@@ -1,4 +1,4 @@
-//! Reasons of S3 for not giving a file: the store's own words are told, with advice that fits.
+//! S3's reasons to deny a file. The error shows the store's own message, and advice that fits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use crate::{Store, StoreError};
 use kops_agent_net::retry::FAST;
 use kops_agent_tests::test_server::{TestServer, text};
 
-/// A server of S3 that answers each request so.
+/// An S3 server that answers every request with this status and body.
 async fn server(status: u16, body: &str) -> TestServer {
     let body = body.to_owned();
     TestServer::start(move |_| {

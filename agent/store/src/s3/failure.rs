@@ -1,4 +1,4 @@
-//! What an error of S3 means: retry, ask another region, or what to tell the operator.
+//! The meaning of an S3 error: a retry, another region, or an error message for the operator.
 
 use std::error::Error;
 use std::fmt;
@@ -14,31 +14,31 @@ use kops_agent_net::Said;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::GaveUp;
 
-/// What went wrong in one attempt.
+/// The failure of one attempt.
 #[derive(Debug)]
 pub(super) enum S3Failure {
     Passing {
         cause: String,
     },
-    /// It was not even sent, for a reason that the SDK keeps to itself.
+    /// The request was not sent, for a reason that the SDK does not give.
     NotSent {
         cause: String,
     },
-    /// This machine has no credentials, or not yet.
+    /// This machine has no credentials, or does not have them yet.
     NoCredentials {
         cause: String,
     },
-    /// The bucket is in another region; S3 usually says in which.
+    /// The bucket is in another region, which S3 usually names.
     OtherRegion {
         region: Option<Region>,
         answer: Answer,
     },
     TooLarge,
-    /// S3 said no.
+    /// S3 answered with an error.
     Answered(Answer),
 }
 
-/// An error that S3 answered with.
+/// An error answer of S3.
 #[derive(Debug)]
 pub(super) struct Answer {
     status: u16,
@@ -63,7 +63,7 @@ impl S3Failure {
         S3Failure::Passing { cause }
     }
 
-    /// The answer began, but did not end well: its end is missing, or its checksum is wrong.
+    /// The answer is incomplete, or its checksum is wrong.
     pub(super) fn of_body(error: impl Error) -> S3Failure {
         S3Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
     }
@@ -80,7 +80,7 @@ impl S3Failure {
     fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> S3Failure {
         let status = response.status().as_u16();
         let said = match (code, message) {
-            // Not as S3 says it: something between has answered.
+            // The body is not in S3's format, so a server in between answered.
             (None, None) => Said::of_body(response.body().bytes().unwrap_or_default()),
             (code, message) => Said::new(code.unwrap_or_default(), message.unwrap_or_default()),
         };
@@ -120,7 +120,7 @@ where
                 None => S3Failure::NotSent { cause: "the request could not be sent".into() },
             },
             SdkError::TimeoutError(_) => S3Failure::passing("it took too long".into()),
-            // An answer that is none: cut off, or another server's.
+            // The answer is no valid one: it is cut off, or another server sent it.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
                 S3Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
@@ -130,7 +130,7 @@ where
     }
 }
 
-/// What to tell the operator. `region` is the one that was asked.
+/// The error message for the operator. `region` is the requested region.
 pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failure>) -> StoreError {
     let url = object.url.clone();
     match gave_up.error {
@@ -151,7 +151,7 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
     }
 }
 
-/// The same place with the ARNs of the region's partition in its rights.
+/// The place with its rights' ARNs in the region's partition.
 fn in_partition(object: &Place, region: &str) -> Place {
     let rights = object.rights.replace("arn:aws:", &format!("arn:{}:", partition(region)));
     Place { rights, ..object.clone() }
@@ -187,9 +187,10 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
     }
 }
 
-/// What to do about an answer that names another reason than rights that the role itself lacks.
+/// Advice for an answer whose reason is something else than missing permissions of the role.
 ///
-/// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which writes the kind of policy.
+/// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which names the kinds
+/// of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {
     const KEY: &str = "let this machine's role use the key that encrypts the file (kms:Decrypt), in its own policy and in that of the \
                        key, and see that the key is enabled";
@@ -223,7 +224,7 @@ fn advice(said: &Said, rights: &str) -> Option<String> {
     }
 }
 
-/// The partition of a region, as ARNs name it. Source: the AWS General Reference, "Amazon Resource Names (ARNs)".
+/// The partition of a region in ARNs. Source: the AWS General Reference, "Amazon Resource Names (ARNs)".
 fn partition(region: &str) -> &'static str {
     const PARTITIONS: [(&str, &str); 7] = [
         ("cn-", "aws-cn"),

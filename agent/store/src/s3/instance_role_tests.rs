@@ -1,5 +1,5 @@
-//! Amazon's way from end to end: role and region from a metadata service, the endpoint from the
-//! environment. The environment is the process's, so a child of this test is the process.
+//! The whole way with Amazon: role and region from a metadata service, and the endpoint from the environment. The
+//! environment belongs to a process, so the test runs in a child process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ async fn child() {
     }
 }
 
-/// The child's output, and whether it could read.
+/// The child's output, and whether it succeeded.
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
@@ -42,7 +42,7 @@ async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
 async fn the_instances_role_reads_the_store_even_if_it_comes_late() {
     let buckets = Buckets::new();
     buckets.write("a.example.com/config", "kind: Cluster");
-    // The metadata service says eu-west-1, so no other signature may arrive.
+    // The metadata service names eu-west-1, so every signature must have that region.
     let server = buckets
         .serve_behind(|request| {
             let signature = request.headers()["authorization"].to_str().unwrap();

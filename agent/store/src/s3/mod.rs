@@ -1,6 +1,6 @@
-//! Buckets of S3, and of other servers that speak its protocol.
+//! Buckets of S3 and of S3-compatible servers.
 //!
-//! The SDK signs and sends; retries, deadlines, regions and the meaning of errors are decided here.
+//! The SDK signs and sends requests. This module decides about retries, deadlines, regions and the meaning of errors.
 
 #[cfg(test)]
 mod adversary_tests;
@@ -43,19 +43,19 @@ use kops_agent_net::retry::Retries;
 /// Read by `s3://` and by all schemes of `s3_like`.
 pub(super) const VARIABLES: &[&[&str]] = &[&settings::VARIABLES];
 
-/// The deadline for credentials: a role that was just given to an instance takes a few seconds to show up, but on a
-/// machine that has none waiting does not help.
+/// Deadline for credentials. A new role of an instance takes a few seconds to appear. A longer wait does not help a
+/// machine without a role.
 const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 
-/// For how long a signed URL is good: a download begins at once, and asks for another to go on.
+/// Lifetime of a signed URL. A download begins immediately, and requests another URL to continue.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// More pages than a state store could have.
+/// More pages than any state store has.
 const MOST_PAGES: usize = 1000;
-/// More names than a folder of a state store could have; all of them are held in memory.
+/// More names than any folder of a state store has. All of them are held in memory.
 const MOST_NAMES: usize = 100_000;
 
-/// Every bucket, whatever its region.
+/// All buckets, in any region.
 #[derive(Debug)]
 pub(super) struct S3 {
     config: Config,
@@ -64,7 +64,7 @@ pub(super) struct S3 {
     clients: Mutex<Clients>,
 }
 
-/// What was learnt about where buckets are.
+/// The known regions of buckets, and a client for each region.
 #[derive(Debug, Default)]
 struct Clients {
     region_of_bucket: BTreeMap<String, Region>,
@@ -123,7 +123,7 @@ impl Backend for S3 {
         })
     }
 
-    /// By the ETags of objects; see [`version`].
+    /// Versions are ETags of objects; see [`version`].
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -132,7 +132,7 @@ impl Backend for S3 {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = prefix(folder);
-            // The name before the first one: listing starts after it.
+            // The list begins after this name, which is `first` without its last byte.
             let mut start_after = format!("{below}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
             for _ in 0..MOST_PAGES {
@@ -152,7 +152,7 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
-                // Names come in their order; from one that is not behind the last, there is no end.
+                // S3 lists names in order. A list that does not advance does not end.
                 if start_after <= before || versions.len() > MOST_NAMES {
                     break;
                 }
@@ -161,11 +161,11 @@ impl Backend for S3 {
         })
     }
 
-    /// A signed URL, by which the file can be read for [`SIGNED_FOR`] without credentials.
+    /// A signed URL that gives access to the file for [`SIGNED_FOR`] without credentials.
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         Box::pin(self.attempt(file, move |client| async move {
-            // Says whether it may be read, and in which region to ask; a URL alone would say neither. A request for its head would
-            // be answered without the reason of an error.
+            // This request shows whether the file may be read, and finds the bucket's region. Signing a URL shows
+            // neither. An answer to a HEAD request would not give the reason of an error.
             let get = || client.get_object().bucket(&file.bucket).key(&file.key);
             let first = get().range("bytes=0-0").send().await?;
             let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
@@ -180,7 +180,7 @@ impl Backend for S3 {
 
 impl S3 {
     /// # Errors
-    /// If the server is to be reached by TLS, but this host has no CA bundle.
+    /// The server needs TLS, and this host has no CA bundle.
     pub(super) async fn new(
         settings: S3Settings,
         checksums: ResponseChecksumValidation,
@@ -190,7 +190,7 @@ impl S3 {
         Ok(S3 { config, credentials, retries, clients: Mutex::default() })
     }
 
-    /// A page of what there is below a folder.
+    /// A page of the objects below a folder.
     async fn page(
         &self,
         folder: &Place,
@@ -204,7 +204,7 @@ impl S3 {
         .await
     }
 
-    /// Makes one request, in the right region, again where that helps.
+    /// Sends one request in the right region, with retries of transient failures.
     async fn attempt<T, F>(&self, object: &Place, request: impl Fn(Client) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, S3Failure>>,
@@ -253,7 +253,7 @@ impl S3 {
         }
     }
 
-    /// Tells missing credentials from other failures to send a request, which the SDK does not.
+    /// Distinguishes missing credentials from other failures to send a request. The SDK does not.
     async fn explain(&self, failure: S3Failure) -> S3Failure {
         let S3Failure::NotSent { cause } = failure else { return failure };
         match &self.credentials {
@@ -275,7 +275,7 @@ impl S3 {
         client.clone()
     }
 
-    /// The region in which a bucket is asked for: its own where that is known.
+    /// The region for requests to a bucket: its own, if known.
     fn region_of(&self, bucket: &str) -> String {
         let clients = self.clients.lock();
         let region = clients.region_of_bucket.get(bucket).or(self.config.region());
@@ -288,7 +288,7 @@ impl S3 {
     }
 }
 
-/// What changes with an object's content: its ETag, or its time and size, where a store that is not Amazon's lists none.
+/// A text that changes with an object's content: its ETag, or time and size if an S3-compatible server lists no ETag.
 fn version(object: &Object) -> String {
     match object.e_tag() {
         Some(etag) if !etag.is_empty() => etag.to_owned(),
@@ -296,8 +296,8 @@ fn version(object: &Object) -> String {
     }
 }
 
-/// The region of a bucket, where a redirect does not tell it. The two oldest regions have names of
-/// their own there: none at all is us-east-1, and EU is eu-west-1.
+/// Asks for the region of a bucket, if a redirect does not name it. The two oldest regions have special names: an empty
+/// one is us-east-1, and EU is eu-west-1.
 async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, S3Failure> {
     let answer = client.get_bucket_location().bucket(bucket).send().await?;
     Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {

@@ -1,20 +1,20 @@
-//! Which S3 server, and with which key: Amazon's as the SDK finds it, or another one by kOps' variables.
+//! Server and key of S3: Amazon's, as the SDK finds them, or another server from kOps' variables.
 
 use std::fmt;
 
 use super::super::error::StoreError;
 
-/// What is read of the environment, where the first of it is set.
+/// The environment variables of another S3 server. They count if the first one is set.
 pub(super) const VARIABLES: [&str; 4] =
     ["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"];
 
 /// How to reach S3.
 #[derive(Clone)]
 pub enum S3Settings {
-    /// As AWS' own tools do: the instance's role, environment and profile, the regions' endpoints.
+    /// Like AWS' own tools: the instance's role, the environment, the profile and the regions' endpoints.
     Aws,
-    /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Buckets are in
-    /// the path of its URLs.
+    /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Its URLs have the bucket in the
+    /// path.
     Server {
         /// `S3_ENDPOINT`, an `http://` or `https://` URL.
         endpoint: String,
@@ -41,18 +41,18 @@ impl fmt::Debug for S3Settings {
 }
 
 impl S3Settings {
-    /// What this process' environment says.
+    /// The settings in this process' environment.
     ///
     /// # Errors
-    /// If it names a server, but no key.
+    /// The environment names a server without a key.
     pub fn from_environment() -> Result<S3Settings, StoreError> {
         S3Settings::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same for a store of which no server is known but the one that the environment names.
+    /// The settings of a store whose server only the environment names.
     ///
     /// # Errors
-    /// If it names none, or no key.
+    /// The environment names no server, or no key.
     pub(crate) fn of_server(scheme: &str) -> Result<S3Settings, StoreError> {
         S3Settings::of_server_by(scheme, |name| std::env::var(name).ok())
     }
@@ -81,7 +81,7 @@ impl S3Settings {
         let Some(endpoint) = set(endpoint) else {
             return Ok(S3Settings::Aws);
         };
-        // kOps' own documentation of DigitalOcean writes it without a scheme.
+        // kOps' documentation of DigitalOcean has the endpoint without a scheme.
         let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(

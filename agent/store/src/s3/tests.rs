@@ -1,5 +1,4 @@
-//! Against a real S3 server (s3s-fs), which checks signatures; what it cannot do wrong, a layer
-//! before it does.
+//! Tests against a real S3 server (s3s-fs), which checks signatures. A layer in front of it simulates faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +44,7 @@ impl Buckets {
         fs::write(file, bytes).unwrap();
     }
 
-    /// Serves them, except for the requests that `before` answers itself.
+    /// Serves the buckets, except for requests that `before` answers.
     pub(crate) async fn serve_behind<F>(&self, before: F) -> TestServer
     where
         F: Fn(&Request<Incoming>) -> Option<Answer> + Send + Sync + 'static,
@@ -112,7 +111,7 @@ async fn a_download_is_signed_for_and_needs_nothing_else() {
     buckets.write("release/a+b", "0123456789");
     let server = buckets.serve().await;
     let store = store(&server);
-    // As kOps writes it, with an escape.
+    // kOps writes the URL with an escape.
     let location = store.locate_download("s3://state/release/a%2Bb").await.unwrap().unwrap();
     assert_eq!((location.size, location.has_headers()), (Some(10), false));
     assert!(!format!("{location:?}").contains("Signature"), "{location:?}");
@@ -283,7 +282,7 @@ async fn a_server_that_never_answers_well_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
-    // Bound, so that no other process gets the port, but not listening.
+    // The bound port belongs to no other process, and nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let settings = settings(&format!("http://{}", socket.local_addr().unwrap()), "us-east-1", "the-secret");
@@ -304,7 +303,7 @@ async fn a_server_that_says_nothing_is_given_up() {
     assert!(error.contains("no answer within"), "{error}");
 }
 
-/// Answers as S3 does for a bucket of eu-west-1, whatever region a request is signed for.
+/// Answers like S3 for a bucket in eu-west-1, whatever region a request is signed for.
 fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<Answer> {
     let signature = request.headers().get("authorization").unwrap().to_str().unwrap();
     if signature.contains("/eu-west-1/s3/") {

@@ -1,4 +1,4 @@
-//! Against the S3 server that the tests of `s3://` use, by the schemes of other clouds.
+//! Tests the schemes of other clouds against the S3 server of the `s3://` tests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::StoreError;
 use crate::s3::tests::{Buckets, s3_error, settings, store};
 
-/// The schemes of which this is shown.
+/// The schemes under test.
 const SCHEMES: [&str; 4] = ["do", "hos", "linode", "scw"];
 
 async fn served() -> (Buckets, TestServer) {

@@ -1,4 +1,4 @@
-//! Swift and Keystone are one stand-in on loopback, for the files of a folder.
+//! A stand-in on loopback serves Swift and Keystone, for the files of a folder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use kops_agent_tests::openstack::{SECRET, TOKEN, password_login};
 
 use super::*;
 
-/// The objects of the container `state`: their names, and what is in them.
+/// The objects of the container `state`: names and contents.
 const OBJECTS: [(&str, &str); 8] = [
     ("c/cluster-completed.spec", "1"),
     ("c/config", "kind: Cluster"),
@@ -159,7 +159,7 @@ async fn what_is_wrong_is_told_apart() {
         ),
     ];
     for (mood, told) in cases {
-        // The one before has given tokens.
+        // The earlier stand-in has already given tokens.
         let openstack = Openstack::new();
         openstack.server.set_mood(mood);
         let file = place("swift://state/c/config");

@@ -27,7 +27,7 @@ fn refusal(code: &str, message: &str) -> String {
 
 type Asked = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
 
-/// Auto Scaling that gives these answers in turn, and what it was asked.
+/// A stand-in for Auto Scaling that gives these responses in turn, and the requests that it received.
 async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
     let asked = Asked::default();
     let (noted, answers) = (asked.clone(), Arc::new(Mutex::new(VecDeque::from(answers))));
@@ -46,7 +46,7 @@ async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
     (server, asked)
 }
 
-/// Of a machine that has run for long.
+/// The uptime of a machine that started long ago.
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion, ApiError> {
@@ -153,7 +153,7 @@ async fn a_refusal_names_the_permission() {
     let once = Retries { deadline: Duration::ZERO, ..FAST };
     let error = complete_at(&server, once).await.unwrap_err().to_string();
     assert!(error.contains("let this machine's role do autoscaling:CompleteLifecycleAction"), "{error}");
-    // While IAM propagates it is refused too.
+    // While IAM propagates a new permission, requests are rejected too.
     let (server, _) =
         autoscaling(vec![(200, HOOK.into()), denied(), (200, HOOK.into()), (200, DONE.into())]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);

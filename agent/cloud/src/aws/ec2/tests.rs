@@ -1,4 +1,4 @@
-//! EC2 is asked on loopback, by a stand-in that verifies every signature and answers as EC2 does.
+//! EC2 is a stand-in on loopback that verifies every signature.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,13 +40,13 @@ fn credentials(secret: &str) -> Credentials {
     Credentials::new("AKIDEXAMPLE", secret, Some("the-session".into()), None, "test")
 }
 
-/// EC2 at an endpoint, asked with this secret.
+/// A client for EC2 at an endpoint, with this secret.
 pub(crate) fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     let provider = SharedCredentialsProvider::new(credentials(secret));
     Ec2::new(endpoint, REGION, Some(provider)).unwrap()
 }
 
-/// EC2, which knows one secret, and gives one answer to all requests that are signed with it.
+/// A stand-in for EC2 that knows one secret. It gives one response to all requests that are signed with it.
 async fn stand_in(status: u16, answer: String) -> TestServer {
     TestServer::start(move |request| {
         let answer = answer.clone();
@@ -61,7 +61,7 @@ async fn stand_in(status: u16, answer: String) -> TestServer {
     .await
 }
 
-/// The form of a request whose signature is right, by signing once more what has arrived.
+/// The form of a request with a valid signature. To verify it, this function signs the request again and compares.
 async fn verify(request: hyper::Request<Incoming>) -> Result<String, &'static str> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (Some(authorization), Some(date), Some(host), Some(content_type)) =
@@ -149,7 +149,7 @@ async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
 
 #[tokio::test]
 async fn no_connection_and_no_credentials_may_pass() {
-    // Bound, so that no other process gets the port, but not listening.
+    // The port is bound, so that no other process gets it, but nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
@@ -161,7 +161,7 @@ async fn no_connection_and_no_credentials_may_pass() {
     assert!(matches!(&error, ApiError::NoCredentials { .. }) && error.may_pass(), "{error}");
 }
 
-/// Counts how often it is asked, and gives credentials that end after so long.
+/// Counts how often it is asked for credentials. They expire after `good_for`.
 #[derive(Debug)]
 struct Counting {
     asked: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! What EC2 answers to `DescribeInstances`, read from its XML.
+//! Reads EC2's XML response to `DescribeInstances`.
 //!
 //! Source: the EC2 API Reference, `DescribeInstances`, `Reservation`, `Instance`, and `InstanceNetworkInterface`.
 
@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
 use kops_agent_plan::identity::aws::{Ec2Instance, Ec2NetworkInterface};
 
-/// All instances of an answer.
 pub(super) fn parse(answer: &str) -> Result<Vec<Ec2Instance>, XmlDecodeError> {
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;
@@ -116,7 +115,7 @@ fn tags(set: &mut ScopedDecoder<'_, '_>) -> Result<BTreeMap<String, String>, Xml
     Ok(tags)
 }
 
-/// The text of the child of that name; empty where there is none.
+/// The text of the child element with this name; empty if there is no such element.
 fn child(tag: &mut ScopedDecoder<'_, '_>, name: &str) -> Result<String, XmlDecodeError> {
     let mut found = String::new();
     while let Some(mut child) = tag.next_tag() {
@@ -205,7 +204,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_refused() {
         for text in ["", "<html/>", "<DescribeInstancesResponse><reservationSet><item>", "{}"] {
-            // A document that ends early is told from one that says nothing: it has no end.
+            // A truncated document may read as an empty list. Every other wrong document must be an error.
             match parse(text) {
                 Ok(instances) => assert!(instances.is_empty() && text.starts_with("<Describe"), "{text}"),
                 Err(error) => assert!(!error.to_string().is_empty()),

@@ -1,4 +1,4 @@
-//! EC2 is a stand-in on loopback that knows some instances, and counts how often it is asked.
+//! EC2 is a stand-in on loopback that knows some instances, and counts requests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ fn refused(code: &str, message: &str) -> String {
     )
 }
 
-/// EC2 as it answers: `throttled` times that it is too much; and by name what does not exist.
+/// A stand-in for EC2. It throttles the first `throttled` requests, and names instances that do not exist.
 async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -74,7 +74,7 @@ fn instances(server: &TestServer, calls: &CloudCalls) -> Instances {
 async fn many_questions_are_few_calls() {
     let (server, asked) = ec2(0).await;
     let calls = CloudCalls::default();
-    // Full batches wait for none of it.
+    // A full batch does not wait for the end of the window.
     let window = Duration::from_secs(60);
     let instances = Instances::with(TIMEOUT, window, Ec2::for_tests(&server.url), calls.clone());
     let questions = (0..5000).map(|number| {
@@ -153,7 +153,7 @@ async fn calls_that_hang_keep_no_question_waiting_for_long() {
     for number in 0..CALLS_AT_ONCE {
         let instances = instances.clone();
         hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
-        // Those that come together would be one call.
+        // Waits for this question's call: questions at the same time would share one call.
         while asked.load(Ordering::SeqCst) <= number {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -161,6 +161,6 @@ async fn calls_that_hang_keep_no_question_waiting_for_long() {
     for answer in hanging {
         assert!(matches!(*answer.await.unwrap().unwrap_err(), ApiError::Unreachable { .. }));
     }
-    // On a busy machine an answer may take longer than the timeout of this test, too.
+    // On a busy machine, a response may take longer than this test's timeout, so the test asks again.
     while !matches!(instances.get(&id(CALLS_AT_ONCE)).await, Ok(Some(_))) {}
 }

@@ -1,4 +1,4 @@
-//! Microsoft's folder of certificates is a stand-in on loopback, and so are its authorities.
+//! Microsoft's certificate folder and its authorities are stand-ins on loopback.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ enum Mood {
     Huge,
 }
 
-/// What Microsoft publishes, and what it was asked for.
+/// A stand-in for Microsoft's certificate server, and the requests that it received.
 struct Microsoft {
     server: TestServer,
     files: Arc<Mutex<Map<String, Vec<u8>>>>,
@@ -70,7 +70,7 @@ impl Microsoft {
         format!("{}/pkiops/certs/", self.server.url)
     }
 
-    /// A metadata service whose issuer is said to be there, and is.
+    /// A metadata service whose issuer's certificate is in the folder.
     fn signer(&self, file: &str) -> MetadataService {
         let service =
             MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
@@ -78,7 +78,7 @@ impl Microsoft {
         service
     }
 
-    /// What judges by a service's authority.
+    /// An attestation that trusts the authority of this service.
     fn attestation(&self, of: &MetadataService) -> Attestation {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(of.root.clone())).unwrap();
@@ -125,7 +125,7 @@ async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
         attestation.verify(signer(&service, false), origin(address)).await.unwrap();
     }
     assert_eq!(*microsoft.asked.lock(), ["/pkiops/certs/issuer%20(1).crt"]);
-    // It stays, whatever is made up besides.
+    // The trusted issuer stays cached, however many issuers are made up.
     for number in 0..2 * MOST_REMEMBERED {
         let made_up = Issuer { name: number.to_be_bytes().to_vec(), key: Vec::new(), places: Vec::new() };
         attestation.remembered(&made_up);
@@ -140,7 +140,7 @@ async fn an_authority_that_this_host_does_not_trust_is_refused() {
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // Of the same names, and of keys of its own.
+    // This service has the same names, but its own keys.
     let liar = microsoft.signer("liar.crt");
     for with_issuer in [true, false] {
         assert_eq!(
@@ -149,11 +149,11 @@ async fn an_authority_that_this_host_does_not_trust_is_refused() {
             "{with_issuer}"
         );
     }
-    // That says its issuer is the true one's.
+    // This service's certificate names the true issuer.
     let pretender =
         MetadataService::named(NAME, &format!("{}issuer.crt", microsoft.folder()), (1975, 4096)).unwrap();
     assert_eq!(reason(&attestation, &signer(&pretender, false)).await, "WrongSignature");
-    // None of that keeps an honest machine out.
+    // An honest machine is still verified.
     attestation.verify(signer(&service, false), origin(2)).await.unwrap();
 }
 
@@ -162,7 +162,7 @@ async fn a_document_that_its_certificate_has_not_signed_is_refused_and_nobody_as
     let microsoft = Microsoft::start().await;
     let service = microsoft.signer("issuer.crt");
     let attestation = microsoft.attestation(&service);
-    // Another certificate of the same name, in the place of the one that has signed.
+    // Another certificate of the same name replaces the certificate that signed.
     let mut other = signer(&service, false);
     other.certificate = signer(&microsoft.signer("issuer.crt"), false).certificate;
     let refusal = attestation.verify(other, origin(1)).await.unwrap_err();
@@ -183,7 +183,7 @@ async fn certificates_are_tried_in_one_order() {
     let chain = one_after_the_other(&honest.certificate, &all);
     assert_eq!(chain, [der(&service.issuer), der(&service.root)]);
     assert!(one_after_the_other(b"garbage", &all).is_empty());
-    // An authority that names itself as its issuer does not come twice.
+    // An authority that is its own issuer appears only once.
     assert_eq!(one_after_the_other(&service.root, &all[..1]), [der(&service.root)]);
 }
 
@@ -240,16 +240,12 @@ async fn what_cannot_be_asked_is_not_refused_for_good() {
     attestation.verify(signer(&service, false), origin(2)).await.unwrap();
 
     let service = microsoft.signer("elsewhere.crt");
-    microsoft
-        .files
-        .lock()
-        .unwrap()
-        .insert("/moved/pkiops/certs/elsewhere.crt".into(), service.issuer.clone());
+    microsoft.files.lock().insert("/moved/pkiops/certs/elsewhere.crt".into(), service.issuer.clone());
     *microsoft.mood.lock() = Mood::Moved;
     microsoft.attestation(&service).verify(signer(&service, false), origin(3)).await.unwrap();
     *microsoft.mood.lock() = Mood::Good;
 
-    // What is there is garbage, nothing, or another's.
+    // The URL has garbage, nothing, or the certificate of another issuer.
     let other = microsoft.signer("other.crt");
     for (file, der) in
         [("garbage.crt", b"garbage".to_vec()), ("empty.crt", Vec::new()), ("root.crt", other.root.clone())]

@@ -122,7 +122,7 @@ async fn a_machine_that_azure_vouches_for_is_known() {
     let presented =
         Presented { token: &token, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
     let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
-    // It is called back besides, and may be shown once, for no longer than is remembered.
+    // The machine is also called back. Its token is accepted once, and expires before the server forgets it.
     assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
     assert_eq!(examined.signed_at, Some(NOW));
     assert!(LONGEST_TOKEN_LIFE.as_secs() > 300 + 2 * 120);
@@ -167,12 +167,12 @@ async fn no_other_machine_is() {
     }
     let vm_id = own();
     let document = Document::of(&vm_id, BODY, NOW);
-    // Another signer, of whatever name.
+    // Another signer, whatever its name.
     let liar = MetadataService::generate().unwrap();
     assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
     let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();
     assert_eq!(world.reason(&other_name.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
-    // A machine of Azure's in another subscription, which names one of ours.
+    // A machine in another subscription of Azure that names a machine of this cluster.
     let elsewhere = Document { subscription: "0f3a7e62-0000-4000-8000-000000000002", ..document.clone() };
     assert_eq!(world.reason(&world.metadata.token(NODES, 0, &elsewhere).unwrap()).await, "MalformedToken");
     let token = world.token(0, &own());
@@ -234,7 +234,7 @@ async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_l
         let presented = Presented { token: &token, body: BODY, origin, now: NOW };
         let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
         assert_eq!(examined.verification.await.err().map(|refusal| refusal.reason), expected, "{number}");
-        // Only a request that has its turn gets as far as this.
+        // The server checks the signature only after the request has its turn.
         let signature = examined.signature.unwrap().await;
         assert_eq!(signature.unwrap_err().reason, "WrongSignature");
     }

@@ -76,7 +76,7 @@ async fn only_what_a_group_of_the_cluster_lists_is_found() {
     let control_plane = gce.put_group(CLUSTER, "control-plane");
     let other = gce.put_group("d.example.com", "nodes");
     gce.create_instance(&other, "nodes-other");
-    // It says that the control plane's group made it, and everything else that is not so.
+    // Its metadata claims that the control plane's group made it, which is not true.
     let liar = gce.create_instance(&nodes, "nodes-liar");
     let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
     let liar = liar.saying("created-by", &made_by).saying(gce::INSTANCE_GROUP_METADATA, "control-plane");
@@ -90,7 +90,7 @@ async fn only_what_a_group_of_the_cluster_lists_is_found() {
     for unlisted in ["nodes-other", "control-plane-x1y2", "nodes-none", "elsewhere"] {
         assert_eq!(find(&groups, unlisted).await, None, "{unlisted}");
     }
-    // An instance whose name is none of its group's is found all the same.
+    // An instance whose name does not match its group is found, too.
     gce.create_instance(&nodes, "named-by-hand");
     let groups = asking(&gce, &CloudCalls::default());
     assert!(find(&groups, "named-by-hand").await.is_some());
@@ -125,14 +125,14 @@ async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
     let groups = asking(&gce, &CloudCalls::default());
     let since = Instant::now();
     let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
-    // Each at its own time, as failures come back.
+    // The Nodes ask at different times, like their retries.
     for _ in 0..5 {
         for name in &names {
             assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
         }
     }
     assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
-    // A Node that is newer than the list may be of an instance that is.
+    // A Node that is newer than the list may have an instance that is newer, too.
     gce.create_instance(&nodes, "nodes-new");
     assert!(find(&groups, "nodes-new").await.is_some());
     assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
@@ -230,7 +230,7 @@ async fn thousands_of_nodes_get_the_ranges_of_their_pods_by_one_list_of_their_zo
     for (number, ranges) in asked.into_iter().enumerate() {
         assert_eq!(ranges.unwrap(), [range(number)]);
     }
-    // Pages of 500.
+    // A page has at most 500 instances.
     assert_eq!((gce.calls_of("instances.list"), gce.calls_of("instances.get")), (4, 0));
 }
 
@@ -257,7 +257,7 @@ async fn only_the_range_of_the_nodes_own_instance_is_given_and_no_other_answer_i
         }
         other => panic!("{other:?}"),
     }
-    // Another has come after it under its name, and the list of ranges is of before.
+    // Another instance has replaced it under its name, and the list of ranges is older than that.
     let managed = find(&groups, "nodes-x").await.unwrap().instance;
     let after = ManagedInstance { id: managed.id + 100, ..managed };
     assert_eq!(groups.ranges(&after).await.unwrap(), None);

@@ -1,4 +1,4 @@
-//! Google's server of tokens is a stand-in on loopback, which verifies what is signed.
+//! Google's token server is a stand-in on loopback that verifies signatures.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::*;
 use crate::gce::tokens::{TokenError, Tokens};
 
-/// How the server answers a request that is signed.
+/// How the server responds to a request with a valid signature.
 #[derive(Clone, Copy)]
 enum Mood {
     Good,

@@ -1,4 +1,4 @@
-//! Compute Engine is a stand-in on loopback; a key of RSA stands in for the TPM's.
+//! Compute Engine is a stand-in on loopback; an RSA key stands in for the TPM's key.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// One with a node whose TPM this is.
+    /// A cluster with one node, and the TPM of this node.
     fn new() -> Cluster {
         let gce = Gce::start().unwrap();
         let group = gce.put_group(CLUSTER, "nodes");
@@ -41,7 +41,7 @@ impl Cluster {
         self.verify_from(1, token).await
     }
 
-    /// The same from an address of its own.
+    /// Like `verify`, for a request from this address.
     async fn verify_from(&self, address: u8, token: &str) -> Result<VerifiedNode, Refusal> {
         let presented = Presented { token, body: BODY, origin: origin(address), now: NOW };
         self.verifier.examine(&presented).unwrap()?.verification.await
@@ -129,7 +129,7 @@ async fn a_flood_of_lies_is_a_handful_of_calls() {
     let lie = token(NODE, &other_tpm);
     let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
     assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
-    // The zones, the groups, their template, the instances of the one, and the key.
+    // One request each for the zones, the groups, their template, the instances of the group, and the key.
     assert_eq!(cluster.gce.calls().len(), 5, "{:?}", cluster.gce.calls());
 }
 
@@ -153,7 +153,7 @@ async fn a_flood_of_made_up_zones_is_one_call_and_keeps_no_machine_out() {
     assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
 }
 
-/// How many lists there are at most in a time, each of which is good for 5 seconds at least.
+/// The maximum number of lists in this time. Each list is used for at least 5 seconds.
 fn lists_within(time: Duration) -> usize {
     1 + (time.as_secs() / 5) as usize
 }
@@ -169,11 +169,12 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_
     let reasons: Vec<&str> = refusals.into_iter().map(|refused| refused.unwrap_err().reason).collect();
     let busy = |reason: &&&str| ["QueueFull", "QueuedTooLong"].contains(*reason);
     assert!(reasons.iter().all(|reason| busy(&reason) || *reason == "InstanceGroupUnknown"), "{reasons:?}");
-    // The zones, the groups, their template, the instances of the one; once more what some seconds have made too old.
+    // One request each for the zones, the groups, their template and the instances of the group; lists that became too old,
+    // once more.
     let most = 4 + 2 * lists_within(begun.elapsed());
     assert!(cluster.gce.calls().len() <= most, "{:?}", cluster.gce.calls());
 
-    // One that Google has made since: no list has it yet, and it retries, as machines do.
+    // Google has created this instance since: no list has it yet, and it retries like all machines.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
     cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
@@ -185,7 +186,7 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
     };
-    // The others go on meanwhile.
+    // The flood continues meanwhile.
     let flood = async {
         for lie in lies.iter().cycle() {
             if over.load(std::sync::atomic::Ordering::Relaxed) {
@@ -196,7 +197,7 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_no_machine_
         }
     };
     tokio::join!(honest, flood);
-    // Of the group, one list each few seconds; the groups once more; the key and the instance of the one.
+    // One list of the group every few seconds, the groups once more, and the key and the instance of the new machine.
     let calls = cluster.gce.calls();
     assert!(calls.len() - before <= 4 + 2 * lists_within(begun.elapsed()), "{:?}", &calls[before..]);
 }
@@ -225,6 +226,6 @@ async fn a_machine_that_stopped_since_the_list_is_not_believed() {
 fn a_token_does_not_live_longer_than_it_is_remembered() {
     assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
     assert_eq!(skew(86_400), MOST_SKEW);
-    // Made with a clock that is ahead by that much, it is good until it is behind by as much.
+    // A token from a clock that is ahead by the maximum stays valid until its age is twice the maximum.
     assert!(Duration::from_secs(2 * MOST_SKEW as u64) <= LONGEST_TOKEN_LIFE);
 }

@@ -1,4 +1,4 @@
-//! Machines with keys of their own, honest ones and others.
+//! Honest and dishonest machines with their own keys.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use kops_agent_spec::KopsControllerServerOptions;
 
 const BODY: &[u8] = b"{}";
 
-/// A machine of that name, and what it was enrolled as.
+/// A machine with this name, and its `Host`.
 fn enrolled(name: &str) -> (HostAuthenticator, Host) {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let root = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ async fn a_node_is_the_host_of_its_name_and_gets_its_ranges() {
         Err(NotIdentified::Refused(refusal)) => assert_eq!(refusal.reason(), "HostNotFound"),
         other => panic!("{other:?}"),
     }
-    // It is enrolled after that, and a list that is asked for later decides.
+    // The machine is enrolled later, and a list that is requested later decides.
     known.set(Ok(vec![host.clone(), Host { name: "vm2".into(), ..host }]));
     assert!(control_plane.identify(&vm2, Instant::now()).await.is_ok());
     let server = KopsControllerServerOptions::default();

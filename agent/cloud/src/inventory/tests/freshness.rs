@@ -1,4 +1,4 @@
-//! What is known of machines, and how often a cloud is asked for it.
+//! How fresh the known machines are, and how many requests that costs.
 
 use super::super::listing::{PAGE_TTL, STALE};
 use super::*;
@@ -23,14 +23,15 @@ pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>(
     let newest = usize::from(!newest_first.is_empty());
     let made_up = 30 - newest - if newest_first.is_empty() { 2 } else { 0 };
     assert_eq!(found, 2);
-    // One more call is made every ten seconds, which a busy machine may take, and the list anew once it is stale.
+    // A slow test run makes one more request every ten seconds, and requests the whole list again once it is stale.
     let (least, earned) = (3 + newest + 2 * (1 - newest) + made_up, begun.elapsed().as_secs() / 10);
     let stale = if earned > 0 { 3 } else { 0 };
     let most = least + usize::try_from(earned).unwrap() + stale;
     assert!((least..=most).contains(&api.calls()), "{} of {least} to {most}", api.calls());
     let calls = api.calls();
     assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
-    // Known with all others: a Node of the new machine's is no other's, and one of another's name is an impostor.
+    // The new machines are known like all others: a Node of one is identified, and a Node with another machine's name is an
+    // impostor.
     let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
     assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
     let older = machines.get(id::<K>(2)).await.unwrap().unwrap().node_name();
@@ -39,7 +40,7 @@ pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>(
         other => panic!("{other:?}"),
     }
     assert_eq!(api.calls(), calls);
-    // An API that does not answer has not said that there is none, and takes nothing away that was known.
+    // An API that fails does not prove that a machine is absent, and known machines stay known.
     api.set_mood(Mood::Down);
     let known = machines.listing_with(id::<K>(1)).await.unwrap();
     machines.refresh(&known).await.err();
@@ -163,7 +164,7 @@ pub(super) async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
-        // As if it were far from over, and then as if it were.
+        // First as if the pause were far from over, then as if it were over.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");

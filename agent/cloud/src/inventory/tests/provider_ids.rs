@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// As kOps' kops-controller takes them, of whichever cloud controller wrote them.
+/// The provider ids that upstream's kops-controller accepts, from any cloud controller.
 #[tokio::test]
 async fn a_node_names_its_machine_in_other_ways_that_are_good_there() {
     let (_api, instances) = with_one::<KnownInstance>();

@@ -1,5 +1,5 @@
-//! When an add-on that has failed is tried again: each by itself, later and later, and at once where the channel has another
-//! entry of it. Nothing here does I/O or reads a clock.
+//! Decides when a failed add-on is retried. Each add-on has its own exponential backoff. A changed entry in the channel ends its
+//! backoff. Nothing here does I/O or reads a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use tokio::time::Instant;
 
 use crate::pauses::Pauses;
 
-/// The pause after the first failure; each later one is twice as long.
+/// The pause after the first failure. Each later pause is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause. Upstream's channels tries once a minute; an add-on whose pods wait for the first worker of a cluster is recorded
-/// as soon after that.
+/// The longest pause: upstream's channels pod also retries once a minute. So an add-on that waits for the cluster's first worker is
+/// recorded as early as with upstream.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The add-ons that have failed.
+/// The backoffs of failed add-ons.
 #[derive(Debug, Default)]
 pub struct Attempts {
-    /// By channel and name.
+    /// The failed add-ons, by channel and name.
     failed: BTreeMap<(String, String), Failed>,
 }
 
 #[derive(Debug)]
 struct Failed {
-    /// The entry that it failed with.
+    /// The channel's entry at the last failure.
     entry: AddonSpec,
     failures: u32,
-    /// When it may be tried again.
+    /// The end of the backoff.
     not_before: Instant,
     problem: String,
 }
 
 impl Attempts {
-    /// What was wrong with an add-on that may not be tried yet.
+    /// The last problem of an add-on whose backoff has not ended; `None` if it may be tried.
     pub fn waits(&self, addon: &Addon, now: Instant) -> Option<&str> {
         let failed = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec)?;
         (now < failed.not_before).then_some(failed.problem.as_str())
     }
 
-    /// An add-on has failed. It may be tried again after the pause that this gives.
+    /// Notes a failure. Returns the backoff before the next try.
     pub fn failed(&mut self, addon: &Addon, problem: String, now: Instant) -> Duration {
         let before = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec);
         let failures = before.map_or(0, |failed| failed.failures);
@@ -54,29 +54,28 @@ impl Attempts {
         pause
     }
 
-    /// An add-on is as it should be.
+    /// Forgets the failures of an add-on that is current or paused.
     pub fn done(&mut self, addon: &Addon) {
         self.failed.remove(&key(addon));
     }
 
-    /// A channel has these add-ons and no others: what else was known of it is forgotten.
+    /// Forgets the failures of this channel's add-ons that are no longer in it.
     pub fn keep(&mut self, channel: &str, addons: &[Addon]) {
         self.failed.retain(|(of, name), _| of != channel || addons.iter().any(|addon| addon.name == *name));
     }
 
-    /// When the next pause ends.
+    /// The earliest end of a backoff.
     pub fn next(&self) -> Option<Instant> {
         self.failed.values().map(|failed| failed.not_before).min()
     }
 }
 
-/// The pause after so many failures before this one.
+/// The pause after a failure that follows this many failures.
 pub fn pause(failures: u32, longest: Duration) -> Duration {
     Pauses { first: FIRST_PAUSE, longest }.after(failures)
 }
 
-/// When all is looked at again: after the interval, or sooner where a pause ends before, or after rounds, so many one after the
-/// other, in which something could not be read.
+/// The next round starts after the interval. It starts earlier when a backoff ends, or after rounds that could not read everything.
 pub fn next_look(
     now: Instant,
     interval: Duration,

@@ -1,7 +1,7 @@
-//! Which one of the processes that could apply add-ons does.
+//! The Lease by which one process at a time applies add-ons.
 
 use crate::lease::Contest;
 
-/// What processes contend for. Upstream's pods do not, and may run beside.
+/// The Lease for add-ons. Upstream's channels pods do not use it, and may run at the same time.
 pub(super) const CONTEST: Contest =
     Contest { lease: "kops-agent-addons", doing: "add-ons are applied by this process" };

@@ -1,4 +1,4 @@
-//! What `addons run` counts, for Prometheus.
+//! The Prometheus metrics of `addons run`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,23 +27,24 @@ struct OfChannel {
     channel: String,
 }
 
-/// All that is counted. Clones count together.
+/// The metrics of this process. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct AddonMetrics {
     due: Family<OfAddon, Gauge>,
     failures: Family<OfAddon, Counter>,
     last_success: Family<OfAddon, Gauge>,
     readable: Family<OfChannel, Gauge>,
-    /// The add-ons that are told of.
+    /// The add-ons that have metrics.
     known: Arc<Mutex<BTreeSet<OfAddon>>>,
     /// Whether this process holds the Lease.
     pub leads: Gauge,
-    /// Whether this machine's Node had the labels of a control plane when it was last looked at.
+    /// Whether this machine's Node had the control-plane labels at the last check.
     pub node_is_labelled: Gauge,
 }
 
 impl AddonMetrics {
-    /// Counts what a look has found, at this time in seconds since 1970. What could not be told stays as it was.
+    /// Updates the metrics from a round; `now` is in seconds since 1970. Values that the round could not
+    /// determine stay unchanged.
     pub fn note(&self, round: &Round, now: i64) {
         for (channel, read) in &round.channels {
             let of_channel = OfChannel { channel: channel.clone() };
@@ -52,7 +53,7 @@ impl AddonMetrics {
         let seen: BTreeSet<OfAddon> = round.addons.iter().map(|(addon, _)| of(addon)).collect();
         for (addon, state) in &round.addons {
             let of_addon = of(addon);
-            // Zero is a count, too.
+            // Creates the counter, so that 0 is exported before the first failure.
             let failures = self.failures.get_or_create_owned(&of_addon);
             if let State::Failed(..) = state {
                 failures.inc();
@@ -76,7 +77,7 @@ impl AddonMetrics {
         self.known.lock().extend(seen);
     }
 
-    /// Tells of no add-on and no channel any more: another process looks at them.
+    /// Removes all add-ons and channels from the metrics: another process applies them now.
     pub fn clear(&self) {
         self.forget(|_| true);
         self.readable.clear();
@@ -94,7 +95,7 @@ impl AddonMetrics {
         });
     }
 
-    /// All of it with what it means, for a process that labels a Node or none.
+    /// Registers the metrics with their help texts. `labels_node`: whether this process labels a Node.
     pub fn registry(&self, labels_node: bool) -> Registry {
         let mut registry = Registry::default();
         registry.register(
@@ -170,7 +171,7 @@ pub mod tests {
         }
     }
 
-    /// All metrics, with a value each.
+    /// All metrics, each with a value.
     pub fn every_metric() -> String {
         let metrics = AddonMetrics::default();
         metrics.note(&round(&[("a", State::Current)]), 1);

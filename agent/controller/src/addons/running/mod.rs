@@ -1,8 +1,7 @@
-//! `kops-agent addons run`: what kOps' channels pod does, as a service in its place.
+//! `kops-agent addons run`: a service that replaces kOps' channels pod.
 //!
-//! [`run`] reads top to bottom as what there is: what to do, the API server, leader election, probes. The leader does a
-//! [`round`] per interval, in which [`backoff`] decides what waits; [`telling`] and [`metrics`] tell of it. Each process keeps the labels
-//! of its own machine's [`node`].
+//! [`run`] sets up, in order: settings, API server, leader election, probes. The leader runs one [`round`] per interval. [`backoff`]
+//! delays failed add-ons. [`telling`] and [`metrics`] report the results. Each process labels its own machine's [`node`].
 
 mod backoff;
 mod contest;
@@ -41,10 +40,10 @@ use node::ThisNode;
 use round::Rounds;
 use telling::{Readiness, Telling};
 
-/// Applies add-ons whenever they are due, until it is asked to stop.
+/// Applies due add-ons until a signal comes or a file changes.
 ///
 /// # Errors
-/// If what it is to do cannot be read, or something that it cannot do without fails for good.
+/// The settings or the kubeconfig cannot be used, or the process cannot listen for probes.
 pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let chosen = args.channels.chosen()?;
@@ -70,7 +69,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     };
     let state = Arc::new(State { election: election.clone(), readiness: readiness.clone() });
     let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
-    // Its probes answer from the first moment on, unless another program has the port: kOps' pod, say.
+    // The probes answer from the start, unless another program, such as kOps' pod, has the port.
     health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
@@ -94,10 +93,10 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     }
 }
 
-/// What is to be done, by the arguments and the files that they name.
+/// Reads the settings from the arguments and the files that they name.
 ///
 /// # Errors
-/// A file that they name cannot be read, or is none.
+/// A file cannot be read or parsed.
 fn settings(args: &AddonsRunArgs) -> Result<AddonSettings> {
     let settings = channels::settings(&args.channels)?;
     Ok(match &args.node_name {
@@ -106,15 +105,14 @@ fn settings(args: &AddonsRunArgs) -> Result<AddonSettings> {
     })
 }
 
-/// The files that are read at the start.
+/// The files that this process reads at its start. A change of one ends the process.
 fn files(args: &AddonsRunArgs, chosen: &Chosen) -> Vec<PathBuf> {
     channels::files(&args.channels).into_iter().chain(chosen.files.iter().cloned()).collect()
 }
 
-/// Whether the files can be used as they are now.
 fn can_be_used(args: &AddonsRunArgs, chosen: &Chosen) -> Result<()> {
     settings(args)?;
-    // What only making a client of it shows, too; no request is made.
+    // Creating a client finds more errors in the kubeconfig. It sends no request.
     kubernetes::client_of(chosen).map(drop)
 }
 
@@ -128,14 +126,14 @@ struct Applying {
 }
 
 impl Applying {
-    /// Applies add-ons whenever this process leads.
+    /// Applies add-ons while this process leads.
     async fn while_leading(&mut self, mut leads: watch::Receiver<bool>) -> Result<u8> {
         loop {
             leads.wait_for(|leads| *leads).await.context("contending for the Lease")?;
             self.metrics.leads.set(1);
             self.readiness.applies(Some("it leads, and has not looked at the add-ons yet".to_owned()));
             self.rounds.begin();
-            // What is being applied when this process ceases to lead is given up: the next one does it again.
+            // If this process loses the Lease, it stops mid-round. The next leader repeats the work.
             tokio::select! {
                 never = self.again_and_again() => match never {},
                 result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
@@ -147,7 +145,7 @@ impl Applying {
     }
 
     async fn again_and_again(&mut self) -> Infallible {
-        // How many looks, one after the other, could not read all that they were to.
+        // The number of consecutive rounds that could not read everything.
         let mut unread_rounds = 0;
         loop {
             let round = self.rounds.round().await;

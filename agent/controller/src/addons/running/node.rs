@@ -1,4 +1,4 @@
-//! The labels of this machine's Node, as kOps' channels pod gives them: whether this process leads or not.
+//! Labels this machine's Node as kOps' channels pod does, whether or not this process leads.
 //!
 //! Source: `BootstrapControlPlaneNodeLabels` in upstream's `channels/pkg/nodelabeler/labeler.go`.
 
@@ -21,20 +21,20 @@ use crate::addons::objects::COMPONENT;
 use crate::api_error::answer;
 use crate::events::Events;
 
-/// By what name upstream's pod writes them.
+/// The field manager of upstream's pod.
 const FIELD_MANAGER: &str = "kops-channels";
 
 pub struct ThisNode {
     nodes: Api<Node>,
     settings: AddonSettings,
-    /// Labels of the settings that the API server would refuse, and why.
+    /// The labels of the settings that the API server would reject, and why.
     refused: Vec<String>,
     events: Events,
 }
 
 impl ThisNode {
-    /// The Node that the settings name; `None` where they name none. Labels that the API server would refuse are left out, and the
-    /// Node gets the others.
+    /// Prepares labelling of the Node that the settings name; `None` if they name no Node. Skips labels that the API server would
+    /// reject.
     pub fn of(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
         if settings.node_name.is_empty() {
             return None;
@@ -45,7 +45,7 @@ impl ThisNode {
         Some(ThisNode { nodes: Api::all(client), settings, refused, events })
     }
 
-    /// Keeps it labelled, and looks after it at this interval, or sooner after a failure.
+    /// Labels the Node at each interval. After a failure it retries earlier, with backoff.
     pub async fn keep(
         &self,
         interval: Duration,
@@ -84,7 +84,7 @@ impl ThisNode {
         }
     }
 
-    /// Looks at it once, and gives it the labels that it lacks.
+    /// Reads the Node once, and adds its missing labels.
     async fn label(&self) -> Result<(), String> {
         let name = &self.settings.node_name;
         let node = answer(self.nodes.get_metadata_opt(name)).await.map_err(|error| error.to_string())?;

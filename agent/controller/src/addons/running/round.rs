@@ -1,7 +1,6 @@
-//! One look at everything: the channels, the versions that the cluster records, and what is due, which is done.
+//! One round: reads the channels and the recorded versions, and applies what is due.
 //!
-//! An add-on that is current costs no request of its own: its namespace is read once a look, and the authorities of add-ons that have one
-//! once an hour.
+//! A current add-on costs no request of its own. Each round reads its namespace once. The authority of an add-on is read once an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,53 +19,53 @@ use crate::api_error::ApiError;
 use crate::events::Events;
 use crate::lease::Leadership;
 
-/// How long an authority that was there is taken to be there.
+/// For how long an authority that was found counts as present.
 const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
 
-/// What is looked at, and what is known from one look to the next.
+/// The input of rounds, and the state kept between them.
 pub struct Rounds {
     channels: Vec<String>,
     store: Store,
     objects: Objects,
     leadership: Leadership,
     attempts: Attempts,
-    /// When the authorities of add-ons were last seen.
+    /// When each add-on's authority was last found.
     authorities: BTreeMap<String, Instant>,
 }
 
-/// What a look has found and done.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// Why nothing could be looked at, if so.
+    /// Why the round could do nothing; `None` if it ran.
     pub problem: Option<String>,
-    /// By the channels' URLs: entries that are passed over, or why the channel could not be read.
+    /// By channel URL: the skipped entries, or why the channel could not be read.
     pub channels: BTreeMap<String, Read>,
-    /// Entries of add-ons that a later channel has, too.
+    /// Skipped entries of add-ons that a later channel has too.
     pub others: Vec<Addon>,
-    /// How the add-ons of the channels that could be read stand, in order. An add-on that is due is missing where this process lost its
-    /// Lease before the add-on's turn.
+    /// The states of the add-ons of all readable channels, in order. A due add-on is missing here if this process lost its Lease before
+    /// the add-on's turn.
     pub addons: Vec<(Addon, State)>,
 }
 
-/// How an add-on stands after a look.
+/// The state of an add-on after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The cluster has the channel's version.
     Current,
-    /// A person has paused it, by this.
+    /// A person has paused it. The text names the annotation.
     Paused(String),
-    /// It was due, and is current now.
+    /// It was due, and this round applied it.
     Applied(Report),
-    /// It is due, was tried, and failed; and the pause that begins.
+    /// It was due, and this round failed to apply it: the problem, and the backoff.
     Failed(String, Duration),
-    /// It is due and has failed before, and is not tried yet.
+    /// It is due, failed before, and waits for the end of its backoff.
     Waiting(String),
-    /// Whether it is due could not be told.
+    /// This round could not determine whether it is due.
     Unknown(String),
 }
 
 impl State {
-    /// What is wrong; `None` where nothing is.
+    /// The problem of the add-on; `None` if it has no problem.
     pub fn problem(&self) -> Option<&str> {
         match self {
             State::Current | State::Paused(_) | State::Applied(_) => None,
@@ -76,7 +75,7 @@ impl State {
 }
 
 impl Round {
-    /// Whether all that was to be read was.
+    /// Whether the round could read everything.
     pub fn is_complete(&self) -> bool {
         let is_known = |(_, state): &(Addon, State)| !matches!(state, State::Unknown(_));
         self.problem.is_none()
@@ -86,7 +85,7 @@ impl Round {
 }
 
 impl Rounds {
-    /// Of these channels. One that is named twice counts where it is named last.
+    /// Prepares rounds for these channels. A repeated channel counts at its last position only.
     pub fn of(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
         let is_last = |(index, channel): &(usize, &String)| !channels[index + 1..].contains(channel);
         let channels =
@@ -95,30 +94,29 @@ impl Rounds {
         Rounds { channels, store, objects, leadership, attempts, authorities }
     }
 
-    /// Forgets what was known: another process may have done this work since.
+    /// Clears the state: another process may have led since.
     pub fn begin(&mut self) {
         self.attempts = Attempts::default();
         self.authorities.clear();
     }
 
-    /// Where Events about add-ons are created.
     pub fn events(&self) -> &Events {
         &self.objects.events
     }
 
-    /// When the next pause of an add-on that failed ends.
+    /// The earliest end of a failed add-on's backoff.
     pub fn next_attempt(&self) -> Option<Instant> {
         self.attempts.next()
     }
 
-    /// Looks once, and does what is due while this process leads.
+    /// Runs one round. Applies what is due only while this process leads.
     pub async fn round(&mut self) -> Round {
         let mut round = Round::default();
         let version = match reading::server_version(self.objects.client()).await {
             Ok(version) => version,
             Err(error) => return Round { problem: Some(error_text(&error)), ..round },
         };
-        // Without the rules that channels are followed by, none can be.
+        // Without the release, no channel can be parsed.
         let release = reading::release(&self.store, &self.channels).await.map_err(|error| error_text(&error));
         let (mut readable, mut menus) = (Vec::new(), Vec::new());
         for channel in &self.channels {
@@ -142,7 +140,7 @@ impl Rounds {
         }
         let addons: Vec<Addon> = menus.into_iter().flat_map(|menu| menu.addons).collect();
         let recorded = self.recorded(&addons).await;
-        // Definitions of kinds may have come and gone since.
+        // CustomResourceDefinitions may have been added or removed since the last round.
         self.objects.resources.forget();
         let (mut states, mut due) = (Vec::new(), Vec::new());
         for (index, addon) in addons.iter().enumerate() {
@@ -166,7 +164,7 @@ impl Rounds {
         round
     }
 
-    /// What the namespaces of add-ons record, by namespace.
+    /// Reads the records of the add-ons' namespaces, by namespace.
     async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
         let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
         let mut recorded = BTreeMap::new();
@@ -178,7 +176,7 @@ impl Rounds {
         recorded
     }
 
-    /// Looks at an add-on without changing anything.
+    /// Determines the state of an add-on, or what is due. Changes nothing in the cluster.
     async fn look_at(
         &mut self,
         addon: &Addon,
@@ -214,7 +212,7 @@ impl Rounds {
         }
     }
 
-    /// Notes what came of updating an add-on.
+    /// Notes the result of an update in the backoffs, and returns the state.
     fn settle(&mut self, addon: &Addon, report: Report) -> State {
         if report.problems.is_empty() {
             self.attempts.done(addon);
@@ -225,7 +223,7 @@ impl Rounds {
         State::Failed(problem, pause)
     }
 
-    /// The later channel of which the cluster has an add-on, where it cannot be read now.
+    /// Returns the later channel that the installed version came from, if that channel cannot be read now.
     fn unread_later<'a>(
         &self,
         addon: &Addon,
@@ -255,17 +253,16 @@ impl Rounds {
     }
 }
 
-/// What a look at one add-on says.
+/// The outcome of `look_at`.
 enum Look {
-    /// Nothing is to be done about it now.
+    /// There is nothing to do now.
     Settled(State),
-    /// This is to be done about it.
     Due(Due),
 }
 
-/// Entries of a channel that are passed over, or why it could not be read.
+/// The skipped entries of a channel, or why it could not be read.
 type Read = Result<Vec<LeftOut>, String>;
-/// What a namespace records of add-ons, or why that is not known.
+/// The records of a namespace, or why it could not be read.
 type Recorded = Result<OfNamespace, String>;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Telling what a look has found: the log, Events about kube-system, and what probes are answered. What stays as it was is not said
-//! again.
+//! Reports the results of rounds: in the log, in Events about kube-system, and to probes. An unchanged problem is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +10,24 @@ use super::round::{Round, State};
 use crate::addons::updating::Report;
 use crate::events::Events;
 
-/// What is to be told, and how.
+/// A message, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
-    /// An add-on was applied: the Event and the line of the log.
+    /// An add-on was applied: a line in the log, and an Event.
     Done(String),
-    /// Something is wrong: of an Event, and the line.
+    /// A problem: a warning in the log, and an Event if it has a reason.
     Wrong {
-        /// The Event's reason; none where no Event can be made.
+        /// The Event's reason; `None` for a problem without an Event.
         reason: Option<&'static str>,
         message: String,
     },
-    /// What was wrong is so no more.
+    /// A reported problem has ended: a line in the log.
     Mended(String),
 }
 
 #[derive(Debug, Default)]
 pub struct Telling {
-    /// What is wrong, by what it is wrong with.
+    /// The reported problems, by subject.
     said: BTreeMap<String, String>,
 }
 
@@ -51,7 +50,7 @@ impl Telling {
         .await;
     }
 
-    /// What is to be told of a look.
+    /// The messages that a round causes.
     fn news(&mut self, round: &Round) -> Vec<Told> {
         let mut news = Vec::new();
         let api = "what the add-ons of the cluster are to be cannot be told";
@@ -90,7 +89,7 @@ impl Telling {
             news.extend(self.changed(&format!("the add-on {name} is paused"), Some("AddonPaused"), pause));
             match state {
                 State::Applied(report) => news.push(Told::Done(done(&addon.spec.manifest_hash, report))),
-                // Each attempt is told, for each makes changes.
+                // Every attempt is reported, because every attempt may change objects.
                 State::Failed(problem, pause) => news.push(Told::Wrong {
                     reason: Some("AddonFailed"),
                     message: format!(
@@ -104,7 +103,7 @@ impl Telling {
         news
     }
 
-    /// What was said of entries that no channel has any more as they were; nothing while a channel cannot be read.
+    /// The "passed over" subjects that no longer apply. Empty while a channel cannot be read.
     fn no_longer_passed_over(&self, round: &Round) -> Vec<String> {
         if round.problem.is_some() || round.channels.values().any(Result::is_err) {
             return Vec::new();
@@ -128,7 +127,7 @@ impl Telling {
     }
 }
 
-/// What an entry that is left out is.
+/// The end of the subject of a skipped entry.
 const PASSED_OVER: &str = "is passed over";
 
 fn passed_over(addon: &str) -> String {
@@ -139,7 +138,7 @@ fn entry_passed_over(addon: &Addon) -> String {
     format!("the entry of {} for the add-on {} {PASSED_OVER}", addon.channel, addon.name)
 }
 
-/// What was done. The hash makes another one of an update that is told in the same words otherwise: an Event is not made twice.
+/// The message for an applied add-on. It contains the manifest's hash: two updates with equal texts would share one Event.
 fn done(manifest_hash: &str, report: &Report) -> String {
     let mut parts = vec![format!("{} objects", report.objects)];
     let all =
@@ -160,7 +159,7 @@ fn done(manifest_hash: &str, report: &Report) -> String {
     format!("the add-on {} was applied{of_version}: {}", report.name, parts.join("; "))
 }
 
-/// What probes are answered: what is wrong with applying add-ons, and with this machine's Node.
+/// The answer to readiness probes: problems with add-ons, and with this machine's Node.
 #[derive(Debug, Default)]
 pub struct Readiness {
     applying: Mutex<Option<String>>,
@@ -168,7 +167,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Notes what a look has found.
+    /// Stores the problems of a round.
     pub fn note(&self, round: &Round) {
         let unread = round.channels.iter().filter_map(|(channel, read)| {
             Some(format!("the channel {channel} cannot be read: {}", read.as_ref().err()?))
@@ -181,20 +180,20 @@ impl Readiness {
         self.applies((!problems.is_empty()).then(|| problems.join("\n")));
     }
 
-    /// Notes what is wrong with applying add-ons.
+    /// Stores the problem with applying add-ons, if any.
     pub fn applies(&self, problem: Option<String>) {
         *self.applying.lock() = problem;
     }
 
-    /// Notes what is wrong with the labels of this machine's Node.
+    /// Stores the problem with the labels of this machine's Node, if any.
     pub fn labels(&self, problem: Option<String>) {
         *self.labelling.lock() = problem;
     }
 
-    /// What is wrong.
+    /// Whether there is no problem.
     ///
     /// # Errors
-    /// All of it.
+    /// All problems, one per line.
     pub fn ready(&self) -> Result<(), String> {
         let problems: Vec<String> =
             [&self.labelling, &self.applying].into_iter().filter_map(|one| one.lock().clone()).collect();
@@ -265,13 +264,13 @@ mod tests {
         assert_eq!(after[1].1, "the add-on a was applied: 2 objects; pruned Secret a/b");
         assert_eq!(telling.news(&round(State::Current)), []);
 
-        // Its entry is mended.
+        // The entry is valid now.
         let mended = Round { channels: [(URL.to_owned(), Ok(Vec::new()))].into(), ..Round::default() };
         let after = messages(telling.news(&mended));
         assert_eq!(after, [(Some("mended"), "no longer so: the add-on w is passed over".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
-        // A later channel has it, too, and then no longer.
+        // A later channel has the add-on too, and then it does not any more.
         let mut in_two = round(State::Current);
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));

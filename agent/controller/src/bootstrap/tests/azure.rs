@@ -1,4 +1,5 @@
-//! Machines on Azure, which show a signed document and are called back: what a node's side sends against our own server.
+//! Machines on Azure, which show a signed document and are called back. Sends the requests of a node to kops-agent's
+//! server.
 
 use std::sync::LazyLock;
 
@@ -14,7 +15,7 @@ use super::*;
 
 const NODES: &str = "nodes.c.example.com";
 
-/// Its key takes a while to be made.
+/// Shared by all tests, because generating its key is slow.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
 
 /// A verifier that asks this stand-in of Azure and also accepts tokens without a document (kOps 1.36 and older).
@@ -49,7 +50,7 @@ impl Worker {
         Worker { number, machine, call_back }
     }
 
-    /// A request, with a challenge of its own.
+    /// A request with a new challenge.
     fn body(&self) -> Vec<u8> {
         let key = KeyPair::generate().unwrap();
         let names = ["kubelet", "kubelet-server"];
@@ -81,7 +82,7 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     assert_is_for(&certificates["kubelet"], "O=system:nodes, CN=system:node:nodes000000", &[]);
     assert_is_for(&certificates["kubelet-server"], "CN=nodes000000", &worker.machine.private_ips);
 
-    // Another document for the same request is the same token.
+    // A second document for the same request counts as the same token.
     let (status, _) = world.ask(&worker.token(&body), body).await;
     assert_eq!((status, world.counted("TokenReplayed")), (403, true));
     world.ready.lock().insert("nodes000000".into());
@@ -89,7 +90,7 @@ async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes
     assert_eq!(world.ask(&worker.token(&body), body).await.0, 409);
 }
 
-/// Both requests of nodeup, with the token of each release.
+/// Sends both requests of nodeup, with the token format of each release.
 #[tokio::test]
 async fn nodeup_of_each_release_becomes_a_node() {
     let world = World::new().await;
@@ -124,15 +125,15 @@ async fn nodeup_of_each_release_becomes_a_node() {
 async fn a_document_is_no_more_than_half_of_the_proof() {
     let world = World::new().await;
     let (own, other) = (Worker::new(&world, 0).await, Worker::new(&world, 1).await);
-    // What runs on the machine and reaches its metadata service, but does not answer on its port: a pod.
+    // A pod on the machine can reach its metadata service, but cannot answer on its call-back port.
     let body = other.body();
     assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
-    // Without a challenge nothing is asked.
+    // A request without a challenge causes no call to Azure.
     let asked = world.azure.calls().len();
     let body = br#"{"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "includeNodeConfig": true}"#.to_vec();
     assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
     assert_eq!(world.azure.calls().len(), asked);
-    // Another machine's document, with one's own call-back.
+    // The document of another machine, with this machine's call-back.
     let body = own.body();
     let document = Document::of(&other.machine.vm_id, &body, seconds(SystemTime::now()));
     let token = METADATA.token(NODES, 0, &document).unwrap();

@@ -1,5 +1,5 @@
-//! Configurations of groups that kOps writes none for: the example cluster's store, in a folder or as a bucket, and the mirror of its
-//! downloads, which tells their hashes.
+//! Configurations of groups for which kOps writes none. The fixtures are the example cluster's store, in a folder or a bucket, and a
+//! mirror of its downloads that serves their hashes.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -20,7 +20,7 @@ const LIMITS: Limits = Limits {
     good_for: Duration::ZERO,
 };
 
-/// The store, and where its cluster has downloads from.
+/// The store of a cluster that downloads from a mirror.
 struct Example {
     _folder: tempfile::TempDir,
     store: ExampleStore,
@@ -32,7 +32,7 @@ impl Example {
         let Authority { pem: certificate, key: private_key, .. } = new_authority("kubernetes-ca");
         let keyset = Keyset { name: "kubernetes-ca".into(), id: 7, certificate, private_key };
         let store = ExampleStore::write_with_keys(folder.path(), Some(mirror), &[keyset]).unwrap();
-        // As kOps leaves it on metal.
+        // On metal, kOps writes no `igconfig`.
         fs::remove_dir_all(store.cluster_folder().join("igconfig")).unwrap();
         Example { _folder: folder, store }
     }
@@ -46,7 +46,7 @@ impl Example {
         DerivedConfigs::of(self.in_folder(), CONFIG_BASE, limits)
     }
 
-    /// Changes what is in a file of the cluster.
+    /// Replaces text in a file of the cluster's folder.
     fn edit(&self, file: &str, from: &str, to: &str) {
         let file = self.store.cluster_folder().join(file);
         let text = fs::read_to_string(&file).unwrap();
@@ -144,7 +144,7 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
     let limits = Limits { done_within: Duration::from_millis(500), ..LIMITS };
     let derived = example.derived(limits);
     let asked_since = || std::mem::take(&mut *asked.lock());
-    // The first asks for all, and on a busy machine has not been told of all others when it is given up.
+    // The first attempt asks for all hashes. On a busy machine it may time out before all other hashes have arrived.
     let mut have_others_been_asked = false;
     for attempt in 1.. {
         assert_refused(
@@ -164,7 +164,7 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
     while let Err(refusal) = derived.of_group(NODES).await {
         assert_eq!(refusal.answer, Answer::Unavailable, "{}", refusal.message);
     }
-    // Of both architectures.
+    // The kubelet's hashes, for both architectures.
     let asked: BTreeSet<String> = asked_since().into_iter().collect();
     assert!(asked.len() == 2 && asked.iter().all(|path| of_kubelet(path)), "{asked:?}");
 }

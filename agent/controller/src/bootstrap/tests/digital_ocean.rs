@@ -1,4 +1,5 @@
-//! Droplets, which say a number and are called back: our own node's side, from its metadata service on, against our own server.
+//! Droplets, which name a number and are called back. Tests kops-agent's client, from the metadata service on, against its
+//! server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::digital_ocean::{Droplet, Mood};
@@ -18,7 +19,7 @@ async fn metadata(id: u64, private: IpAddr) -> TestServer {
     .await
 }
 
-/// The node's side of the droplet that this metadata service tells of.
+/// The client of the droplet that this metadata service describes.
 async fn machine(world: &World, metadata: &TestServer) -> KopsController {
     let mut facts = Facts::default();
     let observed = observe_at(&metadata.url).await.unwrap();

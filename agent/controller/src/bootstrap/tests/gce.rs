@@ -1,5 +1,5 @@
-//! Machines on GCE, whose TPM signs: our own node's side, with a real TPM in software, against our own server. Compute Engine,
-//! which knows the TPM's key, is a stand-in.
+//! Machines on GCE, whose TPM signs. Tests kops-agent's client, with a real TPM in software, against its server. Compute
+//! Engine, which knows the TPM's key, is a stand-in.
 
 use kops_agent_spec::facts::{Facts, GceFacts};
 use kops_agent_tests::gce::{Instance, ZONE};
@@ -9,7 +9,7 @@ use super::*;
 
 const NODE: &str = "nodes-x1y2";
 
-/// Has Compute Engine know an instance of the cluster with this TPM.
+/// Adds an instance of the cluster with this TPM to Compute Engine.
 fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template) {
     let group = world.gce.put_group(CLUSTER, "nodes");
     let instance = world.gce.create_instance(&group, name);
@@ -17,7 +17,7 @@ fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template)
     world.gce.put_instance(name, Instance { signing_key, ..instance });
 }
 
-/// The node's side of a machine that says that this is its name, and has this TPM.
+/// The client of a machine that claims this name and has this TPM.
 fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.gce = Some(GceFacts {

@@ -1,5 +1,5 @@
-//! kOps' nodeup is written in Go: here Go's own TLS (`tests/go-client`) meets a server that asks each client for a certificate.
-//! Skipped where there is no go.
+//! kOps' nodeup is written in Go. Here Go's own TLS (`tests/go-client`) connects to a server that asks each client for a
+//! certificate. Skipped without a `go` command.
 
 #![allow(clippy::print_stderr)]
 
@@ -56,7 +56,7 @@ async fn gos_tls_bootstraps_without_a_certificate_of_its_own() {
         assert_eq!((version.as_str(), status.as_str()), (spoken, "200"), "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert!(answer["Certs"]["kubelet"].as_str().unwrap().contains("BEGIN CERTIFICATE"));
-        // That it was asked for one shows where one is needed.
+        // The server did ask the client for a certificate: the endpoint that needs one rejects the request.
         let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
         let token = world.v1(&machine, &body);
         let [_, status, answer] = post(&program, &world, "/renew", &token, &body, tls).await;

@@ -1,4 +1,4 @@
-//! What is read of the store for machines.
+//! The files of the store that are read for machines.
 
 use std::future::pending;
 use std::pin::pin;
@@ -90,7 +90,7 @@ async fn only_machines_of_groups_with_the_role_node_or_api_server_get_the_identi
         (Some("Node"), &["node", "bastion"], true),
         (Some("Bastion"), &[], false),
         (Some("Bastion"), &["bastion"], false),
-        // It was made anew, and kOps writes nothing of a bastion without user-data of its own.
+        // The group was recreated as a bastion. kOps writes no configuration for a bastion without its own user-data.
         (Some("Bastion"), &["node"], false),
         (Some("Master"), &["control-plane"], false),
         (Some("OfANewerKops"), &["node"], false),

@@ -1,4 +1,4 @@
-//! Machines on Hetzner Cloud, which say a number and are called back: our own node's side against our own server.
+//! Machines on Hetzner Cloud, which name a number and are called back. Tests kops-agent's client against its server.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,8 +9,8 @@ use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Serve
 use super::*;
 use kops_agent_cloud::verify::Peers;
 
-/// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
-/// is always the same.
+/// A loopback address that no other test and no other test process uses. The call-back port is the same for all
+/// machines.
 pub(super) fn address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -23,14 +23,14 @@ fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 
-/// The node's side of a server that has this number, or says so.
+/// The client of a server that has this number, or claims it.
 fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
     machine_of(world, "hetzner", &facts, address)
 }
 
-/// The node's side of a machine with these facts.
+/// The client of a machine with these facts.
 pub(super) fn machine_of(world: &World, cloud: &str, facts: &Facts, address: IpAddr) -> KopsController {
     KopsController::of(&world.boot_config(cloud), None, facts, Duration::ZERO)
         .called_back_at(SocketAddr::new(address, PORT))
@@ -121,7 +121,8 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     world.hetzner.put(1, known("liar", own));
     world.hetzner.put(2, known("honest", others));
     let liar = machine(&world, 2, own);
-    // Nothing listens there, or the machine which is there has asked for something else.
+    // First, nothing listens at the honest machine's address. Then that machine listens, but has a challenge of its
+    // own.
     assert_not_proven(&world, certificates(&liar).await);
     let at_work = kops_agent_cloud::callback::CallbackServer::start(
         CLUSTER,
@@ -131,7 +132,7 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     let at_work = at_work.await.unwrap();
     let _challenge = at_work.challenge().unwrap();
     assert_not_proven(&world, certificates(&liar).await);
-    // Not even whether that machine is a node already.
+    // The liar does not even learn whether that machine is a node already.
     world.ready.lock().insert("honest".into());
     assert_not_proven(&world, certificates(&liar).await);
 }
@@ -201,20 +202,21 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     assert!(Arc::ptr_eq(&first, &after(29)));
     let second = after(31);
     assert!(!Arc::ptr_eq(&first, &second));
-    // Another authority signs another.
+    // A new authority signs a new certificate.
     write_authority(&new_authority("kubernetes-ca"), &world.pki(), "kubernetes-ca");
     world.keystore.refresh();
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
 
-/// All machines ask from the load balancer's address. One of them asks as often as it can, and does not answer.
+/// All machines share the load balancer's address. One of them sends as many requests as it can, and does not answer
+/// its call-back.
 #[tokio::test]
 async fn a_machine_that_asks_without_end_waits_behind_itself() {
     let world = World::new().await;
     let (bad, honest) = (address(), address());
     world.hetzner.put(1, known("bad", bad));
     world.hetzner.put(2, known("honest", honest));
-    // It takes the call, and says nothing.
+    // The machine accepts the call-back, and says nothing.
     let _silent = tokio::net::TcpListener::bind(SocketAddr::new(bad, PORT)).await.unwrap();
     let flood = futures_util::future::join_all((0..120).map(|number| {
         let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
@@ -226,7 +228,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     }));
     let honest = machine(&world, 2, honest);
     let asked = async {
-        // The flood has filled what there is for it.
+        // Wait until the flood has filled the queue of its machine.
         while world.metrics.waiting.get() < 64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -238,7 +240,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     }
 }
 
-/// What asks as a machine that it is not, as often as it can, while that machine asks.
+/// Liars claim to be a machine, as often as they can, while that machine bootstraps.
 #[tokio::test]
 async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     let world = World::behind_a_load_balancer().await;
@@ -256,7 +258,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
                 body["challenge"] = challenge;
                 let asked =
                     client.post(&url).header("Authorization", "x-hetzner-id 1").body(body.to_string());
-                // Whatever it is answered, it retries.
+                // The liar retries after any answer.
                 let _ = asked.send().await;
             }
         }
@@ -266,7 +268,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
         while !world.counted("CallbackFailed") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Each is answered at the first try.
+        // The honest machine succeeds at the first try each time.
         for _ in 0..3 {
             assert_eq!(certificates(&machine(&world, 1, victim)).await.unwrap().len(), 2);
         }
@@ -277,7 +279,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     }
 }
 
-/// The load balancer's address is not known, but those of servers are.
+/// The load balancer's address is not known, but the servers' own addresses are.
 #[tokio::test]
 async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
     let world = World::behind_a_load_balancer().await;
@@ -291,7 +293,7 @@ async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
     assert_eq!(balanced.peers_at(own), Peers::Machines);
     assert_eq!(balanced.peers_at("::ffff:10.0.0.9".parse().unwrap()), Peers::Machines);
     assert_eq!(balanced.peers_at("10.0.0.3".parse().unwrap()), Peers::LoadBalancer);
-    // What was listed last holds while Hetzner does not answer.
+    // The last list stays valid while Hetzner does not answer.
     world.hetzner.set_mood(Mood::Down);
     assert_eq!(balanced.peers_at(own), Peers::Machines);
 }

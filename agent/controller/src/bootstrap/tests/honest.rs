@@ -1,4 +1,4 @@
-//! What an honest machine gets.
+//! The answers to honest machines.
 
 use x509_parser::pem::Pem;
 
@@ -52,7 +52,8 @@ async fn a_machine_gets_certificates_that_say_what_the_cloud_says() {
                 ),
                 _ => assert!(names.is_empty(), "{names:?}"),
             }
-            // 48 hours ago to 11069 hours from now, by the FNV-1 of the Node's name.
+            // Valid from 48 hours ago to 11069 hours from now; the end depends on the FNV-1 hash of the
+            // Node's name.
             let validity = certificate.validity();
             let hours = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 3600;
             assert_eq!(hours, 11_069 + 48);
@@ -83,7 +84,7 @@ async fn a_machine_of_a_group_without_configuration_hears_so() {
         let world = World::new().await;
         let saved = world.folder.path().join("store/instancegroup");
         fs::create_dir_all(&saved).unwrap();
-        // As `kops edit ig` leaves it before `kops update cluster --yes`.
+        // The state after `kops edit ig` and before `kops update cluster --yes`.
         fs::write(saved.join("more"), "{spec: {role: Node}}").unwrap();
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));
@@ -137,7 +138,7 @@ async fn a_new_certificate_and_a_new_authority_are_taken_up() {
     let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
     assert_eq!(status, 200, "{answer}");
 
-    // What cannot be read does no harm.
+    // Invalid files do no harm: the previous keys stay in use.
     fs::write(world.pki().join("kops-controller.key"), "no key").unwrap();
     world.keystore.refresh();
     let body = for_certificates(&["kubelet"], &key);
@@ -166,7 +167,7 @@ async fn a_connected_machine_is_answered_while_the_server_stops() {
     );
 }
 
-/// A machine asks more often meanwhile than its tokens would be remembered.
+/// During the outage, a machine uses more tokens than would be remembered for one machine.
 #[tokio::test]
 async fn an_outage_uses_nothing_up() {
     const TRIES: usize = 304;
@@ -181,7 +182,7 @@ async fn an_outage_uses_nothing_up() {
         assert!(answers.iter().all(|(status, _)| *status == 500), "{answers:?}");
     }
     world.api_is_down.store(false, Ordering::Relaxed);
-    // The very last one, too: nothing was given for it.
+    // Even the last token is accepted, because nothing was given for it.
     assert_eq!(world.ask(&tokens[TRIES - 1], body.clone()).await.0, 200);
     assert_eq!(world.ask(&tokens[TRIES - 1], body).await.0, 403, "a token is good once");
 }

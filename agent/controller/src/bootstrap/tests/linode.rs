@@ -1,5 +1,5 @@
-//! Instances of Linode, which say a number and are called back: our own node's side, from its metadata service on, against our own
-//! server.
+//! Instances of Linode, which name a number and are called back. Tests kops-agent's client, from the metadata service on, against
+//! its server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::linode::{Instance as Known, Mood};
@@ -19,7 +19,7 @@ async fn metadata(id: u64, label: &'static str) -> TestServer {
     .await
 }
 
-/// The node's side of the instance that this metadata service tells of, at an address.
+/// The client of the instance that this metadata service describes, at an address.
 async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.linode = Some(observe_at(&metadata.url).await.unwrap());

@@ -1,5 +1,5 @@
-//! Machines that were enrolled with a key of their own: our own node's side against our own server. The API server's list of
-//! `Host` objects is a stand-in.
+//! Machines that were enrolled with a key of their own. Tests kops-agent's client against its server. The API server's list
+//! of `Host` objects is a stand-in.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use kops_agent_cloud::metal::authenticate::HostAuthenticator;
 
 const NODE: &str = "vm1";
 
-/// A machine with a key, and what it is enrolled as.
+/// A machine with a key, and its enrolled `Host`.
 struct Metal {
     root: tempfile::TempDir,
     host: Host,
@@ -38,7 +38,6 @@ impl Metal {
         Metal { root, host }
     }
 
-    /// The node's side of it.
     fn client(&self, world: &World) -> KopsController {
         let facts = Facts { hostname: self.host.name.clone(), ..Facts::default() };
         KopsController::of(&world.boot_config("metal"), None, &facts, Duration::ZERO)

@@ -1,4 +1,5 @@
-//! Machines bootstrap over TLS on loopback; AWS and the API server are stand-ins, everything else is what runs.
+//! Machines bootstrap over TLS on loopback. The clouds and the API server are stand-ins; all other code is production
+//! code.
 
 #![allow(clippy::unwrap_used)]
 
@@ -79,13 +80,12 @@ use kops_agent_cloud::scaleway::{ScalewayServers, ScalewayVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
 
-/// All that an answer says.
 async fn text_of(answer: reqwest::Response) -> String {
     let body = kops_agent_net::http::body(answer, 1 << 20).await.unwrap().unwrap();
     String::from_utf8(body).unwrap()
 }
 
-/// Waits until something holds: the server's threads may come to it a moment after the peer has its answer.
+/// Waits until `holds` returns true. The server's threads may get there a moment after the peer has its answer.
 async fn eventually(holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -101,20 +101,20 @@ const REGION: &str = "us-test-1";
 const ROLE: &str = "nodes.c.example.com";
 const ID: &str = "i-0123456789abcdef0";
 const NODEUP_CONFIG: &str = "Networking: {}\n";
-/// Timeout of a machine's request, longer than a busy machine takes for a hundred of them at once.
+/// Timeout of a machine's request: longer than a busy machine takes for a hundred requests at once.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 fn new_authority(name: &str) -> Authority {
     Authority::new(name).unwrap()
 }
 
-/// Writes the authority's pair for kops-controller to find.
+/// Writes the authority's key pair to the files that kops-controller reads.
 fn write_authority(authority: &Authority, folder: &Path, name: &str) {
     fs::write(folder.join(format!("{name}.crt")), &authority.pem).unwrap();
     fs::write(folder.join(format!("{name}.key")), &authority.key).unwrap();
 }
 
-/// Writes a new serving certificate, and gives it.
+/// Writes a new serving certificate, and returns it.
 fn write_server(authority: &Authority, folder: &Path) -> String {
     let pair = authority.issue(&CertificateParams::new([NAME.to_owned()]).unwrap()).unwrap();
     fs::write(folder.join("kops-controller.key"), pair.private_key).unwrap();
@@ -138,9 +138,9 @@ struct World {
     hosts: Arc<KnownHosts>,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
-    /// What Nodes say that they are.
+    /// The `spec.providerID` of Nodes, by name.
     provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Whether the API server has trouble of its own.
+    /// Whether the API server answers every request with status 500.
     api_is_down: Arc<AtomicBool>,
     api: TestServer,
     keystore: Arc<Keystore>,
@@ -156,7 +156,7 @@ impl World {
         World::with(server::Limits::default(), admission::Limits::default()).await
     }
 
-    /// It has been there for as long as tokens hold, so that it takes whatever [`World::v1`] makes.
+    /// A server that has run for as long as tokens are valid, so it accepts any token of [`World::v1`].
     async fn with(limits: server::Limits, admission: admission::Limits) -> World {
         World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
     }
@@ -165,7 +165,7 @@ impl World {
         World::of(began, limits, admission, false).await
     }
 
-    /// One that everything is taken to come to over a load balancer, but what has an address of a server of Hetzner's.
+    /// A server that takes every peer for a load balancer, except the addresses of Hetzner servers.
     async fn behind_a_load_balancer() -> World {
         let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
         World::of(began, server::Limits::default(), admission::Limits::default(), true).await
@@ -317,7 +317,7 @@ impl World {
         }
     }
 
-    /// One in which kOps keeps the group of the machines as one of control planes.
+    /// A server whose store has the machines' group as control planes, too.
     async fn with_control_planes() -> World {
         let world = World::new().await;
         let group = world.folder.path().join("store/igconfig/control-plane/nodes");
@@ -326,7 +326,7 @@ impl World {
         world
     }
 
-    /// Asserts that one of them was refused for that.
+    /// Asserts that the server rejected the machine because of its group's role.
     fn assert_refuses_control_planes(&self, asked: Result<BTreeMap<String, String>, BootstrapError>) {
         let error = asked.unwrap_err().to_string();
         assert!(error.contains("403 (failed to verify token)"), "{error}");
@@ -337,7 +337,7 @@ impl World {
         self.folder.path().join("pki")
     }
 
-    /// Has another authority sign, and the server have a certificate of it.
+    /// Replaces the signing authority, and the server's certificate with one of the new authority.
     fn promote(&mut self, authority: Authority) {
         write_authority(&authority, &self.pki(), "kubernetes-ca");
         write_server(&authority, &self.pki());
@@ -353,7 +353,7 @@ impl World {
         machine
     }
 
-    /// A token that no other has: what is signed twice for the same second is the same.
+    /// A unique token. Two tokens for one second would be equal, so each token has another second.
     fn v1(&self, machine: &Principal, body: &[u8]) -> String {
         let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
         machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)
@@ -379,12 +379,12 @@ impl World {
         format!("https://{NAME}:{}/bootstrap", self.address.port())
     }
 
-    /// The boot config of a node of this cloud that asks this server.
+    /// The boot config of a node of this cloud, with this server.
     fn boot_config(&self, cloud: &str) -> BootConfig {
         self.boot_config_of(cloud, &[format!("https://{}/", self.address)])
     }
 
-    /// The same of one that asks these servers.
+    /// The boot config of a node of this cloud, with these servers.
     fn boot_config_of(&self, cloud: &str, servers: &[String]) -> BootConfig {
         serde_json::from_value(json!({
             "CloudProvider": cloud, "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
@@ -393,7 +393,7 @@ impl World {
         .unwrap()
     }
 
-    /// Asks once; the status and the text.
+    /// Sends one request. Returns the status and the text.
     async fn ask(&self, token: &str, body: Vec<u8>) -> (u16, String) {
         let request = self.client(Ipv4Addr::LOCALHOST).post(self.url()).header("Authorization", token);
         let answer = request.body(body).send().await.unwrap();
@@ -407,10 +407,10 @@ impl World {
     }
 }
 
-/// When each Node was registered, and last heard of.
+/// The creation time and the last heartbeat of each Node.
 const HEARTBEAT: &str = "2026-02-01T10:00:00Z";
 
-/// The API server, as far as it tells of Nodes.
+/// A stand-in of the API server that serves Nodes.
 async fn api_server(
     is_down: Arc<AtomicBool>,
     provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
@@ -446,7 +446,7 @@ async fn api_server(
     (ready, server)
 }
 
-/// A new public key as machines send it.
+/// A public key in the format that machines send.
 fn public_key(key: &KeyPair) -> String {
     let pem = rustls_pem(&key.subject_public_key_info());
     pem.replace("CERTIFICATE", "RSA PUBLIC KEY")
@@ -460,7 +460,7 @@ fn rustls_pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-/// What a machine gets by our own node's side that asks for its kubelet's certificates.
+/// Requests a kubelet's certificates with kops-agent's client.
 async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
     let key = KeyPair::generate().unwrap();
     let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
@@ -468,7 +468,7 @@ async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, Strin
     machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
 }
 
-/// A request for certificates for a key.
+/// The body of a request for these certificates, all with one key.
 fn for_certificates(names: &[&str], key: &KeyPair) -> Vec<u8> {
     let certs: BTreeMap<&str, String> = names.iter().map(|name| (*name, public_key(key))).collect();
     request(json!(certs), json!({"kubernetes-ca": "7", "etcd-clients-ca-cilium": "8"}), false)

@@ -1,5 +1,5 @@
-//! Servers of OpenStack, which say a UUID and ask from their own addresses: our own node's side, from its metadata on, against our
-//! own server.
+//! Servers of OpenStack, which name a UUID and ask from their own addresses. Tests kops-agent's client, from the metadata on,
+//! against its server.
 
 use kops_agent_spec::facts::{Facts, OpenstackFacts};
 use kops_agent_tests::openstack::{Mood, Server as Known, uuid};
@@ -8,11 +8,11 @@ use super::hetzner::{assert_is_for, machine_of};
 use super::*;
 use kops_agent_cloud::openstack::facts::server_id_at;
 
-/// Where our own node's side asks from.
+/// The address of kops-agent's client.
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const NAME_OF_NODE: &str = "nodes-1a2b3c";
 
-/// The node's side of the server whose UUID is made from a number, as its metadata service tells it.
+/// The client of the server with this number's UUID, as its metadata service reports it.
 async fn machine(world: &World, number: u64) -> KopsController {
     let metadata = TestServer::start(move |request| async move {
         let meta = json!({"uuid": uuid(number), "name": NAME_OF_NODE, "hostname": "nodes-1a2b3c.novalocal", "meta": {}});
@@ -37,7 +37,7 @@ fn token(number: u64) -> String {
     format!("x-openstack-id {}", uuid(number))
 }
 
-/// What upstream's nodeup sends for its configuration: the same each time, and without a challenge.
+/// The request of upstream's nodeup for its configuration: always the same bytes, without a challenge.
 fn for_configuration() -> Vec<u8> {
     request(json!({}), json!({}), true)
 }
@@ -71,7 +71,7 @@ async fn what_asks_from_anothers_address_gets_nothing() {
     assert!(world.counted("OtherAddress") && !world.counted("Granted"));
     assert_eq!(ask([127, 0, 0, 2], 2).await, 403);
     assert_eq!(ask([127, 0, 0, 3], 1).await, 403);
-    // Our own side says another's UUID.
+    // kops-agent's client claims the UUID of another server.
     let error = certificates(&machine(&world, 1).await).await.unwrap_err().to_string();
     assert!(error.contains("403"), "{error}");
     assert!(!world.counted("Granted"));

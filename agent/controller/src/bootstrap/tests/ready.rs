@@ -1,4 +1,4 @@
-//! The probe for readiness tells whether machines can bootstrap.
+//! The readiness probe reports whether machines can bootstrap.
 
 use std::net::TcpListener;
 
@@ -17,7 +17,7 @@ use crate::pod_ranges::PodRanges;
 use kops_agent_cloud::hetzner::HetznerControlPlane;
 use kops_agent_cloud::hosts::testing::KnownHosts;
 
-/// Labels no Nodes, and has no API server.
+/// A controller that labels no Nodes and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let known = Arc::<parking_lot::Mutex<crate::known::KnownNodes>>::default();
@@ -42,7 +42,7 @@ fn election() -> Arc<crate::lease::Election> {
     Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()))
 }
 
-/// A server of machines on Hetzner Cloud, at an address.
+/// The setup of a bootstrap server for machines on Hetzner Cloud, at an address.
 fn setup(world: &World, listen: SocketAddr) -> Setup {
     let pki = world.pki();
     let options = json!({
@@ -72,7 +72,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     }
 }
 
-/// What is answered where probes ask.
+/// Serves probes. Returns a function that requests a path, with the status and the text.
 async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
     let listener = health::listen("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
 #[tokio::test]
 async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let world = World::new().await;
-    // A port that the kernel gives to no connection while it is free.
+    // The kernel gives this port to no other connection while it is free.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let taken = TcpListener::bind(address).unwrap();
     let setup = setup(&world, address);
@@ -177,7 +177,7 @@ async fn a_server_that_ends_by_itself_is_noticed() {
     assert!(timeout(Duration::from_millis(1), crate::ended(&mut None)).await.is_err());
 }
 
-/// Strangers may keep all threads of the server busy, by handshakes say.
+/// Strangers may keep all threads of the server busy, for example by handshakes.
 #[tokio::test]
 async fn probes_are_answered_while_no_thread_of_the_server_is_free() {
     let world = World::new().await;

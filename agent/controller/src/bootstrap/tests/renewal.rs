@@ -1,4 +1,4 @@
-//! Nodes that are at work, and what only claims to be one.
+//! Renewal requests of running nodes, and of impostors.
 
 use kops_agent_plan::bootstrap::renewal::holder;
 use rcgen::{DistinguishedName, DnType, ExtendedKeyUsagePurpose, date_time_ymd};
@@ -16,7 +16,7 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
-/// What is to be in a certificate.
+/// The fields of a client certificate.
 struct Shown<'a> {
     organizations: &'a [&'a str],
     name: &'a str,
@@ -38,7 +38,7 @@ impl<'a> Shown<'a> {
     fn signed_by(&self, authority: &Authority) -> Pair {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        // rcgen holds one value for each type, and this type can be named in two ways.
+        // rcgen keeps one value per type. Two notations of one type allow two values.
         let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
         for (kind, organization) in types.into_iter().zip(self.organizations) {
             params.distinguished_name.push(kind, *organization);
@@ -55,7 +55,7 @@ pub(super) fn kubelet(world: &World, id: &str) -> Pair {
     Shown::kubelet(&format!("system:node:{id}")).signed_by(&world.authority)
 }
 
-/// A machine whose Node is at work.
+/// A machine whose Node is Ready.
 pub(super) fn node(world: &World, id: &str) -> Principal {
     let machine = world.machine(id);
     world.ready.lock().insert(id.into());
@@ -64,7 +64,7 @@ pub(super) fn node(world: &World, id: &str) -> Principal {
     machine
 }
 
-/// Asks to renew, as the node of a certificate: the status and the text; status 0 where TLS ends.
+/// Sends a renewal request with a client certificate. Returns the status and the text; the status is 0 if TLS fails.
 pub(super) async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
     let pem = &world.authority.pem;
     let config = match shown {
@@ -166,13 +166,13 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     let (certificate, key) = (&stolen_without_key.certificate, &stolen_without_key.key);
     assert!(tls::client_config_trusting_as(pem, certificate, key).is_err(), "our own TLS already says no");
     assert_eq!(world.sts.calls(), 0);
-    // A machine that shows none bootstraps as before.
+    // A machine without a client certificate can still bootstrap.
     world.ready.lock().clear();
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
 
-/// webpki would try 20 authorities of one name in all orders, for seconds.
+/// Without the check, webpki would try 20 authorities of one name in all orders, for seconds.
 #[tokio::test]
 async fn a_client_that_shows_certificates_beside_its_own_is_refused_before_a_path_is_looked_for() {
     test_log::start();
@@ -213,7 +213,7 @@ async fn only_a_kubelets_certificate_renews() {
         Shown::kubelet("system:node:"),
         Shown::kubelet("system:node:../x"),
         Shown::kubelet(ID),
-        // Without any usage a certificate may be used for all that there is, as an authority's (RFC 5280, section 4.2.1.12).
+        // A certificate without any usage may be used for everything, like an authority's (RFC 5280, section 4.2.1.12).
         Shown { usage: None, ..Shown::kubelet(&name) },
     ] {
         assert_refused(&world, &shown.signed_by(&world.authority), &machine, "CertificateOfNoNode").await;
@@ -229,10 +229,10 @@ async fn only_a_kubelets_certificate_renews() {
 async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
     let world = World::new().await;
     let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
-    // A pod on one machine, with the token of that machine, and a certificate that was stolen on another; and the reverse.
+    // A pod on one machine shows that machine's token with a certificate stolen from another machine. Then the reverse.
     assert_refused(&world, &kubelet(&world, OTHER_ID), &machine, "CertificateOfOtherNode").await;
     assert_refused(&world, &kubelet(&world, ID), &other, "CertificateOfOtherNode").await;
-    // A stolen certificate, elsewhere.
+    // A stolen certificate on an unknown machine.
     let stranger = Principal::instance(ROLE, "i-0aaaaaaaaaaaaaaaa");
     world.sts.put(&stranger);
     assert_refused(&world, &kubelet(&world, ID), &stranger, "InstanceNotFound").await;
@@ -277,7 +277,7 @@ async fn the_node_must_be_the_machines_own_still() {
     world.api_is_down.store(true, Ordering::Relaxed);
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body.clone()).await.0, 500);
     world.api_is_down.store(false, Ordering::Relaxed);
-    // It has registered again, from the same machine; whether it is Ready by now does not matter.
+    // The same machine has registered its Node again. Whether the Node is Ready does not matter.
     says(&format!("aws:///us-test-1a/{ID}"));
     assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body).await.0, 200);
 }
@@ -305,7 +305,7 @@ async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_other
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     let token = world.v1(&machine, &body);
     assert_eq!(renew(&world, Some(&present), &token, body.clone()).await.0, 200);
-    // The same request, heard and sent again, or the node's own, without end.
+    // Repeats one request without end: an eavesdropper's replay, or a faulty node.
     let mut statuses = BTreeMap::<u16, usize>::new();
     for _ in 0..40 {
         let (status, answer) = renew(&world, Some(&present), &token, body.clone()).await;
@@ -323,7 +323,7 @@ async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_other
     assert_eq!(given.0, 200, "{}", given.1);
 }
 
-/// Asks so often from there, with a certificate and without any proof; how often it was told that it is too often.
+/// Sends many requests from an address, with a certificate but without a proof. Returns how many exceeded the rate limit.
 async fn flood(world: &World, stolen: &Pair, from: Ipv4Addr, times: usize) -> usize {
     let mut too_often = 0;
     for _ in 0..times {
@@ -350,7 +350,7 @@ async fn a_stolen_certificate_takes_nothing_of_its_nodes_allowance_elsewhere() {
         renew(&world, Some(&stolen), &world.v1(&machine, &body), body).await.0
     };
     assert_eq!(honest().await, 200, "the node is at another address");
-    // A thief with many addresses: one certificate is not worth all that there is for all nodes.
+    // A thief with many addresses must not use up the allowance of all nodes with one certificate.
     let mut too_often = 0;
     for last in 2..40 {
         too_often += flood(&world, &stolen, Ipv4Addr::new(127, 0, 20, last), 4).await;
@@ -392,7 +392,7 @@ async fn one_that_is_trusted_still_vouches_for_nodes_until_it_is_distrusted() {
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body).await.0, 0);
 
-    // One that is no certificate keeps none from the others.
+    // An invalid authority does not block the others.
     fs::write(&trusted, "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n").unwrap();
     world.keystore.refresh();
     let after = kubelet(&world, ID);
@@ -438,7 +438,7 @@ async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown()
         assert!(lines[0].text.starts_with(&begins), "{lines:?}");
         let (_, pem) = x509_parser::pem::parse_x509_pem(shown.certificate.as_bytes()).unwrap();
         let serial = pem.parse_x509().unwrap().raw_serial_as_string().replace(':', "");
-        // What TLS has turned away was not read any further.
+        // A certificate that TLS rejects is not parsed further, so its serial number is missing.
         let serial = if last == 3 { "serial=".to_owned() } else { format!("serial={serial}") };
         for field in fields.iter().chain([&serial.as_str()]) {
             assert!(lines[0].fields.iter().any(|known| known == field), "{field}: {lines:?}");

@@ -1,5 +1,5 @@
-//! Servers of Scaleway, which say a UUID and are called back: our own node's side, from its metadata service on, against our own
-//! server.
+//! Servers of Scaleway, which name a UUID and are called back. Tests kops-agent's client, from the metadata service on, against
+//! its server.
 
 use kops_agent_spec::facts::Facts;
 use kops_agent_tests::scaleway::{Mood, Server as Known, uuid};
@@ -8,7 +8,7 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::scaleway::facts::observe_at;
 
-/// The metadata service of the server whose UUID is made from a number.
+/// The metadata service of the server with this number's UUID.
 async fn metadata(number: u64) -> TestServer {
     TestServer::start(move |request| async move {
         let server = json!({"id": uuid(number), "location": {"zone_id": "fr-par-1"}, "ssh_public_keys": []});
@@ -20,7 +20,7 @@ async fn metadata(number: u64) -> TestServer {
     .await
 }
 
-/// The node's side of the server that this metadata service tells of, at an address.
+/// The client of the server that this metadata service describes, at an address.
 async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.scaleway = Some(observe_at(&metadata.url).await.unwrap());

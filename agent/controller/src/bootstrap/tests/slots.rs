@@ -1,4 +1,5 @@
-//! What a node takes an answer about slots for. Which node gets one is tried against a real API server, in `tests/controller`.
+//! How a node understands answers about slots. Tests in `tests/controller` check, against a real API server, which node gets a
+//! slot.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +12,7 @@ use super::*;
 
 const REQUEST: SlotRequest = SlotRequest { action: SlotAction::Acquire, max_unavailable: 1 };
 
-/// The node `ID`, with its kubelet's kubeconfig below a root.
+/// A root folder with the kubeconfig of the kubelet of node `ID`.
 fn root(world: &World) -> tempfile::TempDir {
     world.ready.lock().insert(ID.into());
     let pair = kubelet(world, ID);
@@ -23,7 +24,7 @@ fn root(world: &World) -> tempfile::TempDir {
     root
 }
 
-/// What comes of a request of that node where these are the servers.
+/// Sends a slot request of that node to these servers. Returns why there is no answer.
 async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
     let controller =
         KopsController::of(&world.boot_config_of("aws", servers), None, &Facts::default(), Duration::ZERO)
@@ -36,7 +37,7 @@ async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
     let world = World::new().await;
     let root = root(&world);
     let ours = format!("https://{}/", world.address);
-    // There it answers 404, as upstream's does at /slot.
+    // This path answers 404, as upstream's server does at /slot.
     let upstream = format!("https://{}/upstream/", world.address);
     let nowhere = "https://127.0.0.1:1/".to_owned();
     let asked = async |servers: &[&String]| {

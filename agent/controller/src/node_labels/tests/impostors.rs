@@ -1,11 +1,11 @@
-//! Nodes that say that they are another machine, and the roles that they lose.
+//! Nodes that claim to be another machine, and the roles that they lose.
 
 use super::*;
 
 const IMPOSTOR: &str = "i-00000000000000666";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// A Node that says that it is another's machine, with what upstream gave it for that.
+/// Stores a Node that claims to be another machine, with the labels that upstream gave it for that.
 fn put_impostor(cluster: &Cluster, name: &str) {
     let labels = json!({
         "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
@@ -64,10 +64,11 @@ async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has()
     let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
     cluster.api.state().put(NAME, labels);
     cluster.run_until(|state| state.patches.len() == 1).await;
-    // The instance has no tags with labels. Upstream takes away roles that are not there, and nothing else.
+    // The instance has no tags with labels. Upstream removes roles that the tags do not have, and nothing
+    // else.
     let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
     assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
-    // Upstream believes this one, so what it has would be back with upstream's next turn.
+    // Upstream accepts this Node, so its roles would be back at upstream's next turn.
     cluster.node_labels.run_once().await.unwrap();
     assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_some());
     assert_eq!(cluster.api.state().patches.len(), 1);

@@ -1,4 +1,4 @@
-//! Labels that the API server refuses, and the others, which a Node gets all the same.
+//! Labels that the API server rejects do not keep a Node from its other labels.
 
 use kops_agent_tests::ec2::{Ec2 as StandIn, Instance};
 

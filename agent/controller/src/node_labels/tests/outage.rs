@@ -1,5 +1,5 @@
-//! The whole loop while the cloud does not answer for an hour. A millisecond stands for a second, in the pauses of the loop as
-//! in the waits of these tests.
+//! The whole loop while the cloud does not answer for an hour. A millisecond stands for a second, in the pauses of the loop
+//! and in the waits of this test.
 
 use kops_agent_tests::ec2::{Ec2 as StandIn, Instance, Mood as Ec2Mood};
 
@@ -33,23 +33,23 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
             tokio::time::sleep(SECOND).await;
         }
         let before = ec2.calls().len();
-        // A change of labels of a Node that waits does not have the cloud asked.
+        // Changed labels of a waiting Node cause no call to the cloud.
         for number in 0..NEW {
             cluster.api.state().put(&new_node(number), json!({"kubernetes.io/hostname": "changed"}));
         }
         let begun = Instant::now();
         tokio::time::sleep(HOUR * SECOND).await;
-        // It goes on asking, however long that takes on a busy machine.
+        // Wait until the loop has made ten calls, however long that takes on a busy machine.
         while ec2.calls().len() - before < 10 {
             tokio::time::sleep(SECOND).await;
         }
         let calls = ec2.calls().len() - before;
         let minutes = begun.elapsed().as_millis() as usize / 60;
-        // One after 1, 2, 4, 8, 16 and 32 seconds, and then one a minute. A machine that is busy makes fewer.
+        // One call after 1, 2, 4, 8, 16 and 32 seconds, and then one a minute. A busy machine makes fewer calls.
         assert!(calls <= 7 + minutes, "{calls} calls in {minutes} minutes");
         assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
 
-        // The labelled Node is unchanged so far; a change of it is put back all the same.
+        // The labelled Node has not changed so far. A change of its labels is still undone.
         let metrics = cluster.metrics();
         assert!(metrics.contains(&waiting), "{metrics}");
         assert!(is_labelled(&cluster.api.state()));
@@ -69,7 +69,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         let before = ec2.calls().len();
         ec2.set_mood(Ec2Mood::Good);
         cluster.until(|state| (0..NEW).all(|number| has_group(state, &new_node(number)))).await;
-        // The next one that is asked for, which comes within a minute (super::outage), and then all others together.
+        // First the next probe, within a minute (super::outage), and then all other Nodes together.
         let calls = &ec2.calls()[before..];
         assert!(calls.len() <= 4 && calls.iter().sum::<usize>() <= NEW + 1, "{calls:?}");
         assert!(cluster.metrics().contains("kops_agent_nodes_waiting_for_cloud 0\n"));

@@ -1,4 +1,4 @@
-//! The addresses of Nodes' pods, by the prefixes of their instances.
+//! The pod ranges of Nodes, from the prefixes of their instances.
 
 use kops_agent_tests::ec2::{Ec2 as StandIn, Instance, Mood as Ec2Mood};
 
@@ -11,12 +11,12 @@ fn nodes() -> Instance {
     Instance::of_group("c.example.com", "nodes")
 }
 
-/// A cluster whose configuration has Nodes given the addresses of their pods.
+/// A cluster whose configuration assigns pod ranges to Nodes.
 async fn cluster(ec2: &StandIn, mood: Mood) -> Cluster {
     cluster_asking_within(Duration::from_millis(300), ec2, mood).await
 }
 
-/// The same, where EC2 is asked together for what is wanted within a window.
+/// A cluster that asks EC2 together for all Nodes that are due within a window.
 async fn cluster_asking_within(window: Duration, ec2: &StandIn, mood: Mood) -> Cluster {
     let instances = Instances::within(window, Ec2::for_tests(&ec2.environment()[0].1));
     let mut cluster = Cluster::of(mood, Leadership::uncontested(), instances.clone()).await;
@@ -43,7 +43,7 @@ async fn a_node_gets_the_addresses_of_its_pods_with_its_labels_by_one_patch() {
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
     assert_eq!((cluster.api.state().patches.len(), ec2.calls()), (1, vec![1]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
-    // What it has is not asked for, whatever EC2 says by now.
+    // A Node with a range is not asked for again, even if EC2 has another range now.
     ec2.put(NAME, nodes().with_ipv6_prefixes(&["2001:db8:0:1:b::/80"]));
     assert_eq!(cluster.node_labels.run_once().await.unwrap(), Found::default());
     assert_eq!(ranges(&cluster.api.state(), NAME), json!([PREFIX]));
@@ -58,14 +58,14 @@ async fn many_nodes_are_identified_and_given_ranges_by_the_same_calls() {
     let prefix = |number: usize| format!("2001:db8:0:1:{number:x}::/80");
     ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
     (0..NODES).for_each(|number| ec2.put(&name(number), nodes().with_ipv6_prefixes(&[&prefix(number)])));
-    // A batch that is full does not wait for its end; a busy machine may take long to fill it.
+    // A full batch does not wait for the end of the window. A busy machine may take long to fill a batch.
     let cluster = cluster_asking_within(Duration::from_secs(3), &ec2, Mood::Good).await;
     (0..NODES).for_each(|number| cluster.api.state().put(&name(number), json!({})));
     cluster.run_until(|state| (0..NODES).all(|number| has_group(state, &name(number)))).await;
     for number in 0..NODES {
         assert_eq!(ranges(&cluster.api.state(), &name(number)), json!([prefix(number)]));
     }
-    // Two batches; another where the machine is too busy to ask all together.
+    // Two batches, and more if the machine is too busy to ask for all Nodes together.
     assert!(ec2.calls().len() <= 4, "{:?}", ec2.calls());
 }
 
@@ -84,7 +84,7 @@ async fn a_node_without_a_range_is_labelled_told_of_and_given_one_once_there_is_
         );
         let message = event["message"].as_str().unwrap();
         assert!(message.contains("has no IPv6 prefix of its primary network interface"), "{message}");
-        // Its identity is remembered, and its range is asked for again all the same.
+        // The identity is cached, but the range is asked for again.
         ec2.put(NAME, nodes().with_ipv6_prefixes(&[PREFIX]));
         cluster.until(|state| ranges(state, NAME) == json!([PREFIX])).await;
     };

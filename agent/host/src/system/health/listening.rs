@@ -1,5 +1,5 @@
-//! Whether it is a component that listens where it is asked: any process of the machine may have taken the port before it,
-//! and kubelet runs on without the server that tells how it is.
+//! Checks that a unit's own process listens at its health URL. Another process may have taken the port first, and
+//! kubelet keeps running without its health server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::doctor::listeners::{has_any, sockets_at};
 use crate::doctor::processes::{name_of, numbers, unit};
 use crate::system::commands::ask;
 
-/// The processes of a unit, as systemd knows them.
+/// The processes of a unit, as systemd reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Processes {
-    /// The one that systemd has started; 0 where none runs.
+    /// The PID of the main process. 0 if no process runs.
     pub(super) main: u32,
-    /// The control group of all of them (`/system.slice/kubelet.service`); empty where none runs.
+    /// The control group of all processes (`/system.slice/kubelet.service`). Empty if no process runs.
     pub(super) group: String,
 }
 
 impl Processes {
-    /// Those of a unit; `None` where systemd does not tell.
+    /// Asks systemd for the processes of a unit. `None` if systemd does not answer.
     pub(super) fn of(unit: &str) -> Option<Processes> {
         let outcome = ask(&["systemctl", "show", "--property=MainPID,ControlGroup", unit]).ok()?;
         outcome.status.success().then(|| Processes::parse(&outcome.stdout)).flatten()
@@ -41,8 +41,8 @@ impl Processes {
     }
 }
 
-/// Which other process listens at a URL of this machine than those of the unit that is to be asked there, in words. `None`
-/// where it is one of these, nothing listens, or it cannot be told: processes may only be looked at by their user and root.
+/// Finds a process outside the unit that listens at the unit's URL, and describes it. `None` if a process of the unit
+/// listens there, if nothing listens, or if that cannot be told. Only root and its own user may inspect a process.
 pub(super) fn other_listener(
     root: &Path,
     url: &str,
@@ -58,7 +58,7 @@ pub(super) fn other_listener(
     }
     let own = find()?;
     let folder = |number: u32| root.join(format!("proc/{number}"));
-    // Nearly always, and found out without looking at every process.
+    // The usual case. It needs no search through all processes.
     if own.main != 0 && has_any(&folder(own.main), &sockets) {
         return None;
     }
@@ -95,7 +95,7 @@ mod tests {
         Some(Processes { main: 7, group: "/system.slice/kubelet.service".into() })
     }
 
-    /// A machine on which a process of this control group has the socket that listens at an address.
+    /// A machine on which a process with this PID and control group listens at an address.
     fn machine(local: &str, number: u32, cgroup: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join(format!("proc/{number}"));
@@ -117,7 +117,8 @@ mod tests {
         let told = |local: &str, number: u32, cgroup: &str| {
             other_listener(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
         };
-        // By its number, whatever group it has moved itself to; and by its group, where a script has started it.
+        // A process is of the unit by its PID, even if it moved to another control group. A child of a start script is
+        // of the unit by its control group.
         assert_eq!(told("0100007F:2808", 7, "/podruntime.slice/kubelet"), None);
         assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service"), None);
         assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service/below"), None);
@@ -125,11 +126,11 @@ mod tests {
             told("0100007F:2808", 8, "/kubepods.slice/kubepods-pod1.slice/cri-1.scope").unwrap(),
             "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should"
         );
-        // A user may call its own unit so.
+        // A user may give its own unit the same name.
         let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";
         assert!(told("0100007F:2808", 8, of_user).unwrap().contains("(process 8 of kubelet.service)"));
         assert!(told("0100007F:2808", 8, "/system.slice/kubelet.service.evil.service").is_some());
-        // At all addresses is at this one, too; at another address or port is not.
+        // A process that listens at 0.0.0.0 also listens at this address. One at another address or port does not.
         assert!(told("00000000:2808", 8, "/").is_some());
         assert_eq!(told("0200007F:2808", 8, "/"), None);
         assert_eq!(told("0100007F:2809", 8, "/"), None);

@@ -1,4 +1,4 @@
-//! This machine's components: asked over loopback, through the runtime's socket and by `ctr`.
+//! Health checks of this machine's components: over loopback, through the runtime's socket, and by `ctr`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,16 +16,16 @@ use super::{Asking, Health};
 use crate::system::commands::ask;
 use crate::system::ctr::{self, Container};
 
-/// kubelet's own probes wait as long for the API server's pod.
+/// kubelet's own probes use the same timeout for the API server's pod.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How much of an answer is repeated.
+/// Maximum length of a quoted answer, in characters.
 const LONGEST_ANSWER: usize = 300;
-/// A program in Go that gives up may write as many lines about itself.
+/// Enough lines for a Go stack trace.
 const LAST_LINES: &str = "200";
-/// How many of a program's last lines are repeated.
+/// How many of a program's last lines are quoted.
 const MOST_LINES: usize = 3;
-/// What is in the lines in which programs say why they end.
+/// Words in lines that say why a program failed.
 const REASONS: [&str; 9] =
     ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
 
@@ -57,18 +57,18 @@ impl Health for Machine {
         if resource.kind != Kind::Unit {
             return Vec::new();
         }
-        // Of the unit's own programs, and not what systemd says of it.
+        // Only lines of the unit's own processes, not systemd's lines about the unit.
         let unit = format!("_SYSTEMD_UNIT={}", resource.name);
         let command = ["journalctl", &unit, "--lines", LAST_LINES, "--output=cat", "--no-pager", "--quiet"];
         ask(&command).map_or(vec![], |outcome| telling(&outcome.stdout))
     }
 }
 
-/// The last lines that say why something ended, each once; without such, just the last lines.
+/// The last lines that say why a program failed, without duplicates. Without such lines, simply the last lines.
 fn telling(text: &str) -> Vec<String> {
     let is_reason = |line: &&str| {
         let lower = line.to_lowercase();
-        // Traces of the stack are indented.
+        // Lines of a stack trace are indented.
         !line.starts_with([' ', '\t']) && REASONS.iter().any(|reason| lower.contains(reason))
     };
     let (mut reasons, all): (Vec<&str>, Vec<&str>) =
@@ -86,7 +86,7 @@ fn telling(text: &str) -> Vec<String> {
     told
 }
 
-/// Asks as kubelet's probes do: whose certificate it is does not matter, and no redirect is followed.
+/// Checks a URL as kubelet's probes do: any certificate is accepted, and no redirect is followed.
 async fn answers(url: &str) -> Result<(), String> {
     let client = Client::builder()
         .no_proxy()
@@ -105,7 +105,7 @@ async fn answers(url: &str) -> Result<(), String> {
     Err(format!("{url} answers {status}: {}", http::said(answer, LONGEST_ANSWER).await))
 }
 
-/// What lies at the bottom of an error, which is what people understand.
+/// The innermost cause of an error, which people understand best.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let said = causes::innermost(error).to_string();
     said.split(" (os error").next().unwrap_or(&said).to_owned()
@@ -119,12 +119,12 @@ async fn runtime(socket: &str) -> Result<(), String> {
         }
         Ok(Ok(_)) => {}
     }
-    // Where there is no ctr, a runtime that takes connections is believed.
+    // Without `ctr`, a runtime that accepts connections counts as healthy.
     let Some(plugins) = ctr::ask(socket, &["plugins", "list"]) else { return Ok(()) };
     cri_is_loaded(&ctr::told(plugins)?)
 }
 
-/// Whether containerd's plugin for kubelet works: containerd goes on without it.
+/// Checks that containerd's CRI plugin works. Without the plugin, containerd still runs.
 fn cri_is_loaded(plugins: &str) -> Result<(), String> {
     let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let cri = plugins.lines().map(columns).find(|columns| columns.get(1).is_some_and(|id| id == "cri"));
@@ -137,7 +137,7 @@ fn cri_is_loaded(plugins: &str) -> Result<(), String> {
     }
 }
 
-/// The UID of the pod all of whose containers are among these.
+/// The UID of a pod that has all of its containers in `running`.
 fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for container in running {
@@ -217,7 +217,7 @@ mod tests {
                 let _ = connection.read(&mut [0; 4096]).await.unwrap();
                 let answer = format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n[-]etcd bad");
                 connection.write_all(answer.as_bytes()).await.unwrap();
-                // The last of them says more than is listened to, and never ends.
+                // The third answer is longer than the limit and never ends.
                 while answer.contains("500 Oh\r\nconnection")
                     && connection.write_all(&[b'x'; 1 << 16]).await.is_ok()
                 {}
@@ -230,7 +230,8 @@ mod tests {
             assert!(error.contains("[-]etcd badxxx") && error.len() < LONGEST_ANSWER + 100, "{error}");
         };
         tokio::join!(serve, ask);
-        // A port that is given back stays open for as long as a process of another test is between fork and exec.
+        // The test uses port 1, not a port it just closed: another test's child holds such a port open between fork
+        // and exec.
         let error = answers("http://127.0.0.1:1/healthz").await.unwrap_err();
         assert!(error.contains("does not answer: Connection refused"), "{error}");
         let error = runtime("/no/such/socket").await.unwrap_err();

@@ -7,7 +7,7 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::system::commands::{Outcome, ask, ask_with_status, refused};
 
-/// Of dpkg, of apt's lists and of its archives.
+/// The locks of dpkg, of apt's lists and of apt's archives.
 const LOCKS: [LockFile<'static>; 4] = [
     LockFile::Locked("/var/lib/dpkg/lock-frontend"),
     LockFile::Locked("/var/lib/dpkg/lock"),
@@ -15,35 +15,36 @@ const LOCKS: [LockFile<'static>; 4] = [
     LockFile::Locked("/var/cache/apt/archives/lock"),
 ];
 
-/// For a process that takes dpkg's lock after we have looked.
+/// apt waits up to 600 s if another process takes dpkg's lock after the agent's own check.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
-/// What apt says where that does not make it wait, which is for the locks of its lists and its archives.
+/// apt's error for a locked list or archive folder. `DPkg::Lock::Timeout` does not make apt wait for these locks.
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
-/// apt before 2.3 does not try again by itself.
+/// apt before 2.3 does not retry by default.
 const RETRIES: &str = "Acquire::Retries=3";
-/// Has apt print how far it is among what it says (progress-reporting.md of apt): `dlstatus:` while it fetches, and
-/// `pmstatus:` once it installs. By a descriptor of its own, since apt keeps that from dpkg and from hooks, which need their
-/// standard output.
+/// Makes apt print its progress (progress-reporting.md of apt): `dlstatus:` lines while it downloads, `pmstatus:`
+/// lines once it installs. Progress needs its own descriptor: apt closes that descriptor for dpkg and for hooks, and
+/// these need their standard output.
 const STATUS: &str = "APT::Status-Fd=3";
 const WITH_STATUS: [&str; 4] = ["sh", "-c", "exec \"$@\" 3>&1", "sh"];
 const FETCHES: &str = "dlstatus:";
 const INSTALLS: &str = "pmstatus:";
-/// What an administrator has changed stays.
+/// dpkg keeps configuration files that an administrator changed.
 const KEEP_CONFIGURATION: &str = "--force-confold";
 
-/// How often another process may take a lock between our look and apt's.
+/// How often a command is retried because another process took a lock between the agent's check and apt's.
 const RACES: u32 = 100;
 
-/// The lock that a process holds, and that process.
+/// A lock that a process holds, and that process.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     held(&LOCKS)
 }
 
-/// Those that are wholly installed: by name, in a wanted version, or as what another package provides.
+/// Filters `packages` to those that are completely installed: by name, in the wanted version, or provided by another
+/// package.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let names: Vec<&str> = packages.iter().map(|package| Wanted::parse(package).name).collect();
     let query = ["dpkg-query", "--show", "--showformat", SHOWN, "--"];
-    // It fails when it does not know one of them, and still tells of the others.
+    // dpkg-query fails if it does not know one package, and still prints the others.
     let known = parse(&ask(&[&query[..], &names].concat())?.stdout);
     let mut found: BTreeSet<String> =
         packages.iter().filter(|package| is_installed(package, &known)).map(|name| (*name).into()).collect();
@@ -56,7 +57,8 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// What dpkg can be asked for of what apt is to install; `None` for patterns, tasks and files. dpkg does not know releases.
+/// The name under which dpkg lists a package argument of apt. `None` for patterns, tasks and files. dpkg does not know
+/// releases, so the name is without the release.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let name = Wanted::parse(package).name;
     if name.contains(['*', '?', '[']) || name.starts_with('/') || name.ends_with('^') {
@@ -65,12 +67,12 @@ pub(super) fn listed(package: &str) -> Option<&str> {
     Some(package.split_once('/').map_or(package, |(name, _release)| name))
 }
 
-/// Whether a version or a release is named, which is wanted be it older than what is there.
+/// Whether the argument names a version or a release. Such a package may have to be downgraded.
 fn is_pinned(package: &str) -> bool {
     Wanted::parse(package).version.is_some() || listed(package).is_some_and(|listed| listed != package)
 }
 
-/// A package as dpkg is asked for it: `name`, `name:arch`, `name=version`.
+/// A package argument that dpkg knows: `name`, `name:arch`, `name=version`.
 struct Wanted<'a> {
     name: &'a str,
     version: Option<&'a str>,
@@ -87,7 +89,7 @@ impl Wanted<'_> {
 
 const SHOWN: &str = "${Package}\\t${Architecture}\\t${db:Status-Abbrev}\\t${Version}\\t${Provides}\\n";
 
-/// A package that dpkg has installed to the end.
+/// A package that dpkg has completely installed.
 struct Known {
     name: String,
     architecture: String,
@@ -100,7 +102,8 @@ fn parse(shown: &str) -> Vec<Known> {
         let mut fields = line.split('\t');
         let mut next = || fields.next();
         let (name, architecture, status, version, provides) = (next()?, next()?, next()?, next()?, next()?);
-        // What is wanted of it (it may be held), what it is, and whether it must be installed anew (dpkg-query(1)).
+        // The letters are the desired action (`h` if held), the status, and `R` if a reinstall is required
+        // (dpkg-query(1)).
         (status.get(1..3)? == "i ").then(|| Known {
             name: name.to_owned(),
             architecture: architecture.to_owned(),
@@ -128,7 +131,7 @@ fn is_installed(package: &str, known: &[Known]) -> bool {
     })
 }
 
-/// Whether a version is the wanted one, in which `*` may stand for any part.
+/// Whether a version matches a pattern. `*` matches any part.
 fn is_like(pattern: &str, version: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == version,
@@ -138,7 +141,7 @@ fn is_like(pattern: &str, version: &str) -> bool {
     }
 }
 
-/// Installs packages, after finishing what an earlier installation has left half done.
+/// Finishes an interrupted installation, and then installs packages.
 pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
@@ -158,7 +161,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
         }
         outcome = unlocked(waiting, &install)?;
     }
-    // What was removed by half, or is damaged, counts to apt as what it was.
+    // apt counts half-removed and damaged packages as installed, so these are reinstalled.
     let damaged: Vec<&str> = match outcome.status.success() {
         true => {
             let names: Vec<&str> = packages.iter().filter_map(|package| listed(package)).collect();
@@ -172,7 +175,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     }
     match (outcome.status.success(), updated.status.success()) {
         (true, true) => Ok(()),
-        // A repository that nothing wanted comes from may be out of order for as long as it likes.
+        // A broken repository is no error if no wanted package comes from it.
         (true, false) => {
             waiting
                 .progress
@@ -194,12 +197,12 @@ fn said(command: &[&str], outcome: &Outcome) -> String {
     }
 }
 
-/// Reads what the repositories of one list have, all of which must be there and be signed.
+/// Downloads the package lists of one list's repositories. Every repository must exist and be signed.
 pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
     let only = format!("Dir::Etc::sourcelist={list}");
     let update = [
         &["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &only, "-o", "Dir::Etc::sourceparts=-"][..],
-        // The lists of the other repositories stay; a list that cannot be read is a failure.
+        // The downloaded lists of other repositories stay. A list that cannot be read is an error.
         &["-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "update"],
     ]
     .concat();
@@ -207,13 +210,14 @@ pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
     if outcome.status.success() { Ok(()) } else { Err(refused(&update, &outcome)) }
 }
 
-/// Finishes an installation that was cut off half-way: dpkg's own way, which does nothing where there is nothing to do.
+/// Finishes an interrupted installation with `dpkg --configure -a`. That does nothing if no installation was
+/// interrupted.
 fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     waiting.for_locks(&LOCKS)?;
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask(&configure)?;
     if !outcome.status.success() {
-        // It may be a package of which the node needs nothing; if not, apt fails next.
+        // The node may not need that package. If it does, apt fails next.
         waiting.progress.warned(&format!("a package cannot be set up: {}", refused(&configure, &outcome)));
     } else if outcome.stdout.contains("Setting up") {
         waiting.progress.warned("an installation of packages had been interrupted; it is finished now");
@@ -221,7 +225,7 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program when no process holds a lock, and again where another was faster.
+/// Runs a command when no process holds a lock. Retries if another process took the lock first.
 fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
@@ -235,12 +239,12 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     }
 }
 
-/// Runs apt, and tells how far it is; its status is not kept with what it says.
+/// Runs apt and reports its progress. Progress lines are not part of the outcome.
 fn with_status(command: &[&str], progress: &dyn Progress) -> Result<Outcome> {
     ask_with_status(&[&WITH_STATUS[..], command].concat(), |line| is_status(line, progress))
 }
 
-/// Whether a line is of apt's status. That it has come to installing is told.
+/// Whether a line is one of apt's progress lines. Reports when apt starts to install.
 fn is_status(line: &str, progress: &dyn Progress) -> bool {
     let installs = line.starts_with(INSTALLS);
     if installs {
@@ -255,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is told that packages are fetched.
+    /// Counts the calls of `packages_fetched`.
     #[derive(Default)]
     struct Told(AtomicUsize);
 
@@ -276,8 +280,8 @@ mod tests {
         assert_eq!(told.0.load(Ordering::Relaxed), 1);
     }
 
-    /// Does with the descriptor of its status what apt does, which closes it for dpkg and for hooks. A hook that cannot print
-    /// fails, and apt with it.
+    /// Handles the progress descriptor as apt does: closes it for dpkg and for hooks. A hook that cannot print fails,
+    /// and then apt fails.
     const APT_GET: &str = r#"
         for argument; do
             case $argument in APT::Status-Fd=*) status=${argument#*=} ;; esac

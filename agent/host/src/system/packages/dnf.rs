@@ -1,4 +1,4 @@
-//! dnf, and yum where there is no dnf yet.
+//! dnf, and yum on machines without dnf.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use super::locks::{LockFile, Waiting, held};
 use crate::error::Result;
 use crate::system::commands::{ask, run};
 
-/// dnf's own locks, and yum's; they wait for each other by themselves, but do not tell for which process.
+/// The locks of dnf and yum. Both wait for a lock by themselves, but do not say which process holds it.
 const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/cache/dnf/metadata_lock.pid"),
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),
     LockFile::Numbered("/var/run/yum.pid"),
 ];
-/// The lock that rpm takes for a transaction, in the folder of its database; for this one dnf does not wait.
+/// rpm's lock for a transaction, in the folder of its database. dnf does not wait for this lock.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
 
-/// The lock that a process holds, and that process.
+/// A lock that a process holds, and that process.
 pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
     let transaction = transaction_lock()?;
     held(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())
@@ -26,14 +26,14 @@ fn transaction_lock() -> Result<String> {
     Ok(format!("{}/{TRANSACTION_LOCK}", database.trim()))
 }
 
-/// What rpm can be asked for of what dnf is to install; `None` for groups, patterns, URLs and files of packages.
+/// The name under which rpm lists a package argument of dnf. `None` for groups, patterns, URLs and package files.
 pub(super) fn listed(package: &str) -> Option<&str> {
     let is_file = package.starts_with('/') && package.ends_with(".rpm");
     let is_other = package.starts_with('@') || package.contains("://") || package.contains(['*', '?', '[']);
     (!is_file && !is_other).then_some(package)
 }
 
-/// Those that are installed: by name, with or without a version, or as what another package provides.
+/// Filters `packages` to the installed ones: by name, with or without a version, or provided by another package.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     let mut installed = BTreeSet::new();
     for package in packages {

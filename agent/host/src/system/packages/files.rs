@@ -1,4 +1,4 @@
-//! Which files are packages': of what a package has brought, the package manager knows when it goes.
+//! Finds the files that packages own. The package manager removes such files with their package.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::system::commands::ask;
 
-/// Where dpkg lists the files of each package, a path a line (dpkg-query(1), `--listfiles`).
+/// dpkg's file lists of all packages, with one path a line (dpkg-query(1), `--listfiles`).
 const LISTS: &str = "/var/lib/dpkg/info";
-/// Folders that are one with those of `/usr` on all but old machines, while packages may name either
+/// Folders that are links into `/usr` on all but old machines. A package may list a file by either path
 /// (file-hierarchy(7), "Compatibility Symlinks").
 const MERGED: [&str; 4] = ["/bin/", "/lib/", "/lib64/", "/sbin/"];
 
-/// Those of these paths that packages of dpkg's own.
+/// Filters `paths` to the files of dpkg's packages.
 pub(crate) fn of_dpkg(root: &Root, paths: &[&str]) -> Result<BTreeSet<String>> {
     let mut owned = BTreeSet::new();
     if paths.is_empty() {
@@ -29,18 +29,19 @@ pub(crate) fn of_dpkg(root: &Root, paths: &[&str]) -> Result<BTreeSet<String>> {
     Ok(owned)
 }
 
-/// Those of these paths that packages of rpm's own.
+/// Filters `paths` to the files of rpm's packages.
 pub(super) fn of_rpm(paths: &[&str]) -> Result<BTreeSet<String>> {
     if paths.is_empty() {
         return Ok(BTreeSet::new());
     }
     let query = ["rpm", "--query", "--file", "--"];
-    // It fails when no package owns one of them, and still tells of the others.
+    // rpm fails if no package owns one of the files, and still prints the others.
     let outcome = ask(&[&query[..], paths].concat())?;
     Ok(owned_of(paths, &outcome.stdout, &outcome.stderr))
 }
 
-/// rpm tells the packages, and of each file that has none that it is so (rpm(8), "file … is not owned by any package").
+/// Filters `paths` by rpm's output: rpm prints a line for each file without a package (rpm(8), "file … is not owned by
+/// any package").
 fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     let lines: BTreeSet<&str> = stdout.lines().chain(stderr.lines()).map(str::trim).collect();
     let has_none = |path: &&&str| {
@@ -50,7 +51,7 @@ fn owned_of(paths: &[&str], stdout: &str, stderr: &str) -> BTreeSet<String> {
     paths.iter().filter(|path| !has_none(path)).map(|path| (*path).to_owned()).collect()
 }
 
-/// A path as it is told from others wherever the two names of a folder are one.
+/// A form of the path that is equal for both names of a merged folder.
 fn merged(path: &str) -> &str {
     match path.strip_prefix("/usr") {
         Some(rest) if MERGED.iter().any(|folder| rest.starts_with(folder)) => rest,

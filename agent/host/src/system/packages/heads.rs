@@ -1,5 +1,5 @@
-//! The signed heads of apt's repositories (`InRelease`), read by apt itself: by its own proxies, keys and clock, into a folder
-//! that nothing else reads.
+//! Checks the signed release files (`InRelease`) of apt's repositories. apt itself reads them, so that its proxies,
+//! keys and clock apply. The download goes to a folder that nothing else reads.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,21 +13,22 @@ use crate::system::commands::{Outcome, prepare};
 use crate::system::deadline::ask_prepared;
 
 const TIMEOUT: Duration = Duration::from_secs(25);
-/// For a word of one, so that those that answer are told before the time is over.
+/// Timeout of one connection, in seconds. It is short, so that one silent repository does not use up the whole time.
 const ACQUIRE_TIMEOUT: &str = "10";
-/// What apt gets besides heads, unless it is told not to (apt.conf(5)); other programs add such targets, and those are left.
+/// Downloads of apt besides release files, unless they are switched off (apt.conf(5)). Other programs may add more
+/// targets, and these stay on.
 const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
 
-/// Other packages have apt run programs of theirs around an update, which change the machine. The file of `-c` is read after the
-/// machine's own, and only a file can empty a list (apt.conf(5)).
+/// Removes the hooks that other packages run around an update, because hooks change the machine. apt reads the file of
+/// `-c` after the machine's own configuration, and only a file can empty a list (apt.conf(5)).
 const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
                              #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
-/// The most that is told of one repository, in characters.
+/// Maximum length of the message about one repository, in characters.
 const LONGEST_COMPLAINT: usize = 300;
-/// What apt says behind the errors of single repositories.
+/// The line that apt prints after the errors of single repositories.
 const SUMMARY: &str = "Some index files failed to download";
 
-/// How the repositories of apt's lists answer; `options` are apt's own, besides.
+/// Checks which repositories of apt's lists answer. `options` are additional options of apt.
 ///
 /// # Errors
 /// apt cannot be run, or does not end in time.
@@ -35,7 +36,8 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
     let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
     let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
     let answers = ask(&heads)?;
-    // A repository may be trusted without a head, and apt goes on to its index then, whatever kept the head away.
+    // apt reads the index of a trusted repository even if its release file is missing, for whatever reason. So the
+    // second check includes the indexes.
     match answers.of_repositories.values().any(|answer| *answer == Answer::NoHead) {
         true => Ok(ask(options)?.into()),
         false => Ok(answers.into()),
@@ -62,7 +64,7 @@ fn ask(options: &[&str]) -> Seen<Answers> {
     read(&asked.map_err(|error| error.to_string())?.ok_or("apt-get is not installed")?)
 }
 
-/// As apt wants its folders; what it downloads as is another user.
+/// Creates the folders that apt needs. apt downloads as another user, who must be able to reach them.
 fn prepare_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
     std::fs::write(folder.join("apt.conf"), WITHOUT_HOOKS)?;
@@ -72,7 +74,7 @@ fn prepare_folder(folder: &Path) -> std::io::Result<()> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
-    /// apt has left its head out, which it tells only of some.
+    /// apt skipped the release file (`Ign`). apt prints this for some repositories only.
     NoHead,
     Came,
     Failed,
@@ -80,7 +82,7 @@ enum Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Answers {
-    /// By URL and suite.
+    /// The best answer of each repository, by URL and suite.
     of_repositories: BTreeMap<String, Answer>,
     complaints: Vec<String>,
 }
@@ -93,7 +95,8 @@ impl From<Answers> for Repositories {
     }
 }
 
-/// Each head and index that was asked for has a line, with `Get`, `Hit`, `Ign` or `Err`. What went wrong is told at the end.
+/// Parses apt's output. Each release file and index has a line with `Get`, `Hit`, `Ign` or `Err`. The errors come at
+/// the end.
 fn read(outcome: &Outcome) -> Seen<Answers> {
     let mut of_repositories: BTreeMap<String, Answer> = BTreeMap::new();
     for line in outcome.stdout.lines() {
@@ -105,7 +108,7 @@ fn read(outcome: &Outcome) -> Seen<Answers> {
             "Err" => Answer::Failed,
             _ => continue,
         };
-        // An index is named with its component behind the suite: `bookworm/main amd64 Packages`.
+        // The line of an index has the component after the suite: `bookworm/main amd64 Packages`.
         let [url, suite, ..] = words[..] else { continue };
         if words.iter().any(|word| matches!(*word, "InRelease" | "Release" | "Packages")) {
             let suite = suite.split_once('/').map_or(suite, |(suite, _)| suite);
@@ -131,7 +134,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A repository in a folder: apt asks no network for it.
+    /// Checks the repositories of a list. The tests use folders, so apt needs no network.
     fn of_list(list: &str) -> Seen<Repositories> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("list");

@@ -1,4 +1,5 @@
-//! The locks of package managers: the process that holds one, and waiting until none does. Unattended upgrades run at boot.
+//! The locks of package managers: finds the process that holds a lock, and waits for it. Unattended upgrades run at
+//! boot.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +14,11 @@ use nix::libc;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 
-/// A file by which a package manager keeps others away.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LockFile<'a> {
-    /// One that is locked by fcntl(2), as apt's, dpkg's and rpm's are.
+    /// A file locked by fcntl(2): apt, dpkg and rpm.
     Locked(&'a str),
-    /// One in which the number of a process is, as dnf's and yum's are; they look themselves whether it still runs.
+    /// A file with a PID: dnf and yum. The file may be stale; dnf and yum themselves check whether the process runs.
     Numbered(&'a str),
 }
 
@@ -26,19 +26,19 @@ pub(super) enum LockFile<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Waiting<'a> {
     pub(super) timeout: Duration,
-    /// Between two looks at the lock.
+    /// Time between two checks of the lock.
     pub(super) pause: Duration,
-    /// Is told which process has the lock.
+    /// Receives the name of the process that holds the lock.
     pub(super) progress: &'a dyn Progress,
 }
 
 impl<'a> Waiting<'a> {
-    /// As long as an upgrade of a whole machine takes.
+    /// Waits up to 600 s, as long as an upgrade of a whole machine takes.
     pub(super) fn told_to(progress: &'a dyn Progress) -> Waiting<'a> {
         Waiting { timeout: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
     }
 
-    /// Waits until no process holds any of these.
+    /// Waits until no process holds any of these locks.
     pub(super) fn for_locks(&self, files: &[LockFile<'_>]) -> Result<()> {
         let since = Instant::now();
         let mut told = String::new();
@@ -63,12 +63,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// The first of these files that another process holds, and which process does.
+/// The first of these locks that another process holds, and that process.
 pub(super) fn held(files: &[LockFile<'_>]) -> Result<Option<(String, String)>> {
     Ok(first_held(files)?.map(|(path, holder)| (path.to_owned(), holder)))
 }
 
-/// The first of these that another process holds, and which.
+/// The first of these locks that another process holds, and that process.
 fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     for file in files {
         let (path, holder) = match *file {
@@ -82,7 +82,7 @@ fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     Ok(None)
 }
 
-/// Which process has a file locked, asked of the kernel.
+/// The process that has a file locked, according to the kernel.
 fn holder(path: &str) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let mut lock = libc::flock {
@@ -96,7 +96,7 @@ fn holder(path: &str) -> io::Result<Option<String>> {
     Ok((i32::from(lock.l_type) != libc::F_UNLCK).then(|| describe(lock.l_pid)))
 }
 
-/// Which process has written its number into a file, if it still runs.
+/// The process whose PID is in a file, if it still runs.
 fn numbered(path: &str) -> io::Result<Option<String>> {
     let Some(file) = open(path)? else { return Ok(None) };
     let number: Option<i32> = io::read_to_string(file)?.trim().parse().ok();
@@ -111,7 +111,7 @@ fn open(path: &str) -> io::Result<Option<File>> {
     }
 }
 
-/// A process, for people. One that cannot be seen from here has no number.
+/// Describes a process for people. A process in another PID namespace has no PID here.
 fn describe(number: i32) -> String {
     if number <= 0 {
         return "another process".into();
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends a process as soon as the wait for it begins, and notes what was told.
+    /// Kills a process as soon as the wait for it begins, and records the messages.
     struct Ending(Mutex<(Option<Child>, Vec<String>)>);
 
     impl Progress for Ending {
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A process that has a file locked as apt and rpm do, by fcntl(2).
+    /// Starts a process that locks a file by fcntl(2), as apt and rpm do.
     fn holding(path: &Path) -> Child {
         let script = format!(
             "import fcntl, sys, time\nfile = open({path:?}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\n\
@@ -197,7 +197,7 @@ mod tests {
         let shown = path.to_str().unwrap();
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         std::fs::write(&path, format!("{}\n", child.id())).unwrap();
-        // For a moment after it was started the kernel has it under our own name.
+        // Right after the start, the kernel still shows the child under the test's own name.
         while !numbered(shown).unwrap().unwrap().contains("sleep") {
             assert!(child.try_wait().unwrap().is_none(), "it runs under another name, or not at all");
             std::thread::yield_now();

@@ -1,7 +1,8 @@
-//! A repository of apt's: its list, and the key that only its own packages may be signed with.
+//! A repository of apt: its list, and the key that must sign its packages. The key is valid for this repository only.
 //!
-//! Upstream hands the key to `apt-key`, which makes it good for every repository, and is gone from Debian 13 on
-//! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). See sources.list(5) for `signed-by`.
+//! Upstream passes the key to `apt-key`, which makes it valid for every repository
+//! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). Debian 13 and later have no `apt-key`. See sources.list(5) for
+//! `signed-by`.
 
 use kops_agent_plan::resource::{PackageSource, Resource};
 use kops_agent_spec::urls::shown_url;
@@ -11,31 +12,30 @@ use crate::error::{Error, Result};
 use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 
-/// Where the URL of the key is told, for people and for us.
+/// The start of the comment line with the key's URL. People read it, and `find` compares it.
 const KEY_COMMENT: &str = "# Signed with the key ";
 
-/// How a key may come (apt reads both): as text, or as OpenPGP's own bytes.
+/// The two formats of a key that apt reads: armored text, or binary OpenPGP.
 const EXTENSIONS: [&str; 2] = ["asc", "gpg"];
 
-/// What was written of a repository.
+/// The files that were written for a repository.
 pub(crate) struct Written {
     pub(crate) list: String,
-    /// What was there before, by path: an operator's list and key of the same name, or an earlier key of ours.
+    /// The previous content of each path: an operator's list or key of the same name, or an earlier key of the agent.
     before: Vec<(String, Option<Before>)>,
 }
 
-/// A file that was there before.
 struct Before {
     bytes: Vec<u8>,
     metadata: Metadata,
 }
 
 impl Written {
-    /// Puts back what was there before.
+    /// Restores the previous files.
     pub(super) fn take_back(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // A user that may not give files away owned it, too.
+                // A user without root's rights cannot change owners, so it owned the old file, too.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }
@@ -49,7 +49,6 @@ fn before(root: &Root, path: &str) -> Result<Option<Before>> {
     Ok(root.read(path)?.map(|bytes| Before { bytes, metadata }))
 }
 
-/// The list of a repository.
 pub(crate) fn list_path(name: &str) -> String {
     format!("/etc/apt/sources.list.d/{name}.list")
 }
@@ -58,7 +57,8 @@ fn key_path(name: &str, extension: &str) -> String {
     format!("/etc/apt/keyrings/{name}.{extension}")
 }
 
-/// What there is of a repository.
+/// The repository as it is set up. Equals `wanted` if list and key are correct. `None` if the list is missing or not
+/// readable for all users.
 pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
     let list = list_path(&wanted.name);
     let Some(text) = root.read(&list)? else { return Ok(None) };
@@ -76,11 +76,11 @@ pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<Package
         }
     }
     let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
-    // Whatever it is signed with, it is not what is wanted.
+    // The empty keyring makes this differ from any wanted repository.
     Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
 }
 
-/// Writes a repository's key, and then its list.
+/// Writes a repository's key first, and then its list.
 pub(crate) fn write(
     root: &Root,
     source: &PackageSource,
@@ -93,12 +93,12 @@ pub(crate) fn write(
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
-    // Keys first, as below: a list is of no use without its own.
+    // Keys come first, here and below: a list without its key is useless.
     let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
     let paths = paths.into_iter().chain([list.clone()]);
     let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;
     let written = Written { list, before };
-    // apt's own user reads it.
+    // apt reads the key as its own user, so it must be readable for all.
     write_file(root, &key_file, 0o644, owner, key)?;
     write_file(root, &written.list, 0o644, owner, render(source, &key_file).as_bytes())?;
     for other in EXTENSIONS.into_iter().filter(|other| *other != extension) {
@@ -107,7 +107,7 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// Removes the keys of a repository, whose list is gone.
+/// Removes the keys of a repository. The caller has removed its list.
 pub(crate) fn remove_keys(root: &Root, name: &str) -> Result<()> {
     EXTENSIONS.iter().try_for_each(|extension| remove(root, &key_path(name, extension)))
 }
@@ -119,12 +119,12 @@ fn remove(root: &Root, path: &str) -> Result<()> {
     }
 }
 
-/// The extension by which apt knows how a key is written; `None` for what is none.
+/// The file extension that tells apt the format of a key. `None` if the bytes are no key.
 fn armor(key: &[u8]) -> Option<&'static str> {
     if key.trim_ascii_start().starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----") {
         return Some("asc");
     }
-    // A packet of type 6, a public key, in the old or the new format (RFC 9580, section 4.2).
+    // A packet of type 6 (public key), in the old or the new format (RFC 9580, section 4.2).
     let is_key = key.first().is_some_and(|tag| tag & 0xfc == 0x98 || *tag == 0xc6);
     is_key.then_some("gpg")
 }
@@ -193,7 +193,7 @@ mod tests {
         assert_ne!(find(&root, &rotated).unwrap(), Some(rotated));
         std::fs::remove_file(folder.path().join("etc/apt/keyrings/gvisor.asc")).unwrap();
         assert_ne!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
-        // As upstream's nodeup leaves it.
+        // Upstream's nodeup leaves the list in this form.
         let list = folder.path().join("etc/apt/sources.list.d/gvisor.list");
         std::fs::write(&list, gvisor().sources.join("\n")).unwrap();
         let found = find(&root, &gvisor()).unwrap().unwrap();

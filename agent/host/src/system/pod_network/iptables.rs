@@ -1,10 +1,10 @@
-//! Which chains and rules among those that `iptables-save` prints are the pods', and what takes them away.
+//! Finds the pod network's chains and rules in the output of `iptables-save`, and writes a script that removes them.
 
 use std::collections::BTreeSet;
 
 use super::names::{ADMINISTRATORS_CHAIN, is_own_by_mark, is_own_chain};
 
-/// The chains of pods, each with its table.
+/// The chains of the pod network, as pairs of table and chain.
 pub(super) fn own_chains(saved: &str) -> BTreeSet<(&str, &str)> {
     let mut table = "";
     let mut chains = BTreeSet::new();
@@ -24,8 +24,9 @@ pub(super) fn own_chains(saved: &str) -> BTreeSet<(&str, &str)> {
     chains
 }
 
-/// What `iptables-restore --noflush` is fed to take away the chains of pods and every rule that leads there, and nothing
-/// else; `None` where there is neither. A rule that has gone meanwhile makes it do nothing of its table.
+/// The input for `iptables-restore --noflush` that removes the pod network's chains and every rule that jumps to them.
+/// `None` if there are no such chains and rules. If a rule has gone meanwhile, iptables-restore leaves its table
+/// unchanged.
 pub(super) fn removal(saved: &str) -> Option<String> {
     let chains = own_chains(saved);
     let mut script = String::new();
@@ -48,7 +49,7 @@ pub(super) fn removal(saved: &str) -> Option<String> {
                 continue;
             }
             script.push_str(&format!("*{table}\n"));
-            // To name a chain empties it.
+            // Declaring a chain empties it.
             own.iter().for_each(|chain| script.push_str(&format!(":{chain} - [0:0]\n")));
             rules.iter().for_each(|rule| script.push_str(&format!("-D {rule}\n")));
             own.iter().for_each(|chain| script.push_str(&format!("-X {chain}\n")));
@@ -58,7 +59,7 @@ pub(super) fn removal(saved: &str) -> Option<String> {
     (!script.is_empty()).then_some(script)
 }
 
-/// Where a rule leads.
+/// The chains that a rule jumps to.
 fn targets(rule: &str) -> impl Iterator<Item = String> {
     let rule_itself = without_quoted(rule);
     let words: Vec<String> = rule_itself.split(' ').map(str::to_owned).collect();
@@ -66,7 +67,7 @@ fn targets(rule: &str) -> impl Iterator<Item = String> {
     pairs.filter(|(word, _)| word == "-j" || word == "-g").map(|(_, target)| target)
 }
 
-/// A rule without what its comments say.
+/// A rule without the text in quotes, such as comments.
 fn without_quoted(rule: &str) -> String {
     rule.replace("\\\"", "").split('"').step_by(2).collect()
 }

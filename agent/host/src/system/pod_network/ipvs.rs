@@ -1,20 +1,20 @@
-//! Which services of IPVS are kube-proxy's or kube-router's: those at an address of an interface of theirs, and those of a node
-//! port, which are at addresses of the machine (kubernetes/kubernetes: pkg/proxy/ipvs/README.md).
+//! Finds the IPVS services of kube-proxy and kube-router. Their addresses are on their own interfaces, except for node
+//! ports: these are at addresses of the machine (kubernetes/kubernetes: pkg/proxy/ipvs/README.md).
 
 use std::collections::BTreeSet;
 
-/// How `ipvsadm` writes the protocol of a service.
+/// The flag of `ipvsadm` for a service's protocol.
 type Protocol = &'static str;
 
-/// What tells services of pods from an operator's.
+/// What distinguishes the pod network's services from an operator's.
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) addresses: BTreeSet<String>,
-    /// The ports that are services at every address of the machine.
+    /// Node ports: services at every address of the machine.
     pub(super) node_ports: BTreeSet<(Protocol, String)>,
 }
 
-/// The addresses that `ip -oneline address show` prints (`7: kube-ipvs0    inet 10.0.0.1/32 scope global …`).
+/// The addresses in the output of `ip -oneline address show` (`7: kube-ipvs0    inet 10.0.0.1/32 scope global …`).
 pub(super) fn addresses(shown: &str) -> BTreeSet<String> {
     let address = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| !word.starts_with("inet"));
@@ -23,8 +23,8 @@ pub(super) fn addresses(shown: &str) -> BTreeSet<String> {
     shown.lines().filter_map(address).collect()
 }
 
-/// The node ports that `ipset save` prints: `add KUBE-NODE-PORT-TCP 30080`, and of SCTP
-/// `add KUBE-NODE-PORT-SCTP-HASH 192.0.2.1,sctp:30080` (pkg/proxy/ipvs/ipset.go).
+/// The node ports in the output of `ipset save`: `add KUBE-NODE-PORT-TCP 30080`, and for SCTP `add
+/// KUBE-NODE-PORT-SCTP-HASH 192.0.2.1,sctp:30080` (pkg/proxy/ipvs/ipset.go).
 pub(super) fn node_ports(saved: &str) -> BTreeSet<(Protocol, String)> {
     let port = |line: &str| {
         let mut words = line.split(' ');
@@ -34,7 +34,7 @@ pub(super) fn node_ports(saved: &str) -> BTreeSet<(Protocol, String)> {
         let protocol = match set.strip_prefix("LOCAL-").unwrap_or(set) {
             "TCP" => "-t",
             "UDP" => "-u",
-            // A name may be no longer than this, and is cut off.
+            // Names of sets have a maximum length, so the end may be cut off.
             sctp if sctp.starts_with("SCTP") => "--sctp-service",
             _ => return None,
         };
@@ -43,8 +43,8 @@ pub(super) fn node_ports(saved: &str) -> BTreeSet<(Protocol, String)> {
     saved.lines().filter_map(port).collect()
 }
 
-/// The services of pods among those that `ipvsadm --save` prints (`-A -t 10.0.0.1:443 -s rr`), each as the flag of its
-/// protocol and its place.
+/// The pod network's services in the output of `ipvsadm --save` (`-A -t 10.0.0.1:443 -s rr`), each as protocol flag
+/// and address with port.
 pub(super) fn services<'a>(saved: &'a str, own: &Own) -> Vec<(&'a str, &'a str)> {
     let service = |line: &'a str| match line.split(' ').collect::<Vec<_>>().as_slice() {
         ["-A", protocol, place, ..] => {

@@ -1,9 +1,9 @@
-//! By which names the network of pods is known, and where each of them comes from. Only names that these programs alone give
-//! are here: an operator's own rules beside them are never touched.
+//! The names of the pod network's interfaces, chains, tables and sets, and the source of each name. Only names that no
+//! other program uses are listed, so an operator's own rules are never touched.
 
-/// Interfaces by their whole names.
+/// Full names of interfaces.
 const INTERFACES: [&str; 13] = [
-    // containernetworking/plugins, plugins/main/bridge/bridge.go: what a bridge is called that is given no name.
+    // containernetworking/plugins, plugins/main/bridge/bridge.go: the default name of a bridge.
     "cni0",
     // kOps' kubenet: nodeup/pkg/model/containerd.go.
     "cbr0",
@@ -23,24 +23,24 @@ const INTERFACES: [&str; 13] = [
     // weaveworks/weave: net/bridge.go.
     "weave",
 ];
-/// The others by how their names begin: flannel's (flannel-io/flannel: `flannel.1`, `flannel-v6.1`, `flannel.ipip`,
-/// `flannel-wg`, `flannel0` in pkg/backend), Cilium's (cilium/cilium: pkg/defaults), and Calico's to each pod (felix'
+/// Name prefixes of interfaces: flannel's (flannel-io/flannel: `flannel.1`, `flannel-v6.1`, `flannel.ipip`,
+/// `flannel-wg`, `flannel0` in pkg/backend), Cilium's (cilium/cilium: pkg/defaults), and Calico's for each pod (felix'
 /// `InterfacePrefix`).
 const INTERFACE_PREFIXES: [&str; 3] = ["flannel", "cilium_", "cali"];
-/// kube-proxy's interface in IPVS mode, which has the addresses of all services (kubernetes/kubernetes:
+/// kube-proxy's interface in IPVS mode. It has the addresses of all services (kubernetes/kubernetes:
 /// pkg/proxy/ipvs/proxier.go).
 pub(super) const IPVS: &str = "kube-ipvs0";
-/// kube-router's of the same kind (pkg/controllers/proxy/network_services_controller.go).
+/// kube-router's interface with the addresses of all services (pkg/controllers/proxy/network_services_controller.go).
 pub(super) const KUBE_ROUTER: &str = "kube-dummy-if";
 
-/// Chains of iptables by how their names begin.
+/// Name prefixes of iptables chains.
 const CHAIN_PREFIXES: [&str; 9] = [
     // kube-proxy's (pkg/proxy/iptables, pkg/proxy/ipvs), kubelet's (pkg/kubelet/kubelet_network_linux.go), and kube-router's
     // (KUBE-ROUTER-, KUBE-POD-FW-, KUBE-NWPLCY-: pkg/controllers/netpol/network_policy_controller.go).
     "KUBE-",
     // felix/rules/rule_defs.go.
     "cali-",
-    // cilium/cilium: pkg/datapath/iptables; those of before an upgrade have OLD_ before their names.
+    // cilium/cilium: pkg/datapath/iptables. Chains from before an upgrade have the prefix OLD_.
     "CILIUM_",
     "OLD_CILIUM_",
     // FLANNEL-FWD and FLANNEL-POSTRTG: pkg/trafficmngr/iptables/iptables.go.
@@ -52,30 +52,30 @@ const CHAIN_PREFIXES: [&str; 9] = [
     "AWS-CONNMARK-CHAIN-",
     "WEAVE-",
 ];
-/// Chains by their whole names: kubenet's on kOps' nodes (nodeup/pkg/model/containerd.go), kindnet's of before it used nftables,
-/// and Weave's first.
+/// Full names of chains: kubenet's on kOps nodes (nodeup/pkg/model/containerd.go), kindnet's before it used nftables,
+/// and Weave's main chain.
 const CHAINS: [&str; 3] = ["IP-MASQ", "KIND-MASQ-AGENT", "WEAVE"];
-/// The firewall plugin makes this chain for administrators to put rules of their own there (plugins/meta/firewall/README):
-/// it is a pods' network's only while it is empty.
+/// The firewall plugin creates this chain for an administrator's own rules (plugins/meta/firewall/README). It belongs
+/// to the pod network only while it is empty.
 pub(super) const ADMINISTRATORS_CHAIN: &str = "CNI-ADMIN";
-/// Rules in chains that every machine has and that lead to no chain of their own, by how their comments begin.
+/// Comment prefixes of rules in the machine's standard chains. These rules jump to no chain of the pod network.
 const COMMENTS: [&str; 5] = [
     // kubernetes/dns: cmd/node-cache/app/cache_app.go.
     "NodeLocal DNS Cache: ",
     // aws/amazon-vpc-cni-k8s: pkg/networkutils/network.go.
     "AWS, primary ENI\"",
     "AWS, CONNMARK\"",
-    // flannel's before it had chains (pkg/trafficmngr/iptables/iptables.go has the comments still).
+    // flannel's rules before it had its own chains (pkg/trafficmngr/iptables/iptables.go still has the comments).
     "flanneld masq\"",
     "flanneld forward\"",
 ];
-/// Rules without chain or comment, by the sets that they ask for: kube-router's for what leaves pods
+/// Set prefixes of rules without own chain or comment: kube-router's rules for traffic that leaves pods
 /// (pkg/controllers/routing/pod_egress.go).
 const SETS_OF_RULES: [&str; 2] = ["kube-router-", "inet6:kube-router-"];
 
-/// Tables of nftables by their whole names.
+/// Full names of nftables tables.
 const TABLES: [&str; 10] = [
-    // pkg/proxy/nftables/proxier.go; Calico's BPF mode has the same.
+    // pkg/proxy/nftables/proxier.go. Calico's BPF mode uses the same name.
     "kube-proxy",
     // flannel: pkg/trafficmngr/nftables/nftables.go.
     "flannel-ipv4",
@@ -92,13 +92,15 @@ const TABLES: [&str; 10] = [
     // kubernetes-sigs/kindnet: cmd/cni-kindnet.
     "cni-kindnet",
 ];
-/// kindnetd's by how their names begin: kindnet-network-policies, -ipmasq, -dnscache, -fastpath, -nat64, -nflog
+/// Name prefix of kindnetd's tables: kindnet-network-policies, -ipmasq, -dnscache, -fastpath, -nat64, -nflog
 /// (kubernetes-sigs/kindnet: pkg/*).
 const TABLE_PREFIX: &str = "kindnet-";
 
-/// Sets of ipset by how their names begin: kube-proxy's in IPVS mode (pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6) and
-/// kube-router's (KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6); Calico's (felix/ipsets/ipset_defs.go: `cali`, the IP
-/// version, and whether it is the main one); Cilium's (pkg/datapath/ipset).
+/// Name prefixes of ipsets.
+/// - kube-proxy's in IPVS mode: pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6.
+/// - kube-router's: KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6.
+/// - Calico's: `cali`, the IP version, and whether it is the main one (felix/ipsets/ipset_defs.go).
+/// - Cilium's: pkg/datapath/ipset.
 const SET_PREFIXES: [&str; 7] =
     ["KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-", "cali4", "cali6", "cilium_node_set_v"];
 
@@ -122,7 +124,7 @@ pub(super) fn is_own_set(name: &str) -> bool {
     begins_with_any(name, &SET_PREFIXES)
 }
 
-/// Whether a rule is the pods' by what its comment says, or the set that it asks for.
+/// Whether a rule belongs to the pod network, by its comment or by the set it refers to.
 pub(super) fn is_own_by_mark(rule: &str) -> bool {
     COMMENTS.iter().any(|comment| rule.contains(&format!(" --comment \"{comment}")))
         || SETS_OF_RULES.iter().any(|set| rule.contains(&format!(" --match-set {set}")))

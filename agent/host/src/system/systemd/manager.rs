@@ -1,4 +1,4 @@
-//! What systemd can be asked to do.
+//! The requests to systemd.
 
 use std::collections::BTreeSet;
 
@@ -6,74 +6,50 @@ use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
 pub trait Systemd: Send + Sync {
-    /// The states of these units, in their order.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
+    /// The states of these units, in the same order.
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>>;
 
-    /// Reads all unit files again.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
+    /// Makes systemd read all unit files again.
     fn reload(&self) -> Result<()>;
 
-    /// Lets a unit start at boot, which systemd knows once it has read its files again: many units cost one [`Systemd::reload`].
-    ///
-    /// # Errors
-    /// systemd refuses.
+    /// Enables a unit at boot. systemd notices only after [`Systemd::reload`], so that many units need one reload.
     fn enable(&self, unit: &str) -> Result<()>;
 
-    /// Keeps a unit from starting at boot, which systemd knows as for [`Systemd::enable`].
-    ///
-    /// # Errors
-    /// systemd refuses.
+    /// Disables a unit at boot. systemd notices only after a reload, as for [`Systemd::enable`].
     fn disable(&self, unit: &str) -> Result<()>;
 
-    /// Starts a unit, and waits until it runs.
-    ///
-    /// # Errors
-    /// It does not start.
+    /// Starts a unit and waits until it runs.
     fn start(&self, unit: &str) -> Result<()>;
 
-    /// Has a unit start, and does not wait for it.
+    /// Requests the start of a unit and does not wait for it.
     ///
     /// # Errors
-    /// systemd refuses to try.
+    /// systemd refuses the request.
     fn enqueue_start(&self, unit: &str) -> Result<()> {
         self.start(unit)
     }
 
-    /// Stops a unit, and waits until it has stopped.
-    ///
-    /// # Errors
-    /// It does not stop.
+    /// Stops a unit and waits until it has stopped.
     fn stop(&self, unit: &str) -> Result<()>;
 
-    /// Ends everything that still runs in a unit at once, stopped or not.
+    /// Kills all processes of a unit immediately, whatever its state.
     ///
     /// # Errors
-    /// systemd cannot be asked.
+    /// systemd does not answer. A unit without processes is no error.
     fn kill(&self, unit: &str) -> Result<()>;
 
-    /// Restarts a unit, and waits until it runs.
-    ///
-    /// # Errors
-    /// It does not start again.
+    /// Restarts a unit and waits until it runs.
     fn restart(&self, unit: &str) -> Result<()>;
 
-    /// Has a program run apart from this one, as a unit that is gone once it has ended, and does not wait for it. Where that unit
-    /// runs already, it goes on. What manages no processes has nothing to run it.
-    ///
-    /// # Errors
-    /// systemd refuses.
+    /// Runs a program as a transient unit and does not wait for it. The unit is gone after the program ends. If the
+    /// unit already runs, it keeps running. An implementation that manages no processes does nothing.
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let _ = (unit, command);
         Ok(())
     }
 
-    /// Asks for a job and returns at once. A job may wait for others, of this very run even, or take as long as its unit
-    /// likes: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
+    /// Requests a job and returns immediately. A job may wait for other jobs, even for this very run. A job may also
+    /// take any time: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
     fn begin(&self, act: Act, unit: &str) -> Job {
         Box::pin(std::future::ready(match act {
             Act::Start => self.start(unit),
@@ -82,21 +58,15 @@ pub trait Systemd: Send + Sync {
         }))
     }
 
-    /// Whether a process of a unit has begun to start it, and is not done yet: one whose job only waits in the queue is
-    /// not starting, nor is one that has failed and is started again later.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
+    /// Whether a process of a unit is starting it. A unit whose job is only queued is not starting, nor is a failed
+    /// unit that waits for its restart.
     fn is_starting(&self, unit: &str) -> Result<bool> {
         let _ = unit;
         Ok(false)
     }
 
-    /// Whether the start of a unit waits for the end of this very run, or for units that were left to systemd because
-    /// theirs do.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
+    /// Whether the start of a unit waits for the end of this very run. The units in `left` do so, and a unit that
+    /// waits for one of them does so, too.
     fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
         let _ = (unit, left);
         Ok(false)

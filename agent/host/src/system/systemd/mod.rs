@@ -1,4 +1,4 @@
-//! systemd, asked by `systemctl`.
+//! systemd: its client, and the state of its units.
 
 mod manager;
 mod state;

@@ -1,4 +1,4 @@
-//! What systemd's properties of a unit say of it.
+//! Derives the state of a unit from its properties in systemd.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use time::macros::format_description;
 use super::unit::{Rest, UnitState};
 use crate::system::clock::Clock;
 
-/// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.
+/// The relevant properties of `org.freedesktop.systemd1.Unit` and of the interface of the unit's type.
 pub(super) const PROPERTIES: [&str; 10] = [
     "LoadState",
     "ActiveState",
@@ -23,7 +23,8 @@ pub(super) const PROPERTIES: [&str; 10] = [
     "NeedDaemonReload",
 ];
 
-/// Reads them, as `systemctl show` writes them in UTC; empty where the unit's type has no such property.
+/// Derives the state. `get` returns a property as `systemctl show` writes it in UTC, or an empty string if the unit's
+/// type has no such property.
 pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitState {
     let enablement = match get("UnitFileState") {
         "enabled" | "alias" | "linked" => Enablement::Enabled,
@@ -31,7 +32,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         _ => Enablement::Disabled,
     };
     let running = match get("ActiveState") {
-        // A unit in a restart loop of systemd's is `activating`: there is nothing to start.
+        // A unit in a restart loop is `activating`, so there is nothing to start.
         "active" | "reloading" | "refreshing" | "activating" => true,
         "inactive" => has_done_its_work(&get),
         _ => false,
@@ -41,7 +42,7 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
         ("inactive", _, _) => Rest::Yes,
         _ => Rest::No,
     };
-    // `auto-restart-queued` is of systemd 254 and later.
+    // systemd 254 and later also have `auto-restart-queued`.
     let restarting = get("SubState").starts_with("auto-restart");
     let starting = is_starting(&get);
     let started = started(&get, clock);
@@ -50,9 +51,9 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitStat
     UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
 }
 
-/// When the main process of a unit was started. A clock that was set back since makes it earlier than it was by the
-/// clock of files of before, so it is then when systemd noted that it was. Of what a timer or socket starts anew whenever
-/// it is needed, nothing runs in between.
+/// When the main process of a unit started. If the clock was set back since, older files have later dates than the
+/// computed time. Then systemd's own timestamp, the later one, applies. A unit that a timer or socket starts has no
+/// process in between: `None`.
 fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
     if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
         return None;
@@ -63,20 +64,20 @@ fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTim
     told.max(noted(get("ExecMainStartTimestamp")))
 }
 
-/// A time of day as `systemctl` writes it: `Sun 2026-11-22 21:44:25 UTC`.
+/// Parses a timestamp of `systemctl`: `Sun 2026-11-22 21:44:25 UTC`.
 fn noted(timestamp: &str) -> Option<SystemTime> {
     let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
     let (_weekday, rest) = timestamp.strip_suffix(" UTC")?.split_once(' ')?;
     PrimitiveDateTime::parse(rest, format).ok().map(|time| time.assume_utc().into())
 }
 
-/// Whether a process of the unit has begun to start it.
+/// Whether a process of the unit is starting it.
 pub(super) fn is_starting<'a>(get: impl Fn(&str) -> &'a str) -> bool {
     get("ActiveState") == "activating" && !get("SubState").starts_with("auto-restart")
 }
 
-/// Whether a unit is at rest because nothing is left for it to do: a timer or socket starts it when
-/// it is needed, or it was to run once and has, since the machine started.
+/// Whether an inactive unit has nothing left to do. Either a timer or socket starts it when needed, or it is a oneshot
+/// that has run since boot.
 fn has_done_its_work<'a>(get: impl Fn(&str) -> &'a str) -> bool {
     let has_run = !matches!(get("ExecMainStartTimestampMonotonic"), "" | "0");
     get("Result") == "success" && (!get("TriggeredBy").is_empty() || (get("Type") == "oneshot" && has_run))

@@ -1,4 +1,4 @@
-//! systemd, asked by `systemctl`: it needs no system bus, which may not run yet or may restart during a run.
+//! The client of systemd: `systemctl`. It needs no system bus, which may not run yet or may restart during a run.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -22,7 +22,7 @@ impl Systemd for Systemctl {
             return Ok(vec![]);
         }
         let properties = format!("--property={}", PROPERTIES.join(","));
-        // Timestamps are written in the time zone of the caller's.
+        // systemctl prints timestamps in the caller's time zone.
         let mut command = vec!["env", "TZ=UTC", "systemctl", "show", &properties, "--"];
         command.extend(units);
         let states = parse(&run(&command)?, &Clock::now());
@@ -61,7 +61,7 @@ impl Systemd for Systemctl {
     }
 
     fn kill(&self, unit: &str) -> Result<()> {
-        // It fails where nothing is left to end, which is as good.
+        // systemctl fails if no process is left. That counts as success.
         ask(&["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", "--", unit]).map(drop)
     }
 
@@ -71,7 +71,7 @@ impl Systemd for Systemctl {
 
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let name = format!("--unit={unit}");
-        // What it has in memory may be a key.
+        // The program's memory may hold a key, so it must not dump core.
         let how =
             ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &name, "--"];
         run(&[&how, command].concat()).map(drop).or_else(|refused| {
@@ -83,7 +83,7 @@ impl Systemd for Systemctl {
         let (tell, told) = oneshot::channel();
         let (unit, waited_for) = (unit.to_owned(), unit.to_owned());
         let wait = move || {
-            // The future that waits for it may have been dropped.
+            // The waiting future may have been dropped.
             let _ = tell.send(self::act(act, &waited_for));
         };
         let started = thread::Builder::new().name("systemctl".into()).spawn(wait);
@@ -136,7 +136,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     Some(format!("{meaning}; see `journalctl -u {unit}`"))
 }
 
-/// Reads what `systemctl show` prints: a block for each unit, with an empty line between them.
+/// Parses the output of `systemctl show`: one block per unit, separated by empty lines.
 fn parse(shown: &str, clock: &Clock) -> Vec<UnitState> {
     let blocks = shown.split("\n\n").filter(|block| !block.trim().is_empty());
     blocks.map(|block| state::read(|name| property(block, name), clock)).collect()
@@ -179,9 +179,9 @@ mod tests {
         };
         assert_eq!(started("0", ""), None, "it has no process");
         assert_eq!(started("900000000", ""), Some(NOW - 100));
-        // It was years behind when the machine was started.
+        // The clock was years behind at boot.
         assert_eq!(started("900000000", "Thu 1970-01-01 00:15:00 UTC"), Some(NOW - 100));
-        // It was ahead by 50 s, as were all files that had been written by then.
+        // The clock was 50 s ahead, and so are the dates of all files from that time.
         assert_eq!(started("900000000", "Fri 2027-01-15 07:59:10 UTC"), Some(NOW - 50));
     }
 

@@ -1,19 +1,19 @@
-//! Which units wait for the end of this very run: those that come after the unit that it is part of, as a hook with
-//! `After=cloud-final.service` does where cloud-init's last stage runs the agent. systemd has them in its queue until the
-//! run has ended, and all that comes after them (systemd.unit(5), `Before=`, `After=`).
+//! Finds the units that wait for the end of this very run: those ordered after the unit that runs the agent. For
+//! example, cloud-init's last stage runs the agent, and a hook has `After=cloud-final.service`. systemd keeps such
+//! units queued until the run ends, and all units after them (systemd.unit(5), `Before=`, `After=`).
 
 use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::system::commands::run;
 
-/// Whether the start of a unit waits for this run, or for units whose starts do.
+/// Whether the start of a unit waits for this run, directly or through a unit in `left`.
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text)) else {
         return Ok(false);
     };
     let state = run(&["systemctl", "show", "--property=ActiveState", "--value", "--", &own])?;
-    // What comes after a unit that has started does not wait for its end.
+    // Once a unit has started, the units after it no longer wait for it.
     if state.trim() != "activating" {
         return Ok(false);
     }
@@ -25,7 +25,7 @@ pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bo
     leads_to(unit, &own, left, &jobs, after)
 }
 
-/// The service that a process is part of, as its `/proc/PID/cgroup` tells (cgroups(7)).
+/// The service that a process belongs to, by its `/proc/PID/cgroup` (cgroups(7)).
 fn unit_of(cgroup: &str) -> Option<String> {
     let is_systemds = |line: &&str| line.starts_with("0::") || line.contains(":name=systemd:");
     let paths = cgroup.lines().filter(is_systemds).filter_map(|line| line.splitn(3, ':').nth(2));
@@ -33,13 +33,13 @@ fn unit_of(cgroup: &str) -> Option<String> {
     services.map(str::to_owned).next()
 }
 
-/// The units of jobs, as `systemctl list-jobs` prints them.
+/// The units with jobs, from the output of `systemctl list-jobs`.
 fn queued(listed: &str) -> BTreeSet<String> {
     listed.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
 }
 
-/// Whether the order of units leads from one to `own` or to one of `left`, by units that have jobs: all others are waited
-/// for by none.
+/// Whether the ordering leads from `unit` to `own` or to a unit in `left`, through units with jobs. Nothing waits for
+/// a unit without a job.
 fn leads_to(
     unit: &str,
     own: &str,

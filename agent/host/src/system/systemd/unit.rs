@@ -1,4 +1,4 @@
-//! What systemd knows of a unit, and what a job has it do.
+//! The state of a unit, and the jobs for it.
 
 use std::pin::Pin;
 use std::time::SystemTime;
@@ -7,30 +7,30 @@ use kops_agent_plan::diff::Enablement;
 
 use crate::error::Result;
 
-/// What systemd knows of a unit.
+/// The state of a unit, as systemd reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitState {
-    /// Whether there is such a unit.
+    /// Whether the unit exists.
     pub is_known: bool,
-    /// Whether it starts at boot.
+    /// Whether the unit starts at boot.
     pub enablement: Enablement,
-    /// Whether it runs, or has done what it is for.
+    /// Whether the unit runs, or has done its work.
     pub running: bool,
-    /// Whether it is at rest, and did not fail.
+    /// Whether the unit is inactive without a failure.
     pub rests: Rest,
-    /// Whether it has failed, and systemd is going to start it again after a while: nothing of it runs, though there is
-    /// nothing to start.
+    /// Whether the unit has failed and systemd restarts it after a pause. No process runs, but there is nothing to
+    /// start.
     pub restarting: bool,
-    /// Whether a process of it has begun to start it, and is not done yet.
+    /// Whether a process of the unit is still starting it.
     pub starting: bool,
-    /// When its main process was started; `None` where it has none, or had none since the machine started.
+    /// When the main process of the unit started. `None` if the unit has none, or had none since boot.
     pub started: Option<SystemTime>,
-    /// Whether a file of it was changed since systemd read it (`NeedDaemonReload`).
+    /// Whether a unit file changed since systemd read it (`NeedDaemonReload`).
     pub unread: bool,
 }
 
 impl UnitState {
-    /// One that systemd does not know.
+    /// The state of a unit that does not exist.
     pub const UNKNOWN: UnitState = UnitState {
         is_known: false,
         enablement: Enablement::Disabled,
@@ -42,30 +42,30 @@ impl UnitState {
         unread: false,
     };
 
-    /// One that systemd knows, and that runs or rests.
+    /// The state of an existing unit that runs or is inactive.
     pub fn known(enablement: Enablement, running: bool) -> UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
         UnitState { is_known: true, enablement, running, rests, ..UnitState::UNKNOWN }
     }
 }
 
-/// Whether a unit is at rest.
+/// Whether a unit is inactive without a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rest {
-    /// It runs, or has failed.
+    /// The unit runs or has failed.
     #[default]
     No,
     Yes,
-    /// Nothing of it runs, and it is one that runs once (`Type=oneshot`): whether it has, systemd forgets as soon as no
-    /// other unit names it (systemd.unit(5), "Unit Garbage Collection").
+    /// The unit is an inactive oneshot. Whether it has run is unknown: systemd forgets that as soon as no other unit
+    /// refers to it (systemd.unit(5), "Unit Garbage Collection").
     RunsOnce,
 }
 
-/// What a job has a unit do.
+/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Start,
-    /// Stop, if it runs.
+    /// Stops the unit if it runs.
     Stop,
     Restart,
 }
@@ -81,5 +81,5 @@ impl Act {
     }
 }
 
-/// A job of systemd's that has been asked for, and how it ends. Dropped, the job goes on all the same.
+/// A requested job, and its result. If the future is dropped, the job continues.
 pub type Job = Pin<Box<dyn Future<Output = Result<()>> + Send>>;

@@ -1,5 +1,5 @@
-//! A machine that is a thread with a root of its own, laid over the one that `tests/packages/root` makes: whatever the
-//! test does to it goes with it.
+//! A machine that is a thread with its own root, overlaid on the root that `tests/packages/root` makes. All changes of
+//! the test vanish with the thread.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -10,10 +10,10 @@ use std::process::Command;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` on a machine whose root is this thread's alone, and goes with it.
+/// Runs `test` on a machine whose root belongs to this thread and vanishes with it.
 pub(crate) fn on_a_machine(test: impl FnOnce() + Send) {
     let lower = std::env::var("KOPS_AGENT_PACKAGES_ROOT").expect("tests/packages/run sets it");
-    // Not on a file system of memory, as /tmp may be: overlayfs may not be put on another's upper folder either.
+    // Not on tmpfs, as /tmp may be, nor on overlayfs: neither can hold the upper folder.
     let folder = tempfile::Builder::new().prefix("kops-agent-packages-").tempdir_in("/var/tmp").unwrap();
     let ended = std::thread::scope(|scope| {
         scope

@@ -1,7 +1,8 @@
-//! A reset's firewall part against the real iptables (both kinds), nftables, ipset and ip, in a network namespace of each
-//! test's own: what kube-proxy and network plugins leave goes, and an operator's rules beside it stay byte for byte.
+//! The firewall part of a reset against the real iptables (both kinds), nftables, ipset and ip. Each test has its own
+//! network namespace. Remains of kube-proxy and network plugins are removed, and an operator's rules stay byte for
+//! byte.
 //!
-//! IPVS takes a kernel that has it; where there is none, a stand-in takes `ipvsadm`'s place.
+//! IPVS needs kernel support. Without it, a stand-in replaces `ipvsadm`.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -22,7 +23,7 @@ fn what_pods_left_goes_and_an_operators_rules_stay_byte_for_byte() {
     in_a_network_of_its_own(|| {
         ipsets();
         operators_rules();
-        // A table that was used keeps its built-in chains.
+        // A table keeps its built-in chains after it was used.
         for program in ["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"] {
             for table in ["raw", "mangle"] {
                 sh(&format!(
@@ -55,7 +56,7 @@ fn what_pods_left_goes_and_an_operators_rules_stay_byte_for_byte() {
         for what in ["iptables-nft", "ip6tables-legacy", "ip kube-proxy", "calico-arp", "kube-router-svip"] {
             assert!(left.rules.iter().any(|rule| rule.contains(what)), "{what}: {:?}", left.rules);
         }
-        // One set of rules is shown once, though two programs show it.
+        // Two programs show one set of rules, and the plan lists it once.
         assert_eq!(
             left.rules.iter().filter(|rule| rule.contains(" chains of ip")).count(),
             4,
@@ -71,7 +72,7 @@ fn what_pods_left_goes_and_an_operators_rules_stay_byte_for_byte() {
     });
 }
 
-/// By line: both are long.
+/// Compares by line, because both texts are long.
 #[track_caller]
 fn pretty_assertions(now: &str, before: &str) {
     let gone: Vec<&str> = before.lines().filter(|line| !now.contains(line)).collect();
@@ -99,8 +100,8 @@ fn a_chain_of_the_administrators_own_rules_stays_with_them() {
     });
 }
 
-/// An operator's own chains of nftables in a table that iptables has too. A rule there that iptables cannot read ends
-/// `iptables-save` with an error for that table.
+/// An operator's own nftables chains in a table that iptables also has. A rule there that iptables cannot read makes
+/// `iptables-save` fail for that table.
 #[test]
 fn chains_of_nftables_in_a_table_of_iptables_stay_and_keep_no_other_table_from_going() {
     for (rule, is_readable) in
@@ -167,7 +168,7 @@ fn a_program_that_hangs_has_a_deadline_and_keeps_nothing_else_from_going() {
         sh(
             "iptables-nft -N KUBE-FORWARD; ip6tables-legacy -N KUBE-FORWARD; nft add table ip kube-proxy; ip link add cni0 type bridge",
         );
-        // One that has started another, which holds its output open.
+        // A program that started another one, which holds its output open.
         stand_in("iptables-legacy-save", "sleep 600 & echo $$ $! >>/run/started; wait");
         stand_in("nft", "trap '' TERM; echo $$ >>/run/started; while :; do sleep 600; done");
         let machine = Machine { program_within: Duration::from_secs(10), ..Machine::default() };
@@ -185,7 +186,7 @@ fn a_program_that_hangs_has_a_deadline_and_keeps_nothing_else_from_going() {
         assert_eq!(problems.len(), 2, "{problems:?}");
         let now = sh("iptables-nft-save; ip6tables-legacy-save; ip link show");
         assert!(!now.contains("KUBE-FORWARD") && !now.contains("cni0"), "{now}");
-        // Nothing that was started is left running.
+        // No started process is left running.
         let started = fs::read_to_string("/run/started").unwrap();
         assert_eq!(started.split_whitespace().count(), 6, "{started}");
         for process in started.split_whitespace() {
@@ -208,14 +209,14 @@ fn a_missing_program_is_named_where_there_may_be_something_for_it() {
         let machine = Machine::default();
         let unknown = machine.left().unwrap().unknown;
         let mut missing = vec!["iptables-legacy", "nft", "ipset"];
-        // A kernel without IPVS has no services.
+        // A kernel without IPVS has no services to remove.
         missing.extend(fs::exists("/proc/thread-self/net/ip_vs").unwrap().then_some("ipvsadm"));
         for name in &missing {
             let names = |unknown: &&String| unknown.contains(&format!("{name} is not installed"));
             assert_eq!(unknown.iter().filter(names).count(), 1, "{name}: {unknown:#?}");
         }
         let problems = machine.remove();
-        // What is there is taken away all the same.
+        // The remains that can be removed are still removed.
         assert_eq!(problems, unknown);
         let left = sh(&format!(
             "{ALL_PROGRAMS}/xtables-nft-multi iptables-nft-save; {ALL_PROGRAMS}/ipset list -name"
@@ -241,7 +242,7 @@ fn a_machine_without_any_firewall_program_and_without_rules_has_only_what_cannot
     });
 }
 
-/// `ipvsadm` where the kernel has no IPVS: keeps services in a file, in the form that `--save` prints.
+/// Stands in for `ipvsadm` if the kernel has no IPVS. It keeps services in a file, in the format of `--save`.
 const IPVSADM: &str = r#"services=/run/ipvs; touch $services
 case $1 in
 --save) cat $services ;;

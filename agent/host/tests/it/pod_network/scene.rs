@@ -1,4 +1,4 @@
-//! A network with what pods have left in it and with an operator's rules.
+//! A network with remains of pods and with rules of an operator.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,17 +9,17 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 const NONE: Option<&str> = None;
-/// Where this machine's programs can still be found while [`only_programs`] hides them.
+/// The folder where this machine's programs stay available while [`only_programs`] hides them.
 pub(super) const ALL_PROGRAMS: &str = "/mnt";
 
-/// Runs `test` in a network of its own, with a `/run` and a `/usr/local/sbin` that go with it; not where that may not be made.
+/// Runs `test` in its own network namespace, `/run` and `/usr/local/sbin`. Does nothing without the right to make them.
 pub(super) fn in_a_network_of_its_own(test: impl FnOnce() + Send) {
     let run = || {
         if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {
             return;
         }
         mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
-        // The lock of iptables is a file in /run, and other tests have theirs.
+        // The lock of iptables is a file in /run. Other tests need their own.
         for memory in ["/run", "/usr/local/sbin"] {
             mount(Some("tmpfs"), memory, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
         }
@@ -50,20 +50,20 @@ pub(super) fn feed(program: &str, input: &str) {
     assert!(child.wait().unwrap().success(), "{program}: {input}");
 }
 
-/// A program that does this, found before the real one.
+/// Puts a script in front of the real program of this name.
 pub(super) fn stand_in(name: &str, script: &str) {
     let path = format!("/usr/local/sbin/{name}");
     fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// From here on there are no other programs of this machine's administrator than these.
+/// Hides all programs in /usr/sbin except these.
 pub(super) fn only_programs(names: &[&str]) {
     let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount(Some("/usr/sbin"), ALL_PROGRAMS, NONE, bind, NONE).unwrap();
     mount(Some("tmpfs"), "/usr/sbin", Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
     for name in names {
-        // Each form of iptables is one program that goes by its name.
+        // Each variant of iptables is one program that behaves according to its name.
         let program = match *name {
             name if name.contains("-nft") => "xtables-nft-multi",
             name if name.contains("-legacy") => "xtables-legacy-multi",
@@ -73,14 +73,14 @@ pub(super) fn only_programs(names: &[&str]) {
     }
 }
 
-/// All that can be seen of the rules and links of this network.
+/// All visible rules and links of this network.
 pub(super) fn shown() -> String {
     sh("for kind in nft legacy; do for family in ip ip6; do ${family}tables-$kind-save --counters | grep -v '^#' || true; done; done
         nft --numeric list ruleset; ipset list -name; ip -oneline link show | cut -d ' ' -f 2")
 }
 
-/// Rules of an operator's in the chains that every machine has, in a chain of its own, and in tables of its own. Some have
-/// words of the pods' network.
+/// Rules of an operator in the chains that every machine has, in a chain and in tables of the operator. Some contain
+/// words of the pod network.
 pub(super) fn operators_rules() {
     for kind in ["iptables-nft", "iptables-legacy"] {
         let v6 = kind.replacen("ip", "ip6", 1);
@@ -128,7 +128,7 @@ END
         ip link add mine0 type bridge; ip link add veth-mine type veth peer name cni0-mine");
 }
 
-/// What pods' network leaves in iptables, by its sources (agent/host/src/system/pod_network/names.rs), in one family.
+/// What the pod network leaves in iptables, for one address family. Source: agent/host/src/system/pod_network/names.rs.
 pub(super) fn left_in_iptables(program: &str, pods: &str, service: &str, set_prefix: &str) {
     let rules = format!(
         r#"*mangle

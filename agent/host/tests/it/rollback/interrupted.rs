@@ -1,4 +1,4 @@
-//! What an interrupted change leaves, and which run goes on with it.
+//! What an interrupted change leaves, and which run resumes it.
 
 use std::os::unix::fs::MetadataExt as _;
 

@@ -1,5 +1,5 @@
-//! A node that works, changed: components one after another, each waited for; and everything put back where one does
-//! not come back.
+//! Changes of a working node. The run waits for each component in turn. If one does not come back, everything is rolled
+//! back.
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
@@ -25,7 +25,7 @@ use scene::{KUBELET_CONFIG, Node, Scene, TIMINGS, node, with_keys, with_pods};
 async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
     let scene = Scene::converged(&node("1")).await;
     *scene.node.other_listener.lock() = Some("evil (process 8)".into());
-    // It answers that kubelet is not well, and then that it is.
+    // The other process answers first that kubelet is unhealthy, and then that it is healthy.
     for version in ["bad", "22"] {
         let error = scene.converge(&node(version)).await.unwrap_err();
         assert!(matches!(error, Error::Unasked { .. }), "{error:?}");
@@ -39,7 +39,7 @@ async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass()
         assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
         assert!(!scene.host().status().unwrap().converged);
     }
-    // Once it has ended, the change goes on to its end.
+    // After the other process ends, the change completes.
     *scene.node.other_listener.lock() = None;
     scene.converge(&node("22")).await.unwrap();
     assert!(scene.host().status().unwrap().converged);
@@ -75,7 +75,7 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     assert_eq!(status.rolled_back.unwrap().back_to, "hash");
     assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
 
-    // The same is not tried again by itself, another is.
+    // The agent does not retry this state by itself. It tries another state.
     let error = scene.converge(&node("bad")).await.unwrap_err();
     assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
     assert!(
@@ -129,7 +129,7 @@ async fn a_unit_whose_job_fails_is_a_component_that_does_not_come_back() {
     scene.is_clean();
 }
 
-/// Programs that fail where a file has the text of before.
+/// Commands that fail while a file has the old text.
 struct Spoilt(PathBuf);
 
 impl Commands for Spoilt {
@@ -168,7 +168,7 @@ async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it(
 #[tokio::test]
 async fn units_that_did_not_run_or_start_at_boot_before_do_neither_again() {
     let scene = Scene::converged(&node("1")).await;
-    // What an operator has done to a unit of ours that the next configuration wants to run.
+    // An operator disabled and stopped a unit of ours that the next configuration wants to run.
     scene.node.disable("containerd.service").unwrap();
     scene.node.stop("containerd.service").unwrap();
     scene.node.news();
@@ -269,7 +269,7 @@ async fn a_pod_that_was_not_healthy_before_is_not_waited_for() {
     scene.converge(&with_keys(["bad 2", "2", "1"])).await.unwrap();
     assert!(scene.node.news().contains(&"end kube-scheduler".to_owned()));
     assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
-    // One that was is waited for all the same.
+    // The run still waits for a pod that was healthy before.
     let error = scene.converge(&with_keys(["bad 3", "bad", "1"])).await.unwrap_err();
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     assert_eq!(scene.machine.read("/srv/kubernetes/kube-scheduler/tls.key"), "bad 2");
@@ -288,7 +288,7 @@ async fn what_repairs_is_not_rolled_back() {
     let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
     assert!(matches!(error, Error::Unwell { .. }), "{error:?}");
     assert_eq!(scene.machine.read(KUBELET_CONFIG), good);
-    // And it is tried again.
+    // The repair is tried again.
     scene.converge(&node("1")).await.unwrap();
     assert_eq!(scene.node.news().iter().filter(|news| *news == "restart kubelet.service").count(), 2);
     scene.is_clean();
@@ -347,7 +347,7 @@ async fn what_is_kept_may_be_on_another_file_system() {
     let disk = scene.machine.path("/var/lib/kops-agent/rollback");
     std::fs::create_dir_all(&disk).unwrap();
     if mount(Some("tmpfs"), &disk, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).is_err() {
-        // Without the right to mount there is one file system.
+        // Without the right to mount, a test has only one file system.
         return;
     }
     let before = scene.files();

@@ -1,5 +1,5 @@
-//! Certificates that are renewed while all else stays as it is: what does not come back with them gets the old ones again, and
-//! neither that nor success says anything of the rest of the node.
+//! Certificate renewals while the rest of the node stays unchanged. A component that does not come back gets the old
+//! certificates. Neither outcome changes the status of the rest of the node.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kops_agent_plan::resource::{DesiredState, File, Kind, ResourceId};
 use super::scene::{KUBELET_CONFIG, Scene, TOKEN, node};
 use super::support::noon;
 
-/// The node, of which one file that kubelet reads is to be another one, in a certificate's place.
+/// The node with another text in one file that kubelet reads, which stands for a certificate.
 fn with_renewed(text: &str) -> DesiredState {
     let mut state = DesiredState::default();
     for (id, resource) in node("1").iter() {

@@ -1,4 +1,4 @@
-//! A node that works, and what can be done to it.
+//! A working node, and actions on it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,19 +22,19 @@ use crate::support::{Machine, noon};
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 pub(crate) const TOKEN: &str = "/etc/token";
 
-/// A machine's systemd and components: what reads a text with `bad` in it is not well. kubelet sees manifests as soon
-/// as they are written, unless it is not well itself; a pod reads its key when it is started.
+/// The systemd and the components of a machine. A component that reads a text with `bad` in it is unhealthy. kubelet
+/// sees manifests as soon as they are written, unless it is unhealthy. A pod reads its key when it starts.
 pub(crate) struct Node {
     root: PathBuf,
     units: Mutex<BTreeMap<String, (bool, bool)>>,
     pub(crate) asked: Mutex<Vec<String>>,
-    /// What each component was started with.
+    /// The texts with which each component started.
     pub(crate) started_with: Mutex<BTreeMap<String, String>>,
-    /// What systemd does not do, whenever it is asked.
+    /// Requests that systemd always refuses.
     pub(crate) refused: Mutex<Vec<String>>,
-    /// What listens on kubelet's port besides kubelet.
+    /// A process that listens on kubelet's port besides kubelet.
     pub(crate) other_listener: Mutex<Option<String>>,
-    /// How often systemd does something before the machine loses power.
+    /// Number of systemd requests before the machine loses power.
     left: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ impl Node {
         })
     }
 
-    /// Has the machine lose power once systemd was asked to do so many things from now on.
+    /// Makes the machine lose power after this many further requests to systemd.
     pub(crate) fn lose_power_after(&self, left: usize) {
         self.left.store(left, Ordering::SeqCst);
     }
@@ -93,7 +93,7 @@ impl Node {
         self.started_with.lock().get(unit).is_some_and(|text| !text.contains("bad"))
     }
 
-    /// The key with which a pod was started, of which `uid` is the UID now.
+    /// The key with which a pod started. `uid` is its current UID.
     fn key_of(&self, pod: &str, uid: &str) -> String {
         let mut started = self.started_with.lock();
         let started = started.entry(format!("pod {pod}")).or_default();
@@ -103,7 +103,7 @@ impl Node {
         started.clone()
     }
 
-    /// What was asked since this was called last.
+    /// The requests since the last call.
     pub(crate) fn news(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }
@@ -198,7 +198,7 @@ pub(crate) const TIMINGS: HealthTimings = HealthTimings {
     unnoticed: Duration::from_secs(60),
 };
 
-/// A node of a version: every text has it in it.
+/// A node of a version. Every text contains the version.
 pub(crate) fn node(version: &str) -> DesiredState {
     let mut node = DesiredState::default();
     node.add(File::text(KUBELET_CONFIG, format!("maxPods: {version}\n")));
@@ -226,7 +226,7 @@ pub(crate) fn with_pods(mut state: DesiredState, versions: [&str; 3]) -> Desired
     state
 }
 
-/// The same node with static pods that do not change and have these keys mounted.
+/// Version 1 of the node, with static pods that have these keys mounted. The pods themselves do not change.
 pub(crate) fn with_keys(keys: [&str; 3]) -> DesiredState {
     let mut state = node("1");
     for (name, key) in ["kube-scheduler", "kube-apiserver", "etcd-main"].into_iter().zip(keys) {
@@ -246,7 +246,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A node that has converged to a state.
+    /// A node that has converged to `state`.
     pub(crate) async fn converged(state: &DesiredState) -> Scene {
         let machine = Machine::new();
         std::fs::create_dir_all(machine.path("/etc")).unwrap();
@@ -269,7 +269,7 @@ impl Scene {
         self.machine.converge_with(&self.host(), state).await.map(drop)
     }
 
-    /// A run that would wait for a minute, and is interrupted once it has asked for this.
+    /// Starts a run that would wait for a minute, and interrupts it after this request.
     pub(crate) async fn interrupt(&self, state: &DesiredState, once_asked: &str) {
         let lenient =
             self.host().with_health_timings(HealthTimings { timeout: Duration::from_secs(60), ..TIMINGS });
@@ -284,7 +284,7 @@ impl Scene {
         }
     }
 
-    /// Everything that is not the agent's own business: paths with modes and contents.
+    /// All files except the agent's own, with modes and contents.
     pub(crate) fn files(&self) -> Vec<String> {
         let describe = |path: &String| {
             let at = self.machine.path(path);

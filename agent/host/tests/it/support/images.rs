@@ -1,4 +1,4 @@
-//! A container runtime whose images come, fail or hang.
+//! A container runtime whose images arrive, fail or hang.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -7,7 +7,7 @@ use kops_agent_host::Error;
 use kops_agent_host::system::images::{Images, Tether};
 use parking_lot::Mutex;
 
-/// Images that are there, and those that do not come: by what is in their names.
+/// The images that exist, and parts of the names of images that fail or hang.
 #[derive(Default)]
 pub(crate) struct Runtime {
     images: Mutex<BTreeSet<String>>,
@@ -17,23 +17,23 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// The same one, in which images with this in their names fail.
+    /// Makes images with this part in their name fail.
     pub(crate) fn failing(self, part: &'static str) -> Runtime {
         Runtime { failing: Mutex::new(Some(part)), ..self }
     }
 
-    /// The same one, in which images with this in their names hang.
+    /// Makes images with this part in their name hang.
     pub(crate) fn hanging(self, part: &'static str) -> Runtime {
         Runtime { hanging: Mutex::new(Some(part)), ..self }
     }
 
-    /// From now on every image comes.
+    /// Makes every image arrive from now on.
     pub(crate) fn mend(&self) {
         *self.failing.lock() = None;
         *self.hanging.lock() = None;
     }
 
-    /// Another program has brought an image.
+    /// Adds an image, as another program would.
     pub(crate) fn insert(&self, name: &str) {
         self.images.lock().insert(name.to_owned());
     }
@@ -42,12 +42,12 @@ impl Runtime {
         self.images.lock().contains(name)
     }
 
-    /// Whether it was asked to `pull NAME` or to `import NAME`.
+    /// Whether the runtime was asked to `pull NAME` or to `import NAME`.
     pub(crate) fn has_been_asked(&self, request: &str) -> bool {
         self.asked.lock().iter().any(|asked| asked == request)
     }
 
-    /// What it was asked since the last call of this.
+    /// The requests since the last call.
     pub(crate) fn take_asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock())
     }

@@ -1,10 +1,10 @@
-//! A keyset, for tests of this crate from inside and from outside: the module that includes this file brings `Secrets`.
+//! A keyset, for tests inside and outside of this crate. The module that includes this file imports `Secrets`.
 
 use kops_agent_pki::PemPair;
 
 use super::Secrets;
 
-/// Its trusted items, by id.
+/// Trusted items, by ID.
 #[derive(Clone)]
 pub(super) struct Keyset(pub(super) Vec<(&'static str, PemPair)>);
 

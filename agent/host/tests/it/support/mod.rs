@@ -47,7 +47,7 @@ impl Secrets for Store {
     }
 }
 
-/// The configuration that every desired state of these tests is taken to follow from.
+/// The configuration of every desired state in these tests.
 pub(crate) const SCOPE: Scope<'static> =
     Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
 
@@ -63,7 +63,7 @@ impl Machine {
         Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: downloads(CALM) }
     }
 
-    /// The same machine, with other downloads.
+    /// Replaces the downloads.
     pub(crate) fn downloading(self, downloads: Downloads) -> Machine {
         Machine { downloads, ..self }
     }
@@ -103,7 +103,7 @@ impl Machine {
         self.converge(desired).await.unwrap_err().to_string()
     }
 
-    /// Every path below the root but what the agent keeps for itself.
+    /// Every path below the root, except the agent's own files.
     pub(crate) fn tree(&self) -> Vec<String> {
         let mut paths = Vec::new();
         walk(self.root.path(), self.root.path(), &mut paths);
@@ -112,7 +112,7 @@ impl Machine {
         paths
     }
 
-    /// What is in the cache, by name, but for its own notes.
+    /// The names of cached files, without the cache's own notes.
     pub(crate) fn cached(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("/var/cache/nodeup")).unwrap();
         let mut names: Vec<String> =
@@ -123,7 +123,7 @@ impl Machine {
         names
     }
 
-    /// Files that are not where they should be in the end.
+    /// Temporary files that are left behind.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut paths = Vec::new();
         walk(self.root.path(), self.root.path(), &mut paths);
@@ -143,12 +143,12 @@ fn walk(root: &Path, dir: &Path, paths: &mut Vec<String>) {
     }
 }
 
-/// The same moment in every run.
+/// A fixed time.
 pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
-/// Has a run go on until something is so, and ends it there, however long that takes.
+/// Runs `run` until `is_so` holds, and drops it then, however long that takes.
 pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn() -> bool) {
     let so = async {
         while !is_so() {
@@ -166,7 +166,7 @@ pub(crate) fn downloads(timeouts: DownloadTimeouts) -> Downloads {
     Downloads::new(client(&[])).timeouts(timeouts)
 }
 
-/// For what succeeds in the end: a busy machine may delay any step.
+/// For downloads that succeed in the end. A busy machine may delay any step.
 pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     give_up_after: Duration::from_secs(120),
     pause: Duration::from_millis(5),
@@ -176,17 +176,17 @@ pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     least_unless_slow: 16 * 1024,
 };
 
-/// For what succeeds though a server is silent.
+/// For downloads that succeed although a server is silent.
 pub(crate) const STEADY: DownloadTimeouts =
     DownloadTimeouts { stalled_after: Duration::from_secs(3), ..CALM };
 
-/// For what is given up.
+/// For downloads that fail.
 pub(crate) const SHORT: DownloadTimeouts =
     DownloadTimeouts { give_up_after: Duration::from_secs(2), ..STEADY };
 
-/// A client as the agent's, that trusts these certificates only.
+/// A client like the agent's, which trusts only these certificates.
 pub(crate) fn client(trusted: &[&str]) -> LocationClient {
-    // The second installation is refused, and as good as the first.
+    // A second installation is refused, and the first one stays valid.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let build = |redirects| {
         let trusted = trusted.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
@@ -200,7 +200,7 @@ pub(crate) fn mirror() -> Mirror {
     Mirror::start_with(BTreeMap::new()).unwrap()
 }
 
-/// Bytes that are not all alike.
+/// Bytes that differ from each other.
 pub(crate) fn body(size: usize) -> Vec<u8> {
     (0..size).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
 }
@@ -216,7 +216,7 @@ pub(crate) fn tar_gz(members: &[(&str, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// A program that is downloaded.
+/// A downloaded program.
 pub(crate) fn asset(path: &str, url: &str, sha256: &str, member: Option<&str>) -> File {
     File::new(
         path,

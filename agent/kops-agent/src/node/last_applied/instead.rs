@@ -1,4 +1,4 @@
-//! Why what was last applied takes the place of what is wanted.
+//! Why the last applied state replaces the wanted state.
 
 use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
@@ -8,22 +8,21 @@ use kops_agent_spec::HashMismatch;
 use crate::node::pacing::is_not_paced;
 use crate::source::SpecDiffers;
 
-/// Why what was last applied is applied again, and not what is wanted now.
+/// Why a run applies the last applied state again, instead of the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// Machines that are made from now on get the configuration of this hash; this one stays as it is until it is
-    /// replaced.
+    /// New machines get the configuration of this hash. This machine stays as it is until it is replaced.
     Superseded(String),
-    /// kops-controller gives a Node that is ready nothing, and needs to give it nothing.
+    /// kops-controller gives nothing to a Node that is ready, and the Node needs nothing.
     Registered,
-    /// What is wanted was tried and rolled back.
+    /// The wanted state was tried and rolled back.
     Refused,
-    /// What is wanted is not known, or cannot be applied, which is a failure.
+    /// The wanted state is unknown or cannot be applied, which is a failure.
     Failed,
 }
 
 impl Instead {
-    /// What an error means to a machine that has converged to this.
+    /// Classifies an error on a machine whose last applied state is `applied`.
     pub(super) fn of(error: &anyhow::Error, applied: &Applied) -> Instead {
         let of_file = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>())?;
@@ -31,7 +30,7 @@ impl Instead {
         };
         let of_spec = || {
             let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
-            // Otherwise kOps may have known something when it wrote the file that the spec never said.
+            // Without that proof, the file may contain something that kOps knew and the spec never said.
             applied.is_proven.then_some((&found.expected, &found.actual))
         };
         match of_file().or_else(of_spec) {
@@ -49,13 +48,13 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(HostError::FailedBefore(_))))
 }
 
-/// Whether what was last applied is applied in the place of what an error keeps from being known or applied. A change that
-/// has begun and failed is none of that: the next run goes on with it.
+/// Whether a run applies the last applied state because of this error. It does not replace a change that has begun and
+/// failed: the next run continues that change.
 ///
 /// # Errors
-/// What is recorded of a change cannot be read.
+/// The record of a change cannot be read.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
-    // That would take a slot, too.
+    // The last applied state would need a slot too.
     if is_not_paced(error) {
         return Ok(false);
     }
@@ -64,7 +63,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     };
     Ok(match cause {
         HostError::FailedBefore(_) => true,
-        // Before the first write; that it was before that is seen from what is recorded.
+        // These errors can occur before the first write. The record shows whether a change has begun.
         HostError::Download(_)
         | HostError::Certificate(_)
         | HostError::MissingSecret { .. }
@@ -74,7 +73,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
     })
 }
 
-/// What being superseded means to people. `by` is the hash of the other configuration.
+/// Explains in a message that a node is superseded. `by` is the hash of the other configuration.
 pub fn superseded(by: &str) -> String {
     format!(
         "the cluster has another configuration by now ({by}), for the machines that take the place of this one; this one \

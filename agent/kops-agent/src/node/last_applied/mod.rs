@@ -1,18 +1,18 @@
-//! What a machine is put right by while what is wanted of it now is not known, or may not be applied to it: the state
-//! that was last applied.
+//! The last applied state. A run repairs the machine to it while the wanted state is unknown, or may not be applied to
+//! the machine.
 //!
-//! Between `kops update cluster` and the rolling update every machine that is pinned to a configuration is superseded:
-//! the store has the next one, which is for the machines that take its place. A store may be out of reach, deny what it
-//! gave before, or hold a mistake; kops-controller gives a Node that is ready nothing; a change was rolled back and is
-//! still wanted; what a change needs cannot be downloaded or issued. None of that is a reason to leave drift, volumes and
-//! certificates as they are.
+//! Between `kops update cluster` and the rolling update, every machine with a pinned configuration is superseded. The
+//! store has the next configuration, which is for replacement machines. A store may be unreachable, deny files that it
+//! gave before, or contain a mistake. kops-controller gives nothing to a Node that is ready. The cluster may still want
+//! a change that was rolled back. A download or a certificate for a change may be unavailable. None of that is a reason
+//! to leave drift, volumes and certificates as they are.
 //!
-//! A change that an earlier run has begun and not ended is newer than what was last applied. It is never turned back by
-//! that: components may run with it already, and only their health says to take it back, which is a rollback. So it is
-//! carried on to its end from what the interrupted run has kept, and becomes what was last applied. Where it takes
-//! something that is not at hand (a secret of a store that does not answer), the machine is left as it is, and is told to
-//! be, until what is wanted can be read: half of each state is none that anything was tested with. For the same reason
-//! nothing is put right in the very run in which a change failed half-way; the next goes on with it.
+//! An unfinished change of an earlier run is newer than the last applied state. A run never reverts it to that state:
+//! components may already run with the change, and only their health decides on a rollback. So a run continues the
+//! change from the state that the interrupted run saved, and the change becomes the last applied state. If that needs
+//! something unavailable, such as a secret of an unreachable store, the machine stays as it is until the wanted state
+//! can be read. The log says so. Half of each state is a mix that nobody has tested. For the same reason, a run whose
+//! change fails half-way repairs nothing. The next run continues the change.
 
 mod instead;
 mod stored;
@@ -37,30 +37,30 @@ use crate::source::boot_config;
 
 pub use instead::{Instead, stands_in_for, superseded};
 
-/// What a machine is compared with and put right by because of an error, and that error.
+/// The state that replaces the wanted one because of an error, and that error.
 pub struct StandIn {
-    /// Why it is that, and not what is wanted.
+    /// Why the wanted state is replaced.
     pub instead: Instead,
     pub decision: Decision,
-    /// What is wrong with what is wanted.
+    /// Why the wanted state is unknown or may not be applied.
     pub error: anyhow::Error,
 }
 
-/// What was last applied, where a machine has converged and nothing is under way; `None` where that is not known of it.
-/// What was observed and read for `wanted`, what is wanted now, is not asked for again.
+/// The last applied state; `None` if the machine has not converged or has an unfinished change. It reuses the facts,
+/// keys and secrets of `wanted`, the decision for the wanted state.
 ///
 /// # Errors
-/// What was applied cannot be read.
+/// The last applied state cannot be read.
 pub async fn as_applied(options: &NodeOptions, host: &Host, wanted: &Decision) -> Result<Option<Decision>> {
     let asked_for = anyhow::anyhow!("what was last applied is asked for");
     let decided = Box::pin(decide(options, host, &asked_for, Some(wanted))).await?;
     Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
 }
 
-/// What stands in for what an error keeps from being known or applied.
+/// The state that replaces the wanted one because of `error`.
 ///
 /// # Errors
-/// The error, where nothing does; with what is wrong beside it where that cannot be told.
+/// Returns `error` if no state replaces the wanted one. If that cannot be found out, the second error is added.
 pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) -> Result<StandIn> {
     match Box::pin(decide(options, host, &error, None)).await {
         Ok(Some((instead, decision))) => Ok(StandIn { instead, decision, error }),
@@ -69,14 +69,14 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
     }
 }
 
-/// An error, and that what was last applied could not be put right either.
+/// Adds to an error that the last applied state could not be repaired either.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
     error.context(format!("what was last applied could not be put right either ({other}), and before that"))
 }
 
-/// Puts a machine right by what was last applied, where an error that a run ended with leaves that to be done, and gives
-/// the error back with what came of it.
+/// Repairs a machine to its last applied state after a run failed with `error`, if that error allows it. Returns the
+/// error with the outcome of the repair.
 pub async fn mend(
     options: &NodeOptions,
     run: &RunOptions,
@@ -101,8 +101,8 @@ pub async fn mend(
     }
 }
 
-/// The state that stands in for the wanted one, and whether it is that of a change that was begun; `None` where there is
-/// none.
+/// The state that replaces the wanted one, and whether it belongs to an unfinished change. `None` if there is no such
+/// state.
 fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
     match host.unfinished_change()? {
         None => Ok(host.applied()?.map(|applied| (applied, false))),
@@ -114,11 +114,11 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
     }
 }
 
-/// What is told of a change that cannot be carried on.
+/// The message for an unfinished change that cannot be continued.
 const LEFT: &str = "a change was begun here that has not come to its end, and that cannot be carried on now: it is left as it is until what \
                     is wanted of this node is known";
 
-/// Whether a change that was begun can be carried on to its end: nothing that is still to be written or issued is unknown.
+/// Whether an unfinished change can be completed: everything that is still to be written or issued is known.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     let plan = plan(host, decision)?;
     let is_unknown = |kept: &&Kept| !matches!(kept.keeping, Keeping::NotWanted | Keeping::Loaded);
@@ -145,18 +145,18 @@ fn line(kept: &Kept) -> String {
     format!("  {}: {}", kept.resource, kept.why)
 }
 
-/// What was last applied, decided again, where a machine has converged and its user-data is still for the same
-/// instance group; `None` where it is not. A change that was begun since takes its place.
+/// The last applied state, decided again. `None` if the machine has none, or if the state is for another machine or the
+/// boot config asks for another cluster, group or configuration. The state of an unfinished change comes first.
 ///
 /// # Errors
-/// What was applied cannot be read.
+/// The last applied state cannot be read.
 async fn decide(
     options: &NodeOptions,
     host: &Host,
     why: &anyhow::Error,
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
-    // Without it there is no telling that this is the same machine still.
+    // Without the boot config, nothing shows that this is still the same node.
     let Ok(boot) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading what was last applied")? else {
         return Ok(None);
@@ -207,7 +207,7 @@ async fn decide(
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // It was given when this was applied, and a cloud takes none back.
+        // The cloud gave a prefix when this state was applied, and never takes one back.
         ipv6_prefix: "as last applied".to_owned(),
         store,
         is_last_applied: !is_begun,
@@ -223,10 +223,7 @@ async fn decide(
     Ok(Some((instead, decision)))
 }
 
-/// Puts a machine right by what was last applied to it.
-///
-/// # Errors
-/// What cannot be put right.
+/// Repairs a machine to its last applied state, or continues an unfinished change.
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let report = Box::pin(apply(options, host, decision)).await;
     report.with_context(|| match decision.is_last_applied {
@@ -235,7 +232,7 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     })
 }
 
-/// What a run has left as it is, although it is not as it should be; `None` where there is none of it.
+/// An error with the resources that are wrong and that a run could not repair; `None` if there are none.
 pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();

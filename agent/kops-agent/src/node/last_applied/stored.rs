@@ -1,4 +1,4 @@
-//! The keys and secrets that what was last applied refers to: those that the store gives now, and keys that are on this
+//! The keys and secrets that the last applied state refers to: those in the store now, and keys in files of this
 //! machine.
 
 use std::collections::BTreeSet;
@@ -17,8 +17,7 @@ use crate::known::error_text;
 use crate::node::materials::{self, Materials, Read};
 use crate::node::options::NodeOptions;
 
-/// The keys and secrets of what was applied: those that `at_hand` has, those that the store gives, and keys that are on this
-/// machine.
+/// Reads the keys and secrets of an applied state: from `at_hand`, from the store, and keys from files of this machine.
 pub(super) async fn read(
     options: &NodeOptions,
     host: &Host,
@@ -68,14 +67,14 @@ pub(super) async fn read(
             && !take_from_machine(host, applied, &mut read, keyset, id)?
         {
             read.unusable.insert((keyset.to_owned(), id.to_owned()));
-            // Nothing else of a keyset asks for this reason: its other items are at hand.
+            // No other item of the keyset needs this reason: the other items are available.
             read.unknown.keysets.insert(keyset.to_owned(), why);
         }
     }
     Ok(read)
 }
 
-/// Why an item that the store has cannot be used in the place of the one that was applied, if it cannot.
+/// Why an item in the store cannot replace the item that was applied; `None` if it can.
 fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, id: &str) -> Option<String> {
     let item = if id.is_empty() { stored.primary() } else { stored.item(id) };
     let Some(item) = item else {
@@ -84,7 +83,7 @@ fn why_unusable(host: &Host, applied: &Applied, stored: &Keyset, keyset: &str, i
     let Some(pair) = materials::pair_of(item) else {
         return Some(format!("its item {id} has no private key in the state store, or no certificate"));
     };
-    // Keys that sign no certificate are written as they are.
+    // A key that signs no certificates needs no check, because it is only written to a file.
     let signs = |(of, its): (&str, &str)| (of, its) == (keyset, id);
     match applied.signers().into_iter().any(signs) {
         true => host.why_cannot_sign(keyset, id, pair),
@@ -105,7 +104,7 @@ fn take_from_machine(
     Ok(true)
 }
 
-/// The store has just been asked for long enough.
+/// No retries: the run has already retried the store for long enough.
 const ONCE: Retries = Retries {
     deadline: Duration::ZERO,
     attempt: Duration::from_secs(15),
@@ -115,7 +114,7 @@ const ONCE: Retries = Retries {
 
 const GONE: &str = "it is no longer in the state store";
 
-/// What the store has, or why that is not known. Once it has not answered it is not asked again.
+/// The store's answer, or why it is unknown. After the first failed request, the store is not asked again.
 async fn ask<T>(
     silent: &mut Option<String>,
     asking: impl Future<Output = Result<Found<T>>>,
@@ -135,7 +134,7 @@ async fn ask<T>(
     }
 }
 
-/// An item of a keyset whose private key is in a file of this machine, as it was left there.
+/// An item of a keyset, if its private key is in a file of this machine and the file has not changed since.
 fn of_machine(host: &Host, applied: &Applied, keyset: &str, id: &str) -> Result<Option<PemPair>> {
     let (Some(path), Some(certificate)) =
         (applied.file_of_key(keyset, id), applied.item_certificate(keyset, id))

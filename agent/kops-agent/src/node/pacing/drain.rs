@@ -1,4 +1,4 @@
-//! A drain: the Node is cordoned, its pods are evicted, and it is uncordoned after the change.
+//! A drain: it cordons the Node, evicts its pods, and uncordons the Node after the change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,21 +14,21 @@ use super::super::machine;
 use super::not_paced::NotPaced;
 use crate::known::error_text;
 
-/// Between two looks at the pods that are still there, as kubectl's drain pauses after a 429.
+/// The pause between two tries to evict the remaining pods, as kubectl's drain pauses after a 429.
 const PAUSE: Duration = Duration::from_secs(5);
-/// For how long it is tried to uncordon the Node: the API server may be about to start again.
+/// How long a run retries to uncordon the Node. The API server may be restarting.
 const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
-/// The unit that uncordons the Node once this run has ended without that.
+/// The unit that uncordons the Node if this run ends without doing so.
 const UNIT: &str = "kops-agent-uncordon.service";
-/// For how long that tries, in seconds: as long as what tells the cluster how the node is.
+/// How long that unit retries, in seconds. The unit that reports to the cluster has the same limit.
 const UNCORDONING_TIMEOUT: &str = "600";
-/// As many pods are named.
+/// Maximum number of pods that a message names.
 const NAMED: usize = 5;
 
 /// Whether this process has cordoned the Node and not uncordoned it.
 static IS_CORDONED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this run, which is stopped, leaves the Node cordoned.
+/// Whether a stop of this run now leaves the Node cordoned.
 pub(super) fn is_left_cordoned() -> bool {
     IS_CORDONED.load(Ordering::Relaxed)
 }
@@ -40,10 +40,10 @@ pub(super) struct Drained {
     is_ours: bool,
 }
 
-/// Cordons the Node of this kubeconfig and evicts its pods. What does not leave in time has it uncordoned again.
+/// Cordons the Node of this kubeconfig and evicts its pods. If pods do not leave in time, it uncordons the Node again.
 pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
     let node = OwnNode::of(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
-    // Before the Node is cordoned, since this run may be killed at any instant.
+    // The unit starts before the Node is cordoned, since this run may be killed at any time.
     let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
     if let Err(error) = machine::run_apart(host, UNIT, &arguments) {
         log::warn!("if this run is killed the Node {} stays cordoned: {}", node.name, error_text(&error));

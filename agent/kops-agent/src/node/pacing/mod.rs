@@ -1,9 +1,10 @@
-//! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a node that works, it takes a slot of
-//! its group and, if asked, drains the node; after that it takes both back. A machine that boots or joins does neither, nor does
-//! a run that restarts nothing of that (`docs/pacing.md`).
+//! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a working node, it takes a
+//! slot of its group. If asked, it also drains the node. After the change it uncordons the node and releases the slot.
+//! A machine that boots or joins does neither. A run that restarts none of these components does neither
+//! (`docs/pacing.md`).
 //!
-//! Which changes these are is decided in `kops_agent_plan::pacing`. A run that is killed leaves a slot that ends by itself, and a
-//! cordon that what systemd runs beside it takes back, or else the next run or `fleet tell`.
+//! `kops_agent_plan::pacing` decides which changes are paced. The slot of a killed run expires. The unit that systemd
+//! runs beside a drain uncordons the node of a killed run, or else the next run or `fleet tell` does.
 
 mod drain;
 mod not_paced;
@@ -28,23 +29,24 @@ use slot::Slot;
 
 pub use not_paced::NotPaced;
 
-/// Between two tries to uncordon what a run has left.
+/// The pause between two tries to uncordon a Node that a run left cordoned.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Whether a run ended because a change was not begun that would have disrupted a working node.
+/// Whether a run ended before a change because the change could not be paced.
 pub fn is_not_paced(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<NotPaced>())
 }
 
-/// What a run has to give back.
+/// The slot and the drain that a run must end.
 pub struct Paced {
     slot: Option<Slot>,
     drained: Option<Drained>,
 }
 
-/// What of a working node a plan restarts, in words; `None` where it is nothing, or this is no node that works.
+/// The components of a working node that a plan restarts, in words. `None` if there are none, or if kubelet does not
+/// run here.
 fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
-    // Of a scratch root nothing runs.
+    // Nothing runs in a scratch root.
     if root != Path::new("/") {
         return Ok(None);
     }
@@ -53,7 +55,7 @@ fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
     Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
 }
 
-/// What `plan` tells of it.
+/// The text of `plan` about pacing; `None` if the plan needs no slot.
 ///
 /// # Errors
 /// systemd does not say whether kubelet runs.
@@ -65,10 +67,10 @@ pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> R
     }))
 }
 
-/// Takes a slot and drains the node, where that is asked for and the plan is such a change; `None` where neither was done.
+/// Takes a slot, and drains the node if asked, before a plan that disrupts a working node. `None` if neither was done.
 ///
 /// # Errors
-/// There is no slot, or pods do not leave.
+/// No slot is free, or pods do not leave.
 pub async fn begin(
     options: &RunOptions,
     host: &Host,
@@ -100,7 +102,8 @@ pub async fn begin(
 }
 
 impl Paced {
-    /// Takes everything back, whatever came of the change. What cannot be taken back now ends by itself or by the next run.
+    /// Uncordons the node and releases the slot, whether the change succeeded or not. If that fails, the slot expires,
+    /// and the next run uncordons the node.
     pub async fn end(self) {
         if let Some(drained) = self.drained {
             drained.end().await;
@@ -111,12 +114,13 @@ impl Paced {
     }
 }
 
-/// Whether this process, which is stopped, leaves its Node cordoned. Telling the cluster uncordons it.
+/// Whether a stop of this process now leaves its Node cordoned. Reporting to the cluster uncordons it.
 pub fn is_left_cordoned() -> bool {
     drain::is_left_cordoned()
 }
 
-/// Uncordons the Node of this machine that a run has cordoned and did not come to uncordon. A run that is at work does so itself.
+/// Uncordons the Node of this machine if an interrupted run left it cordoned. A run that is still at work does so
+/// itself.
 pub async fn uncordon_left(root: &Path) {
     let uncordoned = async { uncordon(&machine::open(root)?, root).await };
     if let Err(error) = uncordoned.await {
@@ -127,16 +131,18 @@ pub async fn uncordon_left(root: &Path) {
     }
 }
 
-/// The same once no run is at work, however long that takes, and for this long again where the API server does not answer.
+/// Waits without limit until no run is at work, then uncordons the Node. It retries for `timeout` while the API server
+/// does not answer.
 ///
 /// # Errors
-/// It does not answer in time, or this machine is no node.
+/// The Node could not be uncordoned within `timeout`.
 pub async fn uncordon_once_alone(root: &Path, timeout: Duration) -> Result<()> {
     let host = machine::open(root)?;
     let mut since = None;
-    // `reset` takes it away. What takes over from nodeup has no record before its first change.
+    // `reset` removes the kubeconfig, which ends this loop. The record cannot end it: a takeover from nodeup has none
+    // before its first change.
     while machine::kubeconfig(root).exists() {
-        // It is let go at once: a run that begins now is not to find it taken.
+        // The lock is released immediately, so that a run that starts now can take it.
         drop(machine::lock(true, &host).await?);
         let error = match uncordon(&host, root).await {
             Ok(()) => return Ok(()),

@@ -1,4 +1,4 @@
-//! A slot: waited for, renewed for as long as the change takes, and let go.
+//! A slot: a run waits for it, renews it during the change, and releases it.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -18,31 +18,31 @@ use tokio::time::{sleep, timeout};
 use super::super::options::Pacing;
 use super::not_paced::NotPaced;
 
-/// Between two questions for a slot, with jitter up to twice as long.
+/// The pauses between two requests for a slot. Jitter makes them up to twice as long.
 const RETRIES: Retries = Retries {
     deadline: Duration::MAX,
     attempt: Duration::MAX,
     first_pause: Duration::from_secs(2),
     longest_pause: Duration::from_secs(15),
 };
-/// For how long nothing may be known of slots before a run goes on without, unless pacing was asked for: longer than an API server
-/// takes to start, of which some answer "forbidden" while they do.
+/// How long a run waits without an answer about slots before it goes on without one, unless pacing was asked for. It is
+/// longer than an API server takes to start. Some API servers answer "forbidden" while they start.
 const UNKNOWN_FOR: Duration = Duration::from_secs(90);
-/// What is told of others' words, in characters.
+/// Maximum length of a quote in a message, in characters.
 const LONGEST_TOLD: usize = 400;
-/// For how long a slot is tried to be let go: the API server may be about to start again. After that it ends by itself.
+/// How long a run retries to release its slot. The API server may be restarting. After that the slot expires.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
-/// What answers 404.
+/// The servers that answer 404, for messages.
 const GIVES_NONE: &str = "kOps' own kops-controller or an older one of kops-agent, which give none";
 
-/// A slot that this node has. Dropped, it is not renewed any more and ends by itself.
+/// A slot that this node has. If the value is dropped, the slot is no longer renewed and expires.
 pub(super) struct Slot {
     let_go: Sender<()>,
     gone: oneshot::Receiver<()>,
 }
 
-/// Takes a slot, for which it waits as long as asked; `None` where this node is to be changed without.
+/// Takes a slot, and waits for it up to `slot_timeout`. `None` if this node is to be changed without a slot.
 pub(super) async fn take(
     pacing: &Pacing,
     host: &Host,
@@ -82,7 +82,7 @@ pub(super) async fn take(
         let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
         let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
         if known.is_unknown_for_long(is_last) {
-            // The API server that would give the slot may be the one that this run puts right.
+            // This run may be about to repair the API server that would give the slot.
             if !pacing.is_asked_for || host.api_server_answers().await == Some(false) {
                 log::warn!("{restarted} is restarted without a slot, because none can be had: {why}");
                 return Ok(None);
@@ -99,21 +99,21 @@ pub(super) async fn take(
         if told != why {
             log::info!("waiting for a slot to restart {restarted}: {why}");
         }
-        // Nothing has been changed, so what waits for this run finds a node that works.
+        // Nothing has changed yet, so units that wait for this run find a working node.
         service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
         told = why;
         sleep(pause).await;
     }
 }
 
-/// What a run that waits has been answered.
+/// The answers that a waiting run has got.
 #[derive(Debug, Default)]
 struct Known {
-    /// When there was last known to be none, because of others.
+    /// The time of the last answer that other nodes keep this one from a slot.
     busy: Option<Instant>,
-    /// Since when nothing is known.
+    /// Since when no answer says anything about slots.
     unknown: Option<Instant>,
-    /// Whether it was another control plane that is not well.
+    /// Whether that answer named another control plane that is not Ready.
     another_is_not_ready: bool,
 }
 
@@ -127,10 +127,10 @@ impl Known {
         self.unknown.get_or_insert_with(Instant::now);
     }
 
-    /// Why a run waits that is not answered; `None` where it goes on at once, because the cluster has no slots.
+    /// Why the run waits although it got no answer. `None` if it goes on immediately, because the cluster has no slots.
     fn waits_after(&mut self, no_answer: NoAnswer, is_asked_for: bool) -> Option<String> {
         let why = match no_answer {
-            // Of several servers that with slots may be the one that is down.
+            // If there are several servers, the one with slots may be down.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
                 format!("{GIVES_NONE}, answers, and no server of kops-agent that gives slots")
@@ -141,12 +141,13 @@ impl Known {
         Some(why)
     }
 
-    /// Whether others were at work when it was known last, and may be still: their slots end that long after they were renewed.
+    /// Whether other nodes may still have the slots that they had at the last answer. A slot expires `LEASE_SECONDS`
+    /// after its last renewal.
     fn is_busy(&self) -> bool {
         self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
     }
 
-    /// Whether nothing has been known for so long that it is not an API server that starts again, or for as long as there is.
+    /// Whether nothing has been known for longer than an API server takes to restart, or until the end of the timeout.
     fn is_unknown_for_long(&self, is_last: bool) -> bool {
         !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
     }
@@ -174,7 +175,8 @@ fn in_words(answer: &SlotAnswer) -> String {
 }
 
 impl Slot {
-    /// Renews it from now on, on a thread of its own: the run's waits for package managers and the like.
+    /// Starts to renew the slot on a thread of its own, because the run's thread may block, for example on a package
+    /// manager.
     fn kept(controller: KopsController, request: SlotRequest) -> Slot {
         let (let_go, is_let_go) = channel();
         let (is_gone, gone) = oneshot::channel();
@@ -197,7 +199,7 @@ impl Slot {
     }
 }
 
-/// Renews the slot until it is let go, or the run ends without that.
+/// Renews the slot until it is released, or until the run ends without releasing it.
 fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>, gone: oneshot::Sender<()>) {
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -210,7 +212,7 @@ fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => match ask(SlotAction::Renew) {
                 Ok(answer) if answer.granted => is_lost = false,
-                // What was begun has to come to its end.
+                // A change that has begun must be completed.
                 Ok(answer) if !std::mem::replace(&mut is_lost, true) => log::warn!(
                     "this node's slot is not renewed, and the change goes on: {}",
                     match answer.not_before.as_str() {

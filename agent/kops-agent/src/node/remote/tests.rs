@@ -25,7 +25,7 @@ fn authority(name: &str) -> Authority {
     Authority::new(name).unwrap()
 }
 
-/// A certificate with its authority after it, and its key.
+/// A certificate followed by its authority's, and its key.
 fn issued(by: &Authority, name: &str) -> PemPair {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.distinguished_name = common_name(name);
@@ -39,10 +39,10 @@ fn roots(authority: &Authority) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// What the service was asked: method, path with query, content type, body, and how many certificates it was shown.
+/// The requests to the service: method, path with query, content type, body, and number of client certificates.
 type Asked = Arc<Mutex<Vec<(String, String, String, String, usize)>>>;
 
-/// The service; what it answers.
+/// Starts the service, which answers with `status`. Returns its URL and its requests.
 async fn service(server: &Authority, clients: &Authority, status: u16) -> (String, Asked) {
     let own = issued(server, "localhost");
     let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect::<Result<_, _>>().unwrap();

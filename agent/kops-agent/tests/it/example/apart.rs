@@ -1,6 +1,6 @@
-//! A network, or mounts, of a test's own.
+//! A network or mounts of a test's own.
 
-// A skipped test says so.
+// A skipped test prints that it is skipped.
 #![allow(clippy::print_stderr)]
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::thread;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Does something in namespaces of its own, with a loopback interface and this `/etc/resolv.conf`.
+/// Runs `act` in its own namespaces, with a loopback interface and this `/etc/resolv.conf`.
 pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     let is_allowed =
         Command::new("unshare").args(["--mount", "--net", "ip", "link", "set", "lo", "up"]).output();
@@ -23,7 +23,7 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     let file = folder.path().join("resolv.conf");
     fs::write(&file, resolv_conf).unwrap();
     thread::scope(|scope| {
-        // Namespaces are a thread's, and of the threads and processes that it starts.
+        // Namespaces belong to a thread, and to the threads and processes that it starts.
         let done = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
             let nothing = None::<&Path>;
@@ -36,8 +36,8 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
     });
 }
 
-/// The call, in a mount namespace of its own: a shell runs `script` there, which has the call as "$@". `None`, and said so, where
-/// this machine gives no such namespace.
+/// Runs the call in its own mount namespace. A shell runs `script` there, which has the call as "$@". `None`, with a
+/// message, if this machine does not allow such a namespace.
 pub fn with_mounts(call: &Command, script: &str) -> Option<Command> {
     let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
     if !may_mount.is_ok_and(|status| status.success()) {

@@ -1,4 +1,4 @@
-//! The socket on which systemd would hear of a run (sd_notify(3)).
+//! A socket in the place of systemd's, for the messages of a run (sd_notify(3)).
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Far longer than a run is silent, in waits of a second each: it only keeps a failing test from waiting for ever.
+/// The longest silence of a run, in waits of one second each. No run is silent that long. It keeps a failing test from
+/// waiting forever.
 const LONGEST_SILENCE: u32 = 120;
 
-/// The end of systemd that listens, and its folder.
+/// The end of the socket that listens, and its folder.
 pub struct Listener {
     folder: TempDir,
     socket: UnixDatagram,
@@ -28,7 +29,8 @@ impl Listener {
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"))
     }
 
-    /// Everything that is told until `is_last`; where that is not told, what is, and why no more.
+    /// All messages up to the one for which `is_last` holds. If it does not come, the error has the messages so far and
+    /// the reason.
     pub fn until(&self, is_last: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
         let mut all: Vec<String> = Vec::new();
         while !all.iter().any(|line| is_last(line)) {
@@ -53,8 +55,8 @@ impl Listener {
                 }
                 Err(error) => error,
             };
-            // A process that is stopped for a moment gets EINTR without any signal (signal(7)); where the machine was, the timeout
-            // has passed.
+            // A process that is stopped for a moment gets EINTR without any signal (signal(7)). If the machine was
+            // stopped, the timeout has passed.
             let is_passing = matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock);
             if !is_passing || silent == LONGEST_SILENCE {
                 return Err(error);

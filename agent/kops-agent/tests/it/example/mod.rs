@@ -1,6 +1,6 @@
 //! A machine of the example cluster, on which a test runs the agent.
 
-// Each test binary has this module to itself and needs another part of it.
+// `pub` items are for the other modules of this test binary, and not every item is used.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod apart;
@@ -24,8 +24,8 @@ pub fn agent() -> PathBuf {
     kops_agent(env!("CARGO_BIN_EXE_kops-agent"))
 }
 
-/// Copies the program, by a process of its own: were this one to write it, a child that another test starts meanwhile could hold it
-/// open, and it would not run ("Text file busy").
+/// Copies the program with `cp`. If this process wrote the file, a child of another test could hold it open, and the
+/// copy would not start ("Text file busy").
 pub fn copy_agent(to: &Path) {
     assert!(Command::new("cp").arg(agent()).arg(to).status().unwrap().success());
 }
@@ -47,7 +47,7 @@ impl Machine {
         Machine { cluster, group, folder, root }
     }
 
-    /// Serves what machines download where kOps before 1.37 wrote the store.
+    /// Also serves the downloads of a store that kOps before 1.37 wrote.
     pub fn serve_downloads_before_1_37(&self) {
         for (path, content) in releases_before_1_37().stand_ins().unwrap() {
             self.downloads().publish(&path, &content);
@@ -58,12 +58,12 @@ impl Machine {
         &self.root
     }
 
-    /// Has this machine's root elsewhere.
+    /// Moves this machine's root.
     pub fn set_root(&mut self, root: PathBuf) {
         self.root = root;
     }
 
-    /// For what only this test needs.
+    /// A folder for files of this test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -72,7 +72,7 @@ impl Machine {
         self.cluster.downloads.as_ref().unwrap()
     }
 
-    /// The agent's call for this machine, to be added to.
+    /// The command of the agent on this machine. Callers add arguments.
     pub fn agent(&self, verb: &str) -> Command {
         self.agent_with_store(verb, CONFIG_BASE)
     }
@@ -83,19 +83,20 @@ impl Machine {
         agent
     }
 
-    /// The call of a verb that looks at no machine.
+    /// The command of a verb without `--root`.
     pub fn agent_without_root(&self, verb: &str) -> Command {
         self.call(verb, CONFIG_BASE)
     }
 
-    /// By TLS no server is reached: a mirror that fails must not send a test to the publishers.
+    /// Nothing listens at this proxy, so no TLS server is reached. If a mirror fails, the test must not ask the
+    /// publishers.
     fn call(&self, verb: &str, config_base: &str) -> Command {
         let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         agent
     }
 
-    /// What `render` prints, as JSON.
+    /// The output of `render`, as JSON.
     pub fn state(&self, flags: &[&str]) -> String {
         let ended = Ended::of(self.agent_without_root("render").args(["-o", "json"]).args(flags));
         ended.with(0, &[]);
@@ -117,7 +118,7 @@ impl Machine {
         files
     }
 
-    /// What is kept of downloads, by file name.
+    /// The files in the download cache, by name.
     pub fn cached(&self) -> Vec<String> {
         let mut files = Vec::new();
         let cache = self.root.join("var/cache/nodeup");
@@ -143,7 +144,7 @@ impl Ended {
         Ended { code, stdout, stderr }
     }
 
-    /// Ended with `code`, and what it said of it has all of `parts`.
+    /// Asserts the exit code, and that standard error contains all `parts`.
     #[track_caller]
     pub fn with(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:#?}");

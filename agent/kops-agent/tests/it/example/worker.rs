@@ -33,7 +33,7 @@ impl Worker {
         Worker::of(Machine::of(NODES))
     }
 
-    /// A machine that is served what its store has for it.
+    /// A worker for which kops-controllers serve the configuration from the machine's store.
     pub fn of(machine: Machine) -> Worker {
         let nodeup_config = Ended::of(
             Command::new(agent())
@@ -56,12 +56,13 @@ impl Worker {
         KopsController::start(self.served.clone()).unwrap()
     }
 
-    /// The agent's call on this machine, which is told of these kops-controllers and of the authority that signs for them.
+    /// The command of the agent on this machine. The boot config names these kops-controllers and the authority that
+    /// signs for them.
     pub fn agent(&self, verb: &str, servers: &[String], authority: &Keyset) -> Command {
         self.agent_of(self.machine.root(), verb, servers, authority)
     }
 
-    /// The same for a machine with this root.
+    /// Like `agent`, for a machine with this root.
     pub fn agent_of(&self, root: &Path, verb: &str, servers: &[String], authority: &Keyset) -> Command {
         let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
         let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
@@ -79,19 +80,19 @@ impl Worker {
         agent
     }
 
-    /// The call of an agent that observes where it is.
+    /// The command of an agent that observes its own facts.
     fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // A key of the instance's role; the store is nowhere.
+        // A key of the instance's role. There is no store.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent
     }
 
-    /// A run of an agent that observes where it is, as an instance with this metadata service.
+    /// Runs an agent that observes its own facts, on an instance with this metadata service.
     pub fn run_on(&self, imds: &LoopbackServer, verb: &str, server: &KopsController) -> Ended {
-        // Writes the boot config.
+        // This call writes the boot config.
         self.agent(verb, &[server.url()], &self.served.authority);
         let mut agent =
             self.observing(self.machine.root(), verb, &self.machine.folder().join("kube_env.yaml"));

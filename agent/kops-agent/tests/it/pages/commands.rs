@@ -1,4 +1,5 @@
-//! The commands of a page: those of `kops-agent` are given to it, those of scripts are looked up in them.
+//! The commands of a page. The program runs the commands of `kops-agent`, and the flags of scripts are looked up in the
+//! scripts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::page::Page;
 use super::repository::Repository;
 use crate::example::{Ended, Machine};
 
-/// Flags on the pages that are other programs': kubelet's, node_exporter's.
+/// Flags on the pages that belong to other programs: kubelet, node_exporter.
 pub const FLAGS_OF_OTHERS: [&str; 2] = ["--node-ip", "--collector.textfile.directory"];
 
 /// A call of `kops-agent` on a page.
@@ -19,7 +20,7 @@ pub struct Call {
     arguments: Vec<String>,
 }
 
-/// All calls of a page. Where words are offered (`warn|refuse`), there is one call for each.
+/// All calls of a page. If a page offers several words (`warn|refuse`), there is one call for each.
 pub fn calls(page: &Page) -> Vec<Call> {
     let mut calls = Vec::new();
     for command in commands(page) {
@@ -44,7 +45,7 @@ pub fn calls(page: &Page) -> Vec<Call> {
     calls
 }
 
-/// As it is called, and as nodeup's place has it once a node is taken over.
+/// Whether this is kops-agent. After a takeover it has nodeup's path.
 fn is_kops_agent(program: &str) -> bool {
     matches!(
         program,
@@ -52,7 +53,7 @@ fn is_kops_agent(program: &str) -> bool {
     )
 }
 
-/// What looks like a command: lines of blocks and spans, without what a shell does with them.
+/// Lines that look like a command, in blocks and spans, without shell syntax.
 fn commands(page: &Page) -> Vec<String> {
     let blocks = page.blocks.iter().map(|block| block.text.replace("\\\n", " "));
     let lines = blocks.flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>());
@@ -67,7 +68,7 @@ fn parts(line: &str) -> Vec<String> {
             "#" => break,
             "|" | "&&" | "||" | ";" => parts.push(vec![]),
             "$" | "sudo" | "set" if parts.last().is_some_and(Vec::is_empty) => {}
-            // A variable before a command.
+            // A variable assignment before a command.
             _ if word.contains('=') && !word.starts_with('-') && parts.last().is_some_and(Vec::is_empty) => {}
             ">" | ">>" | "2>" => break,
             _ => parts.last_mut().unwrap().push(word.trim_end_matches(';').to_owned()),
@@ -76,18 +77,19 @@ fn parts(line: &str) -> Vec<String> {
     parts.into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" ")).collect()
 }
 
-/// What none of the program's verbs has, so that it reads all arguments before it and does nothing.
+/// A flag that no verb has. The program reads all arguments before it, and does nothing.
 const UNKNOWN: &str = "--no-such-flag-of-any-page";
 
 impl Call {
-    /// Why the program does not take it, if it does not.
+    /// Why the program rejects this call; `None` if it accepts it.
     pub fn refused_by(&self, agent: &Path, page: &Page) -> Option<String> {
         if matches!(self.verb(), "--version" | "--help") {
             return None;
         }
         let mut command = Command::new(agent);
         command.env_clear().args(self.filled(some_value));
-        // The flag between has the value before it looked at. nodeup has another of that name.
+        // The flag before the unknown one makes the program check the value before it. nodeup has another flag of that
+        // name.
         if !self.verb().starts_with('-') {
             command.args(["-v", "1"]);
         }
@@ -100,7 +102,7 @@ impl Call {
         &self.arguments[0]
     }
 
-    /// Whether nothing else is needed than a node and its store: no cloud, no API server.
+    /// Whether this call needs only a node and its store: no cloud, no API server.
     pub fn runs_on_a_node(&self) -> bool {
         match self.verb() {
             "plan" | "converge" | "verify" | "status" | "doctor" | "reset" | "render" | "completions"
@@ -112,7 +114,7 @@ impl Call {
         }
     }
 
-    /// Its arguments for a machine of the example cluster, whatever files and folders the page names.
+    /// Its arguments for a machine of the example cluster, in the place of the files and folders that the page names.
     pub fn on(&self, node: &Machine) -> Vec<String> {
         let store = &node.cluster.store;
         let path = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
@@ -155,7 +157,8 @@ impl Call {
         arguments
     }
 
-    /// Its arguments with `value` in the place of what the page has for a flag, and with an example for each placeholder.
+    /// Its arguments, with `value` in the place of the page's value of a flag, and with an example for each
+    /// placeholder.
     fn filled(&self, value: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut filled: Vec<String> = Vec::new();
         let mut words = self.arguments.iter().peekable();
@@ -174,7 +177,7 @@ impl Call {
     }
 }
 
-/// For flags of which a page may have the value in capitals.
+/// A value for a flag whose value a page may write in capitals.
 fn some_value(flag: &str) -> Option<String> {
     let value = match flag {
         "--conf" | "--facts" | "--asset-hashes" | "--kubeconfig" | "--admin-kubeconfig" => "/nonexistent",
@@ -185,7 +188,7 @@ fn some_value(flag: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// An example of what a page has in capitals.
+/// An example for a placeholder in capitals.
 fn placeholder(word: &str) -> Option<&'static str> {
     Some(match word {
         "PATH" => "/etc/containerd/config.toml",
@@ -243,7 +246,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
     flags
 }
 
-/// What scripts of the repository are not, or do not take.
+/// Flags on a page that the repository's scripts do not have.
 pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
     let mut wrong = Vec::new();
     for command in commands(page) {
@@ -253,7 +256,7 @@ pub fn wrong_scripts(page: &Page, repository: &Repository) -> Vec<String> {
         }) else {
             continue;
         };
-        // Of a path without arguments is told elsewhere; what lies beside the checkout may not be there.
+        // Another test checks the paths. A script beside the checkout may be missing.
         let Some(script) = repository.script(program) else { continue };
         for flag in words.filter_map(flag) {
             if !script.contains(flag) {

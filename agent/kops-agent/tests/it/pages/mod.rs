@@ -1,5 +1,5 @@
-//! What the pages say, held against the program and the repository: each command, flag, path, link, metric and message
-//! that a page names is there, and each command that can be is run on the example node.
+//! Checks the pages against the program and the repository. Each command, flag, path, link, metric and message of a
+//! page must exist. Each command that can run on the example node is run there.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -19,7 +19,7 @@ use kops_agent_tests::terminal_picture::{TITLE, session, svg};
 use page::{Page, pages};
 use repository::Repository;
 
-/// Fails with all that is wrong at once, each with its page.
+/// Fails with all mistakes together, each with its page.
 #[track_caller]
 fn expect_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
@@ -44,7 +44,7 @@ fn every_command_that_can_be_is_run_on_the_example_node() {
         let of_page = calls(&page).into_iter().filter(Call::runs_on_a_node);
         all.extend(of_page.map(|call| (page.name.clone(), call)));
     }
-    // A reset leaves the others nothing to look at.
+    // A reset comes last, because it leaves nothing for the other commands.
     all.sort_by_key(|(_, call)| call.verb() == "reset");
     let mut run = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -212,7 +212,7 @@ fn the_picture_is_what_the_program_prints() {
     assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
 }
 
-/// A call that is wrong is found: the test above would pass on pages without commands, too.
+/// Wrong calls are found. The tests above would also pass on pages without commands.
 #[test]
 fn mistakes_are_found() {
     let page = |text: &str| Page::parse("docs/x.md", text);

@@ -1,11 +1,11 @@
-//! A page of Markdown, as far as its claims are looked at: spans and blocks of code, links, headings.
+//! A page of Markdown, as far as the tests check it: spans and blocks of code, links, headings.
 
 use std::fs;
 
 use super::repository::checkout;
 
 pub struct Block {
-    /// What stands behind the fence; empty for an indented block.
+    /// The language after the fence; empty for an indented block.
     pub language: String,
     /// Its lines, without the indentation of a list.
     pub text: String,
@@ -17,7 +17,8 @@ pub struct Page {
     pub text: String,
     /// Spans of code in its prose and tables.
     pub spans: Vec<String>,
-    /// Its blocks of code; indented lines are taken for one, for only lines that begin with a program are looked at.
+    /// Its blocks of code. Each indented line counts as a block, because only lines that begin with a program are
+    /// checked.
     pub blocks: Vec<Block>,
     /// Targets of its links and pictures.
     pub links: Vec<String>,
@@ -26,7 +27,7 @@ pub struct Page {
     pub first_cells: Vec<String>,
 }
 
-/// README, what stands beside it, and all of `docs`.
+/// README.md, the pages beside it, and all of `docs`.
 pub fn pages() -> Vec<Page> {
     let mut names: Vec<String> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).into();
     for folder in ["docs", "docs/install"] {
@@ -77,7 +78,7 @@ impl Page {
                         page.first_cells.extend(first_cell(trimmed));
                     }
                     prose.push_str(trimmed);
-                    // A span goes on in the next line, and ends with its paragraph.
+                    // A span may continue in the next line, and ends with its paragraph.
                     prose.push(if trimmed.is_empty() || trimmed.ends_with('|') { '\n' } else { ' ' });
                 }
             }
@@ -130,7 +131,7 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// As GitHub makes it of a heading.
+/// The anchor that GitHub makes of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

@@ -1,5 +1,6 @@
-//! The tables of kOps releases, Kubernetes versions and distributions, made of what ran: the lists of `tests/conformance`, the
-//! names of the tests of `tests/machines`, and the tables by which the program refuses the rest.
+//! The tables of kOps releases, Kubernetes versions and distributions, generated from the tests. The sources are the
+//! lists of `tests/conformance`, the names of the tests of `tests/machines`, and the tables of supported versions in
+//! the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -46,7 +47,7 @@ fn in_words(distro: &Distro) -> String {
     format!("{name} {}", distro.version_id).trim_end().to_owned()
 }
 
-/// Every distribution of any release, by name and version.
+/// Every distribution that any release supports, sorted by name and version.
 fn distributions() -> Vec<Distro> {
     let mut all: Vec<Distro> = Vec::new();
     for distro in KopsRelease::supported().flat_map(Distribution::supported) {
@@ -66,14 +67,15 @@ fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
     release.oldest_kubernetes_minor()..=KubernetesVersion::NEWEST_KNOWN_MINOR
 }
 
-/// What ran of one kOps release.
+/// The tests that ran for one kOps release.
 struct Ran {
     release: KopsRelease,
-    /// How many nodes are decided as upstream decides them, from `nodeupconfig.yaml` and from the cluster spec.
+    /// The number of nodes that are decided as upstream decides them, from `nodeupconfig.yaml` and from the cluster
+    /// spec.
     passing: [usize; 2],
-    /// Those that are in both ways, by the minor version of Kubernetes and the distribution.
+    /// The number of nodes that are decided so in both ways, by minor version of Kubernetes and distribution.
     cases: BTreeMap<(u64, String), usize>,
-    /// What machines were booted with.
+    /// The minor versions of Kubernetes and the distributions of booted machines.
     booted: BTreeSet<(u64, String)>,
 }
 
@@ -141,7 +143,8 @@ impl Ran {
     }
 }
 
-/// The Kubernetes and the distributions of the machines that `tests/machines` boots from the example store, which is of one release.
+/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots. They boot from
+/// the example store, which one release wrote.
 fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
     let version = read("tests/example/store/kops-version.txt");
     if WrittenBy::of_store(Some(&version)).unwrap().release != release {

@@ -1,4 +1,4 @@
-//! The checkout that the pages speak of.
+//! The checkout that the pages describe.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,17 +10,17 @@ pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Its files and what they say.
+/// The files of the checkout and their texts.
 pub struct Repository {
     /// Every file, by path.
     files: Vec<String>,
-    /// The text of all that ships and of what watches it.
+    /// The text of the sources, the units, the packaging and some tests.
     texts: String,
-    /// The sources of the program, each with its path, where texts over several lines are one.
+    /// The sources of the program, each with its path. Texts over several lines are joined.
     sources: Vec<(String, String)>,
 }
 
-/// Where a path of the repository begins.
+/// The beginnings of paths of the repository.
 const FOLDERS: [&str; 7] = ["agent/", "docs/", "packaging/", "tests/", "units/", "vm-tests/", ".ci/"];
 
 impl Repository {
@@ -63,7 +63,7 @@ impl Repository {
             .then(|| fs::read_to_string(checkout().join(path)).unwrap_or_default())
     }
 
-    /// Paths that are none.
+    /// Paths on a page that do not exist.
     pub fn missing_paths(&self, page: &Page) -> Vec<String> {
         let mut missing = Vec::new();
         for span in &page.spans {
@@ -71,7 +71,7 @@ impl Repository {
             let is_pattern = path.contains(['*', '{', '<', '…', '$'])
                 || path.chars().any(|c| c.is_ascii_uppercase() && !path.ends_with(".md"));
             let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
-            // `host/facts.rs` is short for agent/host/src/facts.rs, `cloud/aws.rs` for the same in any crate.
+            // `host/facts.rs` is short for agent/host/src/facts.rs. Any crate's `src/` may be left out like this.
             let is_short = path.ends_with(".rs") && !path.contains(' ');
             if is_pattern || !(is_rooted || is_short) || path.is_empty() {
                 continue;
@@ -110,7 +110,7 @@ impl Repository {
         broken
     }
 
-    /// Metrics, alerts and variables that nothing here has.
+    /// Metrics, alerts and variables on a page that do not exist here.
     pub fn unknown_names(&self, page: &Page) -> Vec<String> {
         let mut unknown = Vec::new();
         for span in &page.spans {
@@ -119,7 +119,7 @@ impl Repository {
             let is_known = match word {
                 _ if !is_name(word) => true,
                 _ if word.starts_with("kops_agent_") => {
-                    // The client puts these behind names of counters.
+                    // The metrics client adds `_total` to the names of counters.
                     let registered = word.strip_suffix("_total").unwrap_or(word).trim_end_matches('_');
                     let short = registered.strip_prefix("kops_agent_").unwrap_or(registered);
                     self.texts.contains(registered) || self.texts.contains(&format!("\"{short}\""))
@@ -135,7 +135,7 @@ impl Repository {
         unknown
     }
 
-    /// Messages of a page's tables that the program never prints. `…` stands for what differs.
+    /// Messages of a page's tables that the program never prints. `…` stands for a variable text.
     pub fn unknown_messages(&self, page: &Page) -> Vec<String> {
         let is_printed = |part: &str| self.sources.iter().any(|(_, source)| source.contains(part));
         messages(page)
@@ -147,7 +147,7 @@ impl Repository {
             .collect()
     }
 
-    /// Reasons for which machines and Nodes are refused, of which a page has nothing.
+    /// Reasons for refusing machines and Nodes that a page does not explain.
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
@@ -178,7 +178,7 @@ impl Repository {
             .collect()
     }
 
-    /// Files with errors of which a page has no message.
+    /// Source files with errors, if a page has no message of them.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
         let is_told = |source: &str| {
@@ -194,7 +194,7 @@ impl Repository {
     }
 }
 
-/// Whose errors have no words of their own, or are only ever printed within another's.
+/// Source files whose errors have no text of their own, or are only printed within another error.
 const PARTS_OF_OTHERS: [&str; 4] = [
     "agent/cloud/src/control_plane.rs",
     "agent/process/src/exit.rs",
@@ -202,7 +202,7 @@ const PARTS_OF_OTHERS: [&str; 4] = [
     "agent/plan/src/bootstrap/challenge.rs",
 ];
 
-/// Two words or more, in one: `TokenExpired`.
+/// Whether this is a word of two or more capitalized parts, such as `TokenExpired`.
 fn is_reason(word: &str) -> bool {
     let capitals = word.chars().filter(char::is_ascii_uppercase).count();
     capitals > 1
@@ -221,7 +221,7 @@ fn parts(message: &str) -> Vec<String> {
     message.split('…').map(|part| part.trim().to_owned()).filter(|part| part.len() > 3).collect()
 }
 
-/// A source, where a text that goes on in the next line is in one, and quotes are as they are printed.
+/// A source with texts over several lines joined, and with quotes as they are printed.
 fn joined(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut lines = source.lines();

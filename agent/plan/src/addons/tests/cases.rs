@@ -1,4 +1,4 @@
-//! Channels, versions and what is due, case by case.
+//! Test cases for channels, versions and due updates.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn an_entry_without_a_name_has_the_channels() {
     assert!(!channel(text).is_bootstrap);
 }
 
-/// An entry as kOps 1.34 and 1.35 write it, and as 1.36 and newer do: these leave the version out.
+/// The entry in two forms: kOps 1.34 and 1.35 write the version, kOps 1.36 and newer omit it.
 #[test]
 fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
     const OF_1_35: &str = "{id: k8s-1.12, manifest: dns-controller.addons.k8s.io/k8s-1.12.yaml, manifestHash: abc,
@@ -96,7 +96,7 @@ fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
     };
     let of_1_36: &str = &OF_1_35.replace(", version: 9.99.0", "");
     let before = of("1.35.2", OF_1_35);
-    // As the channels of any release have recorded it.
+    // The recorded version has the same form in all releases.
     let recorded = r#"{"channel":"s3://x","id":"k8s-1.12","manifestHash":"abc","systemGeneration":1}"#;
     let recorded = ChannelVersion::parse(recorded).unwrap();
     for (version, entry) in
@@ -116,7 +116,7 @@ fn an_entry_of_kops_own_channel_is_decided_alike_whichever_release_wrote_it() {
     }
 }
 
-/// As kOps 1.36 and newer have dns-controller pruned where a cluster publishes no names in DNS.
+/// kOps 1.36 and newer prune dns-controller with an empty manifest if a cluster publishes no names in DNS.
 #[test]
 fn an_empty_manifest_is_one_without_objects() {
     const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -137,7 +137,7 @@ fn up_to_kops_1_35_a_manifest_by_itself_is_a_channel_without_add_ons() {
         for text in ["", "kind: Addons", "kind: Addons\nspec: {addons: [{name: a, manifest: a.yaml}]}"] {
             assert!(!read(text).is_unheeded_manifest, "{text}");
         }
-        // What has no kind is a channel all the same, and later a manifest.
+        // A document without a kind is a channel in older releases, and a manifest in newer ones.
         let names: Vec<bool> = read(WITHOUT_KIND).entries().map(|(name, _)| name == "a").collect();
         assert_eq!(names, [of_manifest == 0], "{version}");
     }
@@ -160,7 +160,7 @@ fn a_manifest_by_itself_is_an_add_on_whose_name_does_not_change_with_it() {
     assert_ne!(one.spec.manifest_hash, two.spec.manifest_hash);
     // printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: one}' | sha256sum
     assert_eq!(one.spec.manifest_hash, "e5ed981f0e72623959501280a403227375278d17326d477797931aed83e19cb1");
-    // What has a version is another kind of the same name.
+    // A document with an apiVersion is of another kind, even if that kind is named `Addons`.
     assert!(
         of("apiVersion: example.com/v1\nkind: Addons\nmetadata: {name: a}").name.starts_with("manifest-")
     );
@@ -257,7 +257,7 @@ fn of_several_entries_the_one_for_the_kubernetes_version_is_chosen() {
     let pair = |name: &str, id: &str| (name.to_owned(), id.to_owned());
     assert_eq!(chosen("v1.29.9"), [pair("a", "old"), pair("b", "")]);
     assert_eq!(chosen("v1.30.0"), [pair("b", ""), pair("a", "new")]);
-    // The pre-release of a version counts as that version.
+    // A pre-release counts as its release.
     assert_eq!(chosen("v1.30.0-rc.1"), chosen("v1.30.0"));
     let left_out = menu(&channel).left_out;
     let [left_out] = &left_out[..] else { panic!("{left_out:?}") };
@@ -276,9 +276,9 @@ fn of_several_entries_for_one_version_the_last_other_one_is_chosen() {
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2'}"]), [1]);
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2'}", "{name: a, id: '1'}"]), [2]);
     assert_eq!(indices(&["{name: a, manifestHash: x}", "{name: a, manifestHash: y}"]), [1]);
-    // The same version: the first stays, whatever else differs.
+    // With equal id and hash the first entry stays, even if other fields differ.
     assert_eq!(indices(&["{name: a, id: '1', manifest: a}", "{name: a, id: '1', manifest: b}"]), [0]);
-    // A namespace makes no other add-on.
+    // An entry with another namespace is still the same add-on.
     assert_eq!(indices(&["{name: a, id: '1'}", "{name: a, id: '2', namespace: other}"]), [1]);
 }
 
@@ -298,7 +298,7 @@ fn a_version_takes_the_place_of_another_id_hash_or_generation() {
         (version("a", ONE, 1), version("a", ONE, 0), true),
         (version("a", ONE, 0), version("a", ONE, 1), false),
         (version("a", ONE, 1), version("a", ONE, 1), false),
-        // Another hash is another version, also of an older generation.
+        // A different hash is a different version, even with an older generation.
         (version("a", TWO, 0), version("a", ONE, 1), true),
     ] {
         assert_eq!(new.replaces(&old), replaces, "{new:?} {old:?}");
@@ -342,7 +342,7 @@ fn an_add_on_is_due_when_it_is_new_changed_or_lacks_its_pki() {
     assert!(due(&plain, None, true).unwrap().version.is_some());
     assert!(due(&plain, installed("old").as_ref(), true).unwrap().version.is_some());
     assert_eq!(due(&plain, installed("new").as_ref(), true), None);
-    // What needs no PKI does not miss it.
+    // An add-on without `needsPKI` ignores that the PKI is missing.
     assert_eq!(due(&plain, installed("new").as_ref(), false), None);
 
     let with_pki = addon("{name: a, manifest: a, manifestHash: new, needsPKI: true}");
@@ -367,7 +367,7 @@ fn nodes_are_marked_after_an_update_and_not_when_an_add_on_is_new() {
         ));
         assert_eq!(due(&addon, Some(&old), true).unwrap().marks, marks);
         assert_eq!(due(&addon, None, true).unwrap().marks, None);
-        // Only its PKI is made.
+        // Only the add-on's PKI is created.
         assert_eq!(due(&addon, Some(&addon.version()), false).unwrap().marks, None);
     }
     let selectors = [NeedsRollingUpdate::ControlPlane, NeedsRollingUpdate::Workers, NeedsRollingUpdate::All];

@@ -1,4 +1,4 @@
-//! What must be true of add-ons: first case by case, then whatever a channel holds.
+//! Tests of add-ons: test cases, and properties for arbitrary channels.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn refusal(text: &str) -> String {
     Channel::parse(text.as_bytes(), URL, KopsRelease::NEWEST).unwrap_err().to_string()
 }
 
-/// A channel of these entries, each in YAML's flow style.
+/// A channel with these entries, each in YAML's flow style.
 fn channel_of(entries: &[&str]) -> Channel {
     let entries: String = entries.iter().map(|entry| format!("  - {entry}\n")).collect();
     channel(&format!("kind: Addons\nmetadata: {{name: bootstrap}}\nspec:\n  addons:\n{entries}"))
@@ -35,7 +35,7 @@ fn menu(channel: &Channel) -> Menu {
     channel.menu(kubernetes("v1.36.1"))
 }
 
-/// The one add-on of a channel of this entry.
+/// The only add-on of a channel with this entry.
 fn addon(entry: &str) -> Addon {
     menu(&channel_of(&[entry])).addons.remove(0)
 }

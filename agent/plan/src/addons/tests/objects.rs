@@ -1,4 +1,4 @@
-//! Manifests, pruning, health, managed fields and diffs, case by case.
+//! Test cases for manifests, pruning, health, managed fields and diffs.
 
 use std::collections::BTreeMap;
 
@@ -138,7 +138,7 @@ fn only_what_the_manifest_does_not_have_is_pruned() {
     };
     let all = vec![listed("widgets", "d"), listed("widgets", "old"), listed("other", "d")];
     assert_eq!(doomed(&rule("apps", "Deployment"), &objects, all.clone()), all[1..]);
-    // An object of the same name and another kind or group is another.
+    // An object with the same name but another kind or group is a different object.
     assert_eq!(doomed(&rule("apps", "DaemonSet"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("extensions", "Deployment"), &objects, all.clone()), all);
     assert_eq!(doomed(&rule("", "Namespace"), &objects, vec![listed("", "widgets")]), []);
@@ -173,7 +173,7 @@ fn objects_stay_until_those_of_their_kind_and_all_workloads_serve() {
         let of_widget = usize::from(kind == "Widget");
         assert_eq!(held(&tried(serves.clone(), refused.clone()), group, kind).len(), of_widget, "{kind}");
     }
-    // A webhook that is left over may be why the Deployment is refused.
+    // A stale webhook may be the reason why the API server rejects the Deployment.
     let webhook = "ValidatingWebhookConfiguration";
     assert_eq!(held(&tried(refused, fine), "admissionregistration.k8s.io", webhook), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! What holds whatever a channel, a cluster or an object is.
+//! Properties of arbitrary channels, clusters and objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::manifest::objects;
 use super::prune::{Listed, doomed};
 use super::*;
 
-/// An entry in the words of the document: of few names, ids and hashes, so that they meet.
+/// An entry of a channel. Names, ids and hashes have few values, so that duplicates occur.
 #[derive(Clone, Debug)]
 struct Entry {
     name: String,
@@ -81,14 +81,14 @@ fn fields() -> impl Strategy<Value = Value> {
             },
         )
     })
-    // The root is not owned itself.
+    // The root itself is not owned.
     .prop_map(|mut root| {
         root.as_object_mut().map(|root| root.remove("."));
         root
     })
 }
 
-/// The paths that a set of fields holds.
+/// Collects the paths of all owned fields.
 fn paths(fields: &Value, at: &str, found: &mut BTreeSet<String>) {
     for (key, below) in fields.as_object().unwrap() {
         if key == "." {
@@ -110,8 +110,8 @@ fn path_set(fields: &Value) -> BTreeSet<String> {
 }
 
 proptest! {
-    /// Every name that has an entry for the version is on the menu once, by an entry that is for it, and no later one of another
-    /// id or hash than the chosen one's was passed over.
+    /// Every name with an entry for the Kubernetes version is on the menu once, with an entry for that version. No later entry of the same
+    /// name has another id or hash than the chosen one.
     #[test]
     fn the_menu_has_one_of_each_name(entries in entries(), minor in 29..37u64) {
         let channel = channel_with(&entries);
@@ -127,7 +127,7 @@ proptest! {
             let same = |entry: &&Entry| (&entry.id, &entry.hash) == (&chosen.id, &chosen.hash);
             let later = entries[addon.index..].iter().filter(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(later.clone().all(|entry| same(&entry)), "a later one is of another version");
-            // Of one version in a row the first is chosen.
+            // The first of consecutive entries with the same version is chosen.
             let earlier = entries[..addon.index].iter().rev().find(|entry| entry.name == chosen.name && entry.is_for(minor));
             prop_assert!(!earlier.is_some_and(|entry| same(&entry)));
         }
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(chosen(channel_with(&entries)), chosen(channel_with(&only)));
     }
 
-    /// Once what was due has been done nothing is, and it is told in what the annotation holds.
+    /// After the due work is done, nothing is due. The annotation's value is enough to decide that.
     #[test]
     fn what_is_done_is_not_due_again(entries in entries(), installed in prop::option::of(version()), has_pki: bool) {
         for addon in menu(&channel_with(&entries)).addons {
@@ -160,8 +160,8 @@ proptest! {
         }
     }
 
-    /// Nothing takes the place of itself; what is of another id or hash takes it either way; else only a later generation
-    /// does.
+    /// No version replaces itself. Versions with different ids or hashes replace each other. Otherwise only a later generation replaces the
+    /// other one.
     #[test]
     fn versions_replace_each_other_by_the_rules(one in version(), other in version()) {
         prop_assert!(!one.replaces(&one));
@@ -179,7 +179,7 @@ proptest! {
         prop_assert!(is_escaped);
     }
 
-    /// A range of comparisons has what all of one alternative hold of.
+    /// A version is in a range if all comparisons of one alternative hold.
     #[test]
     fn a_range_is_its_comparisons(
         alternatives in prop::collection::vec(prop::collection::vec((0..6usize, 0..3u64, 0..3u64, 0..3u64), 1..4), 1..3),
@@ -208,7 +208,7 @@ proptest! {
         prop_assert_eq!(range.has(kubernetes(&format!("v{a}.{b}.{c}"))), wanted);
     }
 
-    /// Pruning deletes listed objects only, none that the manifest has, and every other one.
+    /// Pruning deletes exactly the listed objects that the manifest does not contain.
     #[test]
     fn pruning_takes_what_is_listed_and_not_in_the_manifest(
         kept in prop::collection::btree_set(("[nm]", "[abc]"), 0..6),
@@ -231,7 +231,7 @@ proptest! {
         prop_assert_eq!(doomed, listed.difference(&kept).cloned().collect::<BTreeSet<_>>());
     }
 
-    /// Merging two managers' fields keeps every path of both and adds none, in whichever order.
+    /// Merging the fields of two managers keeps all paths of both and adds none. The order does not matter.
     #[test]
     fn merged_fields_are_those_of_both(one in fields(), other in fields()) {
         let union = managed_fields::union(&one, &other);
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(managed_fields::union(&union, &one), union);
     }
 
-    /// A channel of any bytes is read or refused.
+    /// Reading arbitrary bytes as a channel or a manifest never panics.
     #[test]
     fn no_channel_or_manifest_is_too_much(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "(?s)[a-z:{}\\[\\]\n -]{0,80}") {
         for bytes in [&bytes[..], text.as_bytes()] {

@@ -1,4 +1,4 @@
-//! Ranges of versions. The grid was made with the library that upstream reads them by.
+//! Tests of version ranges. Upstream's library computed the expected results in the grid.
 
 use super::*;
 

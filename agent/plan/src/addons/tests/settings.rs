@@ -1,4 +1,4 @@
-//! What the channels pod's arguments say, and protokube's channels.
+//! Tests of the settings from the channels pod's arguments and from protokube's channels.
 
 use std::collections::BTreeMap;
 

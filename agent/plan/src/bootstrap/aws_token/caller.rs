@@ -1,40 +1,40 @@
-//! Whose a token is, by what STS answers: which instance, if it has one of the roles that nodes have.
+//! Finds the instance that signed a token, from STS's response. The instance must have one of the roles of nodes.
 
 use thiserror::Error;
 
 use crate::identity::aws::is_instance_id;
 
-/// The signer, as STS says.
+/// The signer of a token, as STS reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// `arn:aws:sts::123456789012:assumed-role/nodes.example.com/i-0123456789abcdef0`.
+    /// An example is `arn:aws:sts::123456789012:assumed-role/nodes.example.com/i-0123456789abcdef0`.
     pub arn: String,
-    /// `AROAEXAMPLE:i-0123456789abcdef0`.
+    /// An example is `AROAEXAMPLE:i-0123456789abcdef0`.
     pub user_id: String,
-    /// `123456789012`.
+    /// An example is `123456789012`.
     pub account: String,
 }
 
-/// Why the signer is no node.
+/// Why the signer is not a node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallerRefusal {
-    /// It is of another account.
+    /// The signer belongs to another account.
     #[error("{arn} is of another account than kops-controller")]
     OtherAccount { arn: String },
-    /// It is no instance with a role that nodes have.
+    /// The signer is not an instance with a role of nodes.
     #[error("{arn} is no instance that has one of the roles of nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },
-    /// It is an instance with another role.
+    /// The signer is an instance with another role.
     #[error("the role of {arn} is none of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {
         arn: String,
-        /// The roles of nodes, by their names (`nodesRoles` of kops-controller's configuration).
+        /// The names of the roles of nodes (`nodesRoles` in kops-controller's configuration).
         roles: Vec<String>,
     },
 }
 
 impl CallerRefusal {
-    /// It in a word, for metrics.
+    /// A short reason for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             CallerRefusal::OtherAccount { .. } => "OtherAccount",
@@ -44,19 +44,19 @@ impl CallerRefusal {
 }
 
 impl Caller {
-    /// The partition of its ARN.
+    /// The AWS partition in the ARN.
     pub fn partition(&self) -> Option<&str> {
         self.arn.split(':').nth(1)
     }
 
-    /// The id of the instance that it is, if it has one of these roles in the account and partition of `own`.
+    /// The id of the signer's instance, if it has one of these roles in the account and partition of `own`.
     ///
-    /// EC2 names the session of an instance's role after the instance. A user that may assume the role otherwise (by its trust
-    /// policy) chooses that name, and with it the one in the user id, so it can be any instance that has the role: nothing
-    /// in STS's answer tells them apart. The user id must be of the same session only because STS says it so.
+    /// EC2 uses the instance id as the session name of an instance's role. If a role's trust policy allows a user to assume the role in
+    /// another way, the user chooses the session name, which is also in the user id. Such a user can impersonate any instance with that
+    /// role, because STS's response does not show the difference. The user id must have the same session name only because STS reports it.
     ///
     /// # Errors
-    /// Why it is no node.
+    /// Why the signer is not a node.
     pub fn instance_id(&self, own: &Caller, roles: &[String]) -> Result<&str, CallerRefusal> {
         let arn: String = self.arn.chars().filter(|character| !character.is_control()).take(256).collect();
         if self.account != own.account || own.account.is_empty() {

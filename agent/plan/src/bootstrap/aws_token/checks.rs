@@ -1,4 +1,4 @@
-//! What both forms of a token have in common.
+//! Checks that both forms of a token share.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use time::macros::format_description;
 
 use super::token::{AHEAD, Expected, TokenProblem, VALID_FOR};
 
-/// The hash of a request's body as a token has it: SHA-256 in base64 without padding.
+/// The hash of a request's body in a token: SHA-256 in base64 without padding.
 pub fn body_hash(body: &[u8]) -> String {
     STANDARD_NO_PAD.encode(Sha256::digest(body))
 }
 
-/// Headers as Go has them in JSON: each with a list of values.
+/// Headers in Go's JSON form: each with a list of values.
 pub(super) type JsonHeaders = BTreeMap<String, Vec<String>>;
 
-/// The JSON that a token is.
+/// Decodes the JSON in a token.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str) -> Result<T, TokenProblem> {
     let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
     serde_json::from_slice(&json).map_err(|_| TokenProblem::Malformed("it is not the JSON that it should be"))
 }
 
-/// The headers that `known` names in small letters, each once; others are refused, so that none slips through.
+/// The headers in `known`, by lower-case name, each with one value. Unknown headers are rejected, so that none is forwarded.
 pub(super) fn one_of_each(
     headers: JsonHeaders,
     known: &[&'static str],
@@ -49,7 +49,7 @@ pub(super) fn one_of_each(
     Ok(found)
 }
 
-/// Whether it was made for this request.
+/// Checks that the token was made for this request.
 pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), TokenProblem> {
     match found.is_some_and(|found| *found == body_hash(body)) {
         true => Ok(()),
@@ -57,7 +57,7 @@ pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), Toke
     }
 }
 
-/// A time as Signature Version 4 writes it, in seconds since 1970, if it is near enough.
+/// Parses a Signature Version 4 time into seconds since 1970, and checks that it is close enough to now.
 pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<i64, TokenProblem> {
     let signed =
         PrimitiveDateTime::parse(date, format_description!("[year][month][day]T[hour][minute][second]Z"))

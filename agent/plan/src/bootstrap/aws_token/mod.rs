@@ -1,11 +1,10 @@
-//! A machine's token on AWS: a request for its own identity, signed by the machine and sent by kops-controller.
+//! A machine's token on AWS: a request for the machine's own identity. The machine signs it, and kops-controller sends it.
 //!
-//! The machine signs `GetCallerIdentity` with its instance's role, and in it the hash of what it asks of
-//! kops-controller. Only a server that is sent that signed request learns from STS whose it is. Nodes
-//! send the first form of it ([`PREFIX_V1`]); kops-controller takes both.
+//! The machine signs `GetCallerIdentity` with its instance's role. The signed part includes the hash of the request to kops-controller. A
+//! server that receives the signed request learns from STS who signed it. Nodes send the first form ([`PREFIX_V1`]). kops-controller
+//! accepts both forms.
 //!
-//! All that can be refused without asking STS is refused here, and what is sent to STS is made of what was checked,
-//! and of nothing else.
+//! This module rejects everything that it can reject without asking STS. The request to STS contains only checked parts.
 //!
 //! Source: upstream's `pkg/bootstrap/awsbootstrap`; the Signature Version 4 chapters of the IAM User Guide.
 
@@ -24,17 +23,17 @@ pub use token::{
 };
 pub use v2::sts_query;
 
-/// What a token of the first form begins with: signed headers of a POST.
+/// The prefix of a token of the first form: signed headers of a POST.
 pub const PREFIX_V1: &str = "x-aws-sts ";
-/// What a token of the second form begins with: a presigned URL.
+/// The prefix of a token of the second form: a presigned URL.
 pub const PREFIX_V2: &str = "x-aws-sts-v2 ";
-/// The header that binds a token to a request: [`body_hash`].
+/// The header that binds a token to a request. Its value is [`body_hash`].
 pub const REQUEST_HASH_HEADER: &str = "X-Kops-Request-Sha";
 impl AwsToken {
-    /// Reads a token that came with a request's body; `None` if it is none of AWS's.
+    /// Reads a token that came with this request body. `None` if the token is not from AWS.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the token.
     pub fn parse(
         token: &str,
         body: &[u8],

@@ -1,18 +1,19 @@
-//! What a signature says of itself: by whose key, for which day, region and service, over which headers.
+//! The parts of a signature: key, day, region, service and covered headers.
 
 use super::token::{Expected, STS_SERVICE, TokenProblem};
 
-/// The parts of a signature, in an `Authorization` or a query.
+/// The parts of a signature in an `Authorization` header or a query.
 pub(super) struct Signing<'a> {
-    /// `KEY/20240518/us-east-1/sts/aws4_request`.
+    /// An example is `KEY/20240518/us-east-1/sts/aws4_request`.
     pub(super) credential: &'a str,
-    /// Names of headers in small letters, with semicolons between them.
+    /// Names of headers in lower case, separated by semicolons.
     pub(super) signed_headers: &'a str,
     pub(super) signature: &'a str,
 }
 
 impl Signing<'_> {
-    /// Whether it fits, and covers what it must, and nothing that would not be sent.
+    /// Checks the form of the signature, its scope, and the headers that it covers. It must cover all of `must_cover`, and no headers that
+    /// would not be sent.
     pub(super) fn check(
         &self,
         date: &str,

@@ -10,7 +10,7 @@ const CONTENT_TYPE: &str = "content-type";
 const DATE: &str = "x-amz-date";
 const SESSION: &str = "x-amz-security-token";
 const HASH: &str = "x-kops-request-sha";
-/// Upstream's older nodes send it; it is not signed.
+/// Upstream's older nodes send this header. It is not signed.
 const USER_AGENT: &str = "user-agent";
 
 const KNOWN: [&str; 7] = [AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, SESSION, HASH, USER_AGENT];
@@ -39,7 +39,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     Ok(AwsToken { call: StsCall { query: None, headers }, signature, signed_at })
 }
 
-/// The parts of an `Authorization`, each of which it has once.
+/// The parts of an `Authorization` header. Each part must occur exactly once.
 fn signing(authorization: &str) -> Result<Signing<'_>, TokenProblem> {
     let parts = authorization
         .strip_prefix(ALGORITHM)

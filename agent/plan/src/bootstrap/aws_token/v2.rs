@@ -13,7 +13,7 @@ const HASH: &str = "x-kops-request-sha";
 
 const ACTION: &str = "Action";
 const DATE: &str = "X-Amz-Date";
-/// What a presigned URL may have in its query.
+/// The parameters that a presigned URL may have.
 const PARAMETERS: [&str; 9] = [
     ACTION,
     "Version",
@@ -64,15 +64,15 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     Ok(AwsToken { call, signature, signed_at })
 }
 
-/// The query of a URL that asks STS at this host for the caller's identity, and for nothing else.
+/// The query of a URL that only asks STS at this host for the caller's identity.
 ///
 /// # Errors
-/// If it does something else.
+/// If the URL does anything else.
 pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> {
     let rest = url.strip_prefix("https://").ok_or(TokenProblem::OtherCall("its URL is not of https"))?;
     let rest = rest.strip_prefix(host).ok_or(TokenProblem::OtherCall("its host is another one"))?;
     let query = rest.strip_prefix("/?").ok_or(TokenProblem::OtherCall("its host or path is another one"))?;
-    // What the server that is asked could read in another way than it is read here.
+    // STS might read other characters differently than this parser does.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%&=".contains(&byte);
     if !query.bytes().all(is_plain) {
         return Err(TokenProblem::Malformed("its URL holds characters that none should"));
@@ -84,7 +84,7 @@ pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> 
     }
 }
 
-/// The parameters of a query, each once; others than are known are refused.
+/// The parameters of a query, each at most once. Unknown parameters are rejected.
 fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, TokenProblem> {
     let mut parameters = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

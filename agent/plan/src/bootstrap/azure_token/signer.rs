@@ -1,7 +1,7 @@
-//! The signed data of one signer, whose certificate comes with it (CMS: RFC 5652, section 5).
+//! Signed data with one signer, whose certificate is included (CMS: RFC 5652, section 5).
 //!
-//! Reading it checks no signature: a stranger may have written all of it, and may send it again and again. [`Signer::has_signed`] checks
-//! one, for requests that have waited for their turn.
+//! Parsing checks no signature. A stranger may write the data, and may send it repeatedly. [`Signer::has_signed`] checks the signature
+//! later, when the request's turn has come.
 
 use cms::cert::CertificateChoices;
 use cms::content_info::ContentInfo;
@@ -14,9 +14,9 @@ use x509_parser::oid_registry::{OID_PKCS1_SHA256WITHRSA, OID_PKCS1_SHA384WITHRSA
 use x509_parser::prelude::{AlgorithmIdentifier, FromDer as _, X509Certificate};
 use x509_parser::verify::verify_signature;
 
-/// The longest document that is read, in bytes. Azure's have some 3,000, and 1,600 more for each certificate of an issuer.
+/// The maximum size of a document, in bytes. Azure's documents have about 3,000 bytes, and 1,600 more for each issuer's certificate.
 const LONGEST: usize = 8 * 1024;
-/// The most certificates of a document: the signer's and two that lead on from it.
+/// The maximum number of certificates in a document: the signer's, and two issuers'.
 const MOST_CERTIFICATES: usize = 3;
 
 const SIGNED_DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.2");
@@ -24,13 +24,13 @@ const CONTENT_TYPE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113
 const MESSAGE_DIGEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.4");
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
-/// What is signed, and who says to have signed it.
+/// The signed content, and its claimed signer.
 pub(super) struct Statement {
     pub(super) content: Vec<u8>,
     pub(super) by: Signer,
 }
 
-/// It is no signed data, or not such as Azure makes.
+/// The document is not signed data in Azure's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotSignedData;
 
@@ -40,17 +40,17 @@ impl From<der::Error> for NotSignedData {
     }
 }
 
-/// The certificate of a document's signer, what came with it, and its signature, which nothing has checked yet.
+/// The certificate of a document's signer, the other certificates, and the signature, which is not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signer {
-    /// The certificate (DER), which names Azure's metadata service.
+    /// The signer's certificate (DER). It names Azure's metadata service.
     pub certificate: Vec<u8>,
-    /// The other certificates of the document (DER), two at most.
+    /// The other certificates of the document (DER), at most two.
     pub others: Vec<Vec<u8>>,
     hash: Hash,
-    /// The bytes that the signature is of.
+    /// The signed bytes.
     signed: Vec<u8>,
-    /// Whether these bytes vouch for the content.
+    /// Whether the signed bytes are the content, or contain its hash.
     is_of_content: bool,
     signature: Vec<u8>,
 }
@@ -63,7 +63,7 @@ enum Hash {
 }
 
 impl Statement {
-    /// Reads it from its DER.
+    /// Parses DER.
     pub(super) fn parse(document: &[u8]) -> Result<Statement, NotSignedData> {
         if document.len() > LONGEST {
             return Err(NotSignedData);
@@ -83,7 +83,8 @@ impl Statement {
         }
         let (signed, is_of_content) = match &signer.signed_attrs {
             None => (content.clone(), true),
-            // They are tagged otherwise in the document than they are signed (RFC 5652, section 5.4).
+            // `to_der` writes the attributes with the tag that the signature covers, which differs from their tag in the document (RFC
+            // 5652, section 5.4).
             Some(attributes) => {
                 let digest = digest_of(attributes, data.encap_content_info.econtent_type)?;
                 (attributes.to_der()?, digest == hash.digest(&content))
@@ -97,7 +98,7 @@ impl Statement {
     }
 }
 
-/// The signer's certificate, and the others.
+/// The signer's certificate, and all other certificates.
 fn certificates_of(
     signer: &SignerInfo,
     all: &[CertificateChoices],
@@ -119,7 +120,7 @@ fn certificates_of(
     Ok((of_signer.ok_or(NotSignedData)?, others))
 }
 
-/// The hash of the content that signed attributes state.
+/// The hash of the content in the signed attributes.
 fn digest_of(
     attributes: &SignedAttributes,
     content_type: ObjectIdentifier,
@@ -130,7 +131,7 @@ fn digest_of(
         if attribute.oid == CONTENT_TYPE && value.decode_as::<ObjectIdentifier>()? != content_type {
             return Err(NotSignedData);
         }
-        // Two of them would be a choice.
+        // With two hashes, a signer could choose between two contents.
         if attribute.oid == MESSAGE_DIGEST && digest.replace(value.decode_as::<OctetString>()?).is_some() {
             return Err(NotSignedData);
         }

@@ -1,5 +1,4 @@
-//! The documents were made with openssl from upstream's layout of them; their body is `test-body`, and each is signed by a
-//! certificate that has signed itself.
+//! The documents were made with openssl in upstream's layout. Their body is `test-body`, and each signing certificate is self-signed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -184,7 +183,7 @@ fn garbage_is_refused() {
         let problem = read(&format!("{PREFIX}{payload}"), BODY, SUBSCRIPTION, MADE_AT).unwrap_err();
         assert_eq!(problem.reason(), "MalformedToken", "{}", payload.len());
     }
-    // A value in a value in a value, as deep as there are bytes.
+    // Nested values up to the maximum depth for this size.
     let nested: Vec<u8> = [0x30, 0x80].repeat(6000);
     assert_eq!(reason(&STANDARD.encode(nested)), "MalformedToken");
     for (resource, reason) in [
@@ -236,7 +235,7 @@ fn a_token_without_a_document_is_taken_only_where_that_is_wanted() {
     ] {
         assert_eq!(parsed(&malformed, true).unwrap_err().reason(), reason, "{malformed}");
     }
-    // Where it may have none, a document counts as before.
+    // If unsigned tokens are allowed, a document is still checked.
     let expected = Expected { cluster: &cluster, may_be_unsigned: true, now: MADE_AT + 500 };
     let late = AzureToken::parse(&super::token(&own(), WITH_ATTRIBUTES), BODY, &expected).unwrap();
     assert_eq!(late.unwrap_err().reason(), "TokenExpired");

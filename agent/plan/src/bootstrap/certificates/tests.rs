@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::*;
 
-// Keys made by openssl for this test alone; the other halves are thrown away.
+// openssl made these keys only for this test. The private keys are deleted.
 const RSA_2048: &str = "-----BEGIN RSA PUBLIC KEY-----\n\
     MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAvJR0KzcWD/krtzVyg3Dz\n\
     mvOhBqWucsEEtkNME53cCmLk+YWunDjkw2Q/ywE9kKAjVb3zQ7NF545noHLdSy4L\n\
@@ -81,7 +81,7 @@ fn a_name_stands_for_a_certificate() {
         let Subject { common_name, organization } = certificate.subject;
         assert_eq!(format!("{}/{common_name}", organization.join(",")), subject);
         assert_eq!(certificate.certificate_type == CertificateType::Server, is_server);
-        // Names are the cloud's, and only where something serves under them.
+        // The names come from the cloud. Only a serving certificate has names.
         assert_eq!(certificate.sans.len(), if is_server { 2 } else { 0 });
     }
 }
@@ -101,7 +101,7 @@ fn a_client_that_trusts_another_key_pair_is_told() {
     assert!(ask("kubelet", RSA_2048, &ids(&[])).is_ok(), "clients before kOps 1.22 say nothing");
 }
 
-/// Changes the last byte of a key, which is one of an EC point's y.
+/// Changes the last byte of a key. In an EC key this byte is part of the point's y.
 fn with_another_y(pem: &str) -> String {
     let block = Pem::iter_from_buffer(pem.as_bytes()).next().unwrap().unwrap();
     let mut der = block.contents;
@@ -138,7 +138,7 @@ fn lengths_of_numbers_are_counted_without_zeros() {
     assert_eq!([bits(&[]), bits(&[0, 0]), bits(&[0, 0, 1]), bits(&[0, 0x80, 0])], [0, 0, 1, 16]);
 }
 
-/// `protocols.md` 1.6: 11069 and 11359 hours, of which 455 days are all machines'.
+/// `protocols.md` 1.6: 11069 and 11359 hours. Every machine has at least 455 days.
 #[test]
 fn lives_are_spread_by_fnv_1_of_the_nodes_name() {
     assert_eq!(455 * 24 + extra_hours("i-0123456789abcdef0"), 11_069);

@@ -1,5 +1,5 @@
-//! The token was made with openssl from upstream's layout of it; its body is `test-body`. In `negated.json` the same has
-//! ECDSA's other signature.
+//! The token was made with openssl in upstream's layout. Its body is `test-body`. `negated.json` has the same claim with ECDSA's other
+//! valid signature.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn decoded(json: &str, field: &str) -> Vec<u8> {
     STANDARD.decode(token[field].as_str().unwrap()).unwrap()
 }
 
-/// The token with something else in what it signs.
+/// The token with other signed data.
 fn saying(before: &str, after: &str) -> String {
     let data = String::from_utf8(decoded(TOKEN, "data")).unwrap();
     assert!(data.contains(before), "{data}");
@@ -67,7 +67,7 @@ fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
     assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is no EC key")));
 }
 
-/// Otherwise a token that is overheard could be used again.
+/// With another fingerprint, somebody could reuse an intercepted token.
 #[test]
 fn another_signature_of_the_same_claim_makes_no_other_token() {
     let (one, negated) = (parsed(TOKEN, BODY, MADE_AT).unwrap(), parsed(NEGATED, BODY, MADE_AT).unwrap());

@@ -1,5 +1,5 @@
-//! containerd's configuration file. In the form of containerd 1 Kubernetes' plugin is one; in that of containerd 2 it is two, for
-//! images and for the runtime.
+//! containerd's configuration file. In the format of containerd 1, one plugin serves Kubernetes. In the format of containerd 2,
+//! two plugins do: one for images and one for the runtime.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use crate::resolve::{CONFIG_VERSION_OF_1, NodeConfig};
 use crate::resource::{File, FreeText};
 use kops_agent_spec::NRIConfig;
 
-/// The plugins of one form of the file.
+/// The plugin names in one format of the file.
 struct Form {
     images: [&'static str; 2],
     runtime: [&'static str; 2],
-    /// Where the image is named that holds a pod's namespaces, below the plugin for images.
+    /// Path of the setting for the sandbox (pause) image, below the plugin for images.
     sandbox_image: &'static [&'static str],
 }
 
@@ -28,10 +28,10 @@ const OF_2: Form = Form {
     runtime: ["plugins", "io.containerd.cri.v1.runtime"],
     sandbox_image: &["pinned_images", "sandbox"],
 };
-/// The plugin for plugins of Node Resource Interface.
+/// The plugin that runs plugins of the Node Resource Interface.
 const NRI: [&str; 2] = ["plugins", "io.containerd.nri.v1.nri"];
 
-/// The file: the user's own, if there is one.
+/// The file. If the user overrides the configuration, it has the user's text.
 pub(super) fn file(node: &NodeConfig) -> File {
     if let Some(text) = &node.containerd().config_override {
         return File::text(paths::CONTAINERD_CONFIG, text.clone()).with_free_text(FreeText::Whole);
@@ -43,14 +43,14 @@ pub(super) fn file(node: &NodeConfig) -> File {
     File::text(paths::CONTAINERD_CONFIG, text).with_free_text(FreeText::Lines(added))
 }
 
-/// The folders in which a configuration has containerd keep its data, where it names any: `root` and `state` of config.toml(5).
+/// The directories for containerd's data that a configuration names: `root` and `state` of config.toml(5).
 pub(super) fn data_folders(config: &str) -> Vec<String> {
     let config: Table = config.parse().unwrap_or_default();
     let folders = ["root", "state"].iter().filter_map(|name| config.get(*name)?.as_str());
     folders.map(str::to_owned).collect()
 }
 
-/// The configuration, with the user's own settings or without.
+/// The configuration. `has_additions` is whether it includes the user's own settings.
 fn configuration(node: &NodeConfig, has_additions: bool) -> Table {
     let config = node.containerd();
     let runtime = &node.container_runtime;
@@ -93,7 +93,7 @@ fn pause_image(node: &NodeConfig) -> Option<String> {
     node.containerd().sandbox_image.clone()
 }
 
-/// The mirrors of each registry: in a folder of files beside this one, or here.
+/// Sets the mirrors of each registry here or, after kOps 1.35, names the directory with their files.
 fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     let mirrors = &node.containerd().registry_mirrors;
     if node.release().containerd_configuration_is_of_1() {
@@ -106,7 +106,7 @@ fn set_mirrors(file: &mut Table, form: &Form, node: &NodeConfig) {
     }
 }
 
-/// Naming NRI at all enables it, unless it says otherwise.
+/// Enables NRI if the configuration mentions it, unless `enabled` is false.
 fn set_nri(file: &mut Table, nri: &NRIConfig) {
     if nri.enabled == Some(false) {
         return;
@@ -142,9 +142,8 @@ fn set_in(file: &mut Table, plugin: [&str; 2], path: &[&str], value: impl Into<V
     set(file, &[&plugin[..], path].concat(), value);
 }
 
-/// Sets the value at this path. What stands in the way of it as a plain value is stepped over, and a
-/// table at its end is replaced: so kOps has always treated additions of the user's that contradict the
-/// rest.
+/// Sets the value at this path. A key on the path that already has a plain value is skipped. A table at the end of the path is
+/// replaced. kOps treats contradictory additions of the user the same way.
 fn set(table: &mut Table, path: &[&str], value: impl Into<Value>) {
     match path {
         [] => {}

@@ -1,5 +1,5 @@
-//! kubenet's place: containerd makes a CNI configuration from a template once the node has a range for
-//! its pods, and packets that leave the cluster get the node's address.
+//! The replacement of kubenet. containerd makes a CNI configuration from a template as soon as the
+//! node has a pod CIDR. Packets that leave the cluster get the node's address.
 
 use crate::desired::{firewall, paths};
 use crate::resolve::NodeConfig;
@@ -7,7 +7,7 @@ use crate::resource::{DesiredState, File, Mode};
 
 const MASQUERADE_SCRIPT: &str = "/opt/kops/bin/cni-iptables-setup";
 
-/// Adds the template, and the rules unless everything is in the cluster.
+/// Adds the template, and the masquerade rules unless all addresses count as inside the cluster.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(paths::CONTAINERD_CNI_TEMPLATE, cni_template(node)));
     let inside = &node.config.networking.non_masquerade_cidr;
@@ -21,8 +21,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// containerd puts the node's range in the place of `{{.PodCIDR}}`. The layout is upstream's, line for
-/// line, so that a node which moves from it keeps its file.
+/// containerd replaces `{{.PodCIDR}}` with the node's pod CIDR. The text equals upstream's line by
+/// line, so a node that moves from upstream keeps its file.
 fn cni_template(node: &NodeConfig) -> String {
     let mut routes = vec![serde_json::json!({ "dst": "0.0.0.0/0" })];
     if node.is_ipv6_only() {
@@ -53,8 +53,8 @@ fn cni_template(node: &NodeConfig) -> String {
     )
 }
 
-/// A chain of its own for all packets that do not stay on the node: inside the cluster they keep the
-/// pod's address.
+/// A script that sends packets that leave the node through an iptables chain of its own. Packets to
+/// `inside` keep the pod's address; other packets get the node's address.
 fn masquerade_script(inside: &str) -> String {
     format!(
         r#"#!/bin/bash

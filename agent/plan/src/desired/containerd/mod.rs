@@ -1,5 +1,5 @@
-//! containerd: runs the containers of every node. Some distributions bring it and are only configured;
-//! on the others its release is installed, with runc.
+//! containerd, which runs the containers of every node. If a distribution includes containerd, only
+//! its configuration is added. On other distributions, a containerd release and runc are installed.
 //!
 //! Source: nodeup/pkg/model/containerd.go.
 
@@ -18,14 +18,14 @@ use super::kubelet::slice;
 use super::paths;
 use super::unit_file::{UnitFile, command_line};
 
-/// Binaries of containerd may be handed out only with its licence.
+/// containerd's licence must accompany its binaries.
 const LICENSE: &str = include_str!("license.txt");
 
 const PROGRAM: &str = "/usr/bin/containerd";
 const DROP_IN: &str = "/etc/systemd/system/containerd.service.d/10-kops.conf";
 const RUNC: &str = "/usr/sbin/runc";
 
-/// Adds containerd and its configuration, unless the user installs it in some way of their own.
+/// Adds containerd and its configuration, unless `skipInstall` leaves the installation to the user.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     if node.containerd().skip_install {
         return;
@@ -46,7 +46,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         Some(release) => add_release(node, release, state),
         None => {
             state.add(drop_in(node));
-            // Whatever it runs with is read when it starts.
+            // containerd reads both files only when it starts.
             state.add(
                 Unit::existing("containerd.service").restarted_by_files([DROP_IN, paths::CONTAINERD_CONFIG]),
             );
@@ -64,7 +64,7 @@ fn add_release(node: &NodeConfig, release: &ContainerdRelease, state: &mut Desir
         state.add(File::new(path, program.content.clone()).mode(Mode::EXECUTABLE));
     }
     state.add(File::new(RUNC, release.runc.clone()).mode(Mode::EXECUTABLE));
-    // crictl asks containerd without being told where it is.
+    // With this file, crictl finds containerd's socket without a flag.
     state.add(File::text("/etc/crictl.yaml", "runtime-endpoint: unix:///run/containerd/containerd.sock\n"));
     state.add(File::text(
         paths::CONTAINERD_SYSCONFIG,
@@ -86,7 +86,8 @@ fn flags(node: &NodeConfig) -> Vec<String> {
     flags.into_sorted()
 }
 
-/// The unit. runc and the shims are started anew for each container and restart nothing.
+/// The unit. A change of runc or of a shim does not restart containerd: each container starts its own
+/// runc and shim.
 fn unit(node: &NodeConfig) -> Unit {
     let mut file = UnitFile::default()
         .set("Unit", "Description", "containerd container runtime")
@@ -110,7 +111,8 @@ fn unit(node: &NodeConfig) -> Unit {
             format!("{PROGRAM} -c {} \"$CONTAINERD_OPTS\"", paths::CONTAINERD_CONFIG),
         )
         .set("Service", "Type", "notify")
-        // systemd must leave the containers' cgroups, and on a restart the containers, as they are.
+        // systemd must not manage the containers' cgroups, and must not stop the containers when
+        // containerd restarts.
         .set("Service", "Delegate", "yes")
         .set("Service", "KillMode", "process")
         .set("Service", "Restart", "always")
@@ -119,7 +121,7 @@ fn unit(node: &NodeConfig) -> Unit {
         .set("Service", "LimitCORE", "infinity")
         .set("Service", "LimitNOFILE", "1048576")
         .set("Service", "TasksMax", "infinity")
-        // Pods must go before containerd does when memory runs out.
+        // When memory runs out, the kernel must kill pods before containerd.
         .set("Service", "OOMScoreAdjust", "-999")
         .set("Install", "WantedBy", "multi-user.target");
     if let Some(slice) = slice(&node.kubelet.config.runtime_cgroups) {
@@ -132,7 +134,7 @@ fn unit(node: &NodeConfig) -> Unit {
     ])
 }
 
-/// What makes the distribution's own containerd read our configuration file, where it would not.
+/// The drop-in that makes the distribution's own containerd read this program's configuration file.
 fn drop_in(node: &NodeConfig) -> File {
     let mut file = UnitFile::default().set("Service", "EnvironmentFile", paths::ENVIRONMENT);
     file = match node.distribution.project {
@@ -146,8 +148,8 @@ fn drop_in(node: &NodeConfig) -> File {
     File::text(DROP_IN, file.render())
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "containerd.service"])
-        // The agent's own unit, in the background: applying this leaves it out, because a run
-        // that has changed the file goes on to converge by itself.
+        // Restarts the agent's own unit in the background. This program skips the command when it
+        // applies the file: the run that changed the file continues to converge the node.
         .on_change(&["systemctl", "restart", "kops-configuration.service", "&"])
 }
 

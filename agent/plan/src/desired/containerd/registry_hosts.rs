@@ -1,11 +1,11 @@
-//! Where containerd looks for images instead of their registry: a file for each registry that has
-//! mirrors. containerd watches their directory and tries the mirrors in the order of the file.
+//! Registry mirrors for containerd: a file for each registry that has mirrors. containerd watches the directory of these files
+//! and tries the mirrors in the order of the file.
 
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 
-/// Adds the files, unless the user's own configuration file decides everything, or the mirrors stand in the configuration file.
+/// Adds the files, unless the user overrides containerd's configuration, or the configuration file itself has the mirrors.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let config = node.containerd();
     if config.config_override.is_some() || node.release().containerd_configuration_is_of_1() {
@@ -17,12 +17,13 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// containerd's name for all the registries that have no directory of their own is not kOps' `*`.
+/// The directory of a registry. kOps' `*` means all registries without their own directory; containerd's name for that is
+/// `_default`.
 fn directory(registry: &str) -> &str {
     if registry == "*" { "_default" } else { registry.trim_matches('/') }
 }
 
-/// A table may stand in a file once only, so a mirror that is named again is left out.
+/// The text of the file. It has a repeated mirror only once, because TOML rejects a repeated table.
 fn hosts(mirrors: &[String]) -> String {
     let mut text = String::new();
     for (index, mirror) in mirrors.iter().enumerate() {

@@ -1,5 +1,5 @@
 //! Webhooks on the machine that verify tokens for the API server: Kopeio's authentication and AWS IAM
-//! Authenticator. Both run as pods of their own; here is how the API server calls them.
+//! Authenticator. Both run as pods of their own. This file configures how the API server calls them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,7 @@ pub(super) const CONFIG_FILE: &str = "/etc/kubernetes/authn.config";
 const AUTHENTICATOR: &str = "aws-iam-authenticator";
 /// The user that its container runs as (pkg/wellknownusers).
 const AUTHENTICATOR_UID: u32 = 10000;
-/// Where its container looks for its certificate, on every distribution.
+/// The directory from which its container reads its certificate, on every distribution.
 const AUTHENTICATOR_DIRECTORY: &str = "/srv/kubernetes/aws-iam-authenticator";
 
 /// Adds the webhook's kubeconfig, and for AWS IAM Authenticator also its user and serving certificate.
@@ -66,11 +66,11 @@ fn authenticator_config(node: &NodeConfig) -> String {
         server: "https://127.0.0.1:21362/authenticate",
         certificate_authority_data: STANDARD.encode(node.ca(KUBERNETES_CA)),
     };
-    // The API server reads it without kind and version, as kOps has always written it.
+    // kOps has always written this file without kind and version, and the API server accepts it.
     go_yaml::to_string(&WebhookConfig::new("", "", AUTHENTICATOR, cluster))
 }
 
-/// A kubeconfig by which the API server calls a webhook, without credentials of its own.
+/// A kubeconfig with which the API server calls a webhook without credentials.
 #[derive(Serialize)]
 struct WebhookConfig {
     kind: &'static str,

@@ -1,5 +1,5 @@
-//! The API server's certificates: what it serves with, and what it shows to etcd, kubelets and aggregated
-//! API servers; and the keys of service accounts.
+//! The API server's serving certificate, its client certificates for etcd, kubelets and aggregated API
+//! servers, and the keys of service accounts.
 
 use crate::resolve::{KUBERNETES_CA, KubeApiServer, NodeConfig};
 use crate::resource::{Certificate, CertificateType, DesiredState, File, Mode};
@@ -17,7 +17,7 @@ pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut Des
     add_serving_certificate(node, api_server, state);
     add_client_certificate(node, state, "etcd-client", ETCD_CLIENTS_CA, "kube-apiserver");
     add_client_certificate(node, state, "kubelet-api", KUBERNETES_CA, "kubelet-api");
-    // The name that aggregated servers expect: requestheaderAllowedNames.
+    // Aggregated API servers expect this common name: requestheaderAllowedNames.
     add_client_certificate(node, state, "apiserver-aggregator", AGGREGATOR_CA, "aggregator");
     state.add(File::text(file(node, "etcd-ca.crt"), node.ca(ETCD_CLIENTS_CA)));
     state.add(File::text(file(node, "apiserver-aggregator-ca.crt"), node.ca(AGGREGATOR_CA)));
@@ -26,7 +26,7 @@ pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut Des
 
 fn add_serving_certificate(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     let certificate = Certificate {
-        // AWS' federation with web identities wants the authority in the chain.
+        // AWS' web identity federation needs the CA in the chain.
         include_root: true,
         ..certificates::issued(
             node,

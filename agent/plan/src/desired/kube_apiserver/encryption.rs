@@ -1,11 +1,12 @@
-//! Encryption of what the API server writes to etcd, as the user's own secret says.
+//! Encryption of the data that the API server writes to etcd. The configuration is a secret of the
+//! user.
 
 use crate::resolve::{KubeApiServer, NodeConfig};
 use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
 use super::files::file;
 
-/// Adds the configuration where the cluster encrypts.
+/// Adds the configuration if the cluster uses encryption.
 pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
     if api_server.encrypts {
         let content = Content::SecretText(vec![SecretPiece::Secret("encryptionconfig".into())]);
@@ -13,7 +14,6 @@ pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut Des
     }
 }
 
-/// Where the configuration is.
 pub(super) fn configuration_file(node: &NodeConfig) -> String {
     file(node, "encryptionconfig.yaml")
 }

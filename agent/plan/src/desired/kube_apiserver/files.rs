@@ -1,16 +1,16 @@
-//! What the API server is called, and where its own files are.
+//! The API server's name, and the paths of its own files.
 
 use crate::resolve::NodeConfig;
 
-/// Its pod, its directory and its log.
+/// Name of its pod, its directory and its log.
 pub(super) const NAME: &str = "kube-apiserver";
 
-/// Where its keys and certificates are.
+/// The directory of its keys and certificates.
 pub(super) fn directory(node: &NodeConfig) -> String {
     node.srv_kubernetes(NAME)
 }
 
-/// One of its keys, certificates or secret files.
+/// The path of one of its keys, certificates or secret files.
 pub(super) fn file(node: &NodeConfig, name: &str) -> String {
     format!("{}/{name}", directory(node))
 }

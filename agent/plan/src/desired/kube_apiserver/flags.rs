@@ -1,5 +1,5 @@
-//! The API server's command line: every flag that a field of `KubeAPIServerConfig` stands for, and those
-//! that follow from where its files are.
+//! The API server's command line: a flag for every field of `KubeAPIServerConfig` that has one, and
+//! flags with the paths of its files.
 //!
 //! Source: the `flag` tags of `KubeAPIServerConfig` in pkg/apis/kops/componentconfig.go, and
 //! nodeup/pkg/model/kube_apiserver.go.
@@ -12,7 +12,7 @@ use kops_agent_spec::{KubeAPIServerConfig, OIDCAuthenticationSpec};
 use super::files::file;
 use super::{authentication, encryption};
 
-/// The flags, in the order in which they are given.
+/// The flags, in the order of the command line.
 pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String> {
     let config = &api_server.config;
     let mut flags = Flags::default();
@@ -40,7 +40,7 @@ pub(super) fn flags(node: &NodeConfig, api_server: &KubeApiServer) -> Vec<String
     flags.set("service-node-port-range", &config.service_node_port_range);
     flags.set_unless("v", &config.log_level, "0");
 
-    // Tokens are issued in the name of the first issuer, so the others must come after it.
+    // The API server issues tokens in the name of the first issuer, so the additional issuers come last.
     let more_issuers = &config.additional_service_account_issuers;
     let mut flags = flags.into_sorted();
     flags.extend(more_issuers.iter().map(|issuer| format!("--service-account-issuer={issuer}")));

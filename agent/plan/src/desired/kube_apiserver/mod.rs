@@ -1,5 +1,5 @@
-//! kube-apiserver: a static pod on every control-plane machine and on dedicated API servers, with
-//! everything by which it proves its identity and verifies that of others.
+//! kube-apiserver: a static pod on every control-plane machine and on dedicated API servers, with the certificates, keys
+//! and tokens for its own identity and for verifying clients.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver.go.
 
@@ -19,7 +19,7 @@ use files::NAME;
 
 pub(super) use pod::Published;
 
-/// Adds the API server where one runs.
+/// Adds the API server if this machine runs one.
 pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredState) {
     let Some(api_server) = &node.api_server else { return };
     credentials::add(node, api_server, state);
@@ -28,6 +28,7 @@ pub(super) fn add(node: &NodeConfig, published: Published, state: &mut DesiredSt
     encryption::add(node, api_server, state);
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
     let manifest = pod::pod(node, api_server, published).manifest_file();
-    // Upstream lets all users read it. A user's own variable may be a secret, and kubelet, which alone reads it, is root.
+    // Upstream lets all users read the manifest. A user's own variable can be a secret, and only kubelet reads the
+    // manifest, as root.
     state.add(if api_server.config.env.is_empty() { manifest } else { manifest.mode(Mode::PRIVATE) });
 }

@@ -1,4 +1,4 @@
-//! The API server's pod: its container, what it sees of the node, and how kubelet asks whether it is well.
+//! The API server's pod: its container, its mounts and its probes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,11 +17,12 @@ use super::{authentication, flags};
 
 const HEALTHCHECK_PORT: i32 = 3990;
 
-/// The names under which dns-controller publishes a machine's addresses for as long as its API server's pod is there.
+/// The DNS names under which dns-controller publishes a machine's addresses while its API server's pod exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::desired) enum Published {
     ApiServer,
-    /// The bootstrap server's too, which is a service of the machine and so has no pod of its own that could name it.
+    /// Includes the bootstrap server's name. The bootstrap server is a service of the machine, without a pod that can
+    /// have the annotation.
     ApiServerAndBootstrapServer,
 }
 
@@ -51,8 +52,8 @@ pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer, published: Publ
     pod
 }
 
-/// dns-controller publishes the machine's addresses under the names that stand here, several with commas between them
-/// (upstream: `updatePodRecords` in `dns-controller/pkg/watchers/pod.go`; external-dns does the same with
+/// The pod's annotations. dns-controller publishes the machine's addresses under the names in them, separated by
+/// commas (upstream: `updatePodRecords` in `dns-controller/pkg/watchers/pod.go`; external-dns does so too with
 /// `--compatibility=kops-dns-controller`).
 fn annotations(
     node: &NodeConfig,
@@ -142,8 +143,8 @@ fn add_probes(node: &NodeConfig, api_server: &KubeApiServer, container: &mut Con
     });
 }
 
-/// Where kubelet asks: at the sidecar, or without one at the API server itself, which then must let requests
-/// without credentials in.
+/// The port and scheme of kubelet's probes. Without the sidecar they are the API server's own, which then must accept
+/// requests without credentials.
 fn probed_port(api_server: &KubeApiServer) -> (i32, Option<&'static str>) {
     let config = &api_server.config;
     match insecure_port(config) {
@@ -177,7 +178,7 @@ fn add_audit_mounts(
 ) {
     let log = config.audit_log_path.as_deref().filter(|path| *path != "-").unwrap_or_default();
     if let Some(log_directory) = directory_of(log) {
-        // It rotates the log by renaming it, which a file that is itself a mount does not allow.
+        // The API server rotates the log by renaming it. A file that is itself a mount cannot be renamed.
         pod.mount(container, "auditlogpathdir", log_directory, Access::ReadWrite);
     }
     if let Some(policy_directory) = directory_of(&config.audit_policy_file)

@@ -1,5 +1,5 @@
-//! `known_tokens.csv`: tokens of clusters of long ago, by which the API server knew the other components.
-//! It is read only where `tokenAuthFile` names it.
+//! `known_tokens.csv`: tokens with which components of very old clusters authenticated to the API server.
+//! The API server reads the file only if `tokenAuthFile` names it.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver.go (`writeStaticCredentials`) and pkg/tokens.
 
@@ -8,7 +8,7 @@ use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
 use super::files::file;
 
-/// The users that have had tokens; each token is the secret of that name.
+/// The users that can have a token. A user's token is the secret with the user's name.
 const USERS: [&str; 9] = [
     "kubelet",
     "kube-proxy",

@@ -1,4 +1,5 @@
-//! That every setting becomes its flag, and what changes with the user's own certificate.
+//! Tests that every setting becomes its flag, and that the user's own certificate replaces the
+//! issued one.
 #![allow(clippy::unwrap_used)]
 
 use crate::resolve::testing::{api_server, control_plane};
@@ -6,7 +7,7 @@ use crate::resource::{Kind, ResourceId};
 
 use super::*;
 
-/// A value for every field that is a flag and that kOps does not settle itself.
+/// A value for every field that becomes a flag, except the fields that kOps sets itself.
 const EVERY_FIELD: &str = r#"
 master: "s11"
 logFormat: "s12"

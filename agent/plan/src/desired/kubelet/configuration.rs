@@ -1,5 +1,6 @@
 //! kubelet's configuration file: the part of `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1) that
-//! kOps sets. What is unset is left to kubelet, but for `logging`, which the API has no "unset" for.
+//! kOps sets. Unset fields are omitted, so kubelet uses its defaults. Only `logging` is always written:
+//! the API has no "unset" for it.
 
 use std::collections::BTreeMap;
 
@@ -151,7 +152,7 @@ impl From<&Taint> for WrittenTaint {
     }
 }
 
-/// Every field but the format is always written; zero stands for kubelet's own default.
+/// Every field except the format is always written. Zero means kubelet's default.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Logging {
@@ -180,7 +181,6 @@ impl Default for OutputOptions {
     }
 }
 
-/// The configuration of this node's kubelet.
 pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
     let kubelet = &node.kubelet;
     let config = kubelet.config.clone();
@@ -210,7 +210,7 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
         },
         enable_debugging_handlers: config.enable_debugging_handlers,
         enforce_node_allocatable: enforced.filter(|what| !what.is_empty()).collect(),
-        // The older field has always won over the newer one.
+        // The older field, `eventQPS`, has always taken precedence over the newer one.
         event_record_qps: config.event_qps.or(config.event_record_qps),
         eviction_hard: kubelet.eviction_hard.clone(),
         eviction_max_pod_grace_period: config.eviction_max_pod_grace_period,
@@ -260,7 +260,7 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
     }
 }
 
-/// The API takes no time at all for unset.
+/// Drops a zero duration, because the API treats zero as unset.
 pub(super) fn some_time(duration: Option<Duration>) -> Option<Duration> {
     duration.filter(|duration| !duration.is_zero())
 }

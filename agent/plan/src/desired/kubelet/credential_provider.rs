@@ -1,4 +1,4 @@
-//! The program by which kubelet gets credentials for the cloud's own image registries, on AWS and GCE.
+//! The program that gives kubelet credentials for the cloud's own image registries, on AWS and GCE.
 
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ const ECR: [&str; 4] = [
 /// Google's Container Registry and Artifact Registry.
 const GOOGLE: [&str; 4] = ["gcr.io", "*.gcr.io", "container.cloud.google.com", "*.pkg.dev"];
 
-/// Adds the program and kubelet's configuration of it.
+/// Adds the program and its configuration for kubelet.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(program) = &node.kubelet.credential_provider else { return };
     let provider = match node.cloud_provider() {
@@ -62,7 +62,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(paths::KUBELET_CREDENTIAL_PROVIDER_CONFIG, go_yaml::to_string(&config)));
 }
 
-/// With `useECRCredentialsForMirrors` also for the registries that have a mirror, whose names come in order.
+/// The provider for ECR. With `useECRCredentialsForMirrors`, it also serves all registries that have a
+/// mirror, sorted by name.
 fn ecr(node: &NodeConfig) -> CredentialProvider {
     let containerd = node.containerd();
     let mirrored = containerd.registry_mirrors.keys().filter(|_| containerd.use_ecr_credentials_for_mirrors);

@@ -1,11 +1,11 @@
-//! The flags on kubelet's command line: what its configuration file has no field for, and what kOps has
-//! never moved there.
+//! The flags on kubelet's command line: settings without a field in the configuration file, and
+//! settings that kOps has never moved to it.
 
 use crate::desired::flags::Flags;
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
 
-/// The flags of kOps since 1.36.
+/// The flags since kOps 1.36.
 pub(super) fn flags(node: &NodeConfig) -> Flags {
     let config = &node.kubelet.config;
     let mut flags = of_every_release(node);
@@ -15,7 +15,7 @@ pub(super) fn flags(node: &NodeConfig) -> Flags {
     flags
 }
 
-/// The flags that have always been flags.
+/// The flags that are flags in every kOps release.
 pub(super) fn of_every_release(node: &NodeConfig) -> Flags {
     let config = &node.kubelet.config;
     let mut flags = Flags::default();

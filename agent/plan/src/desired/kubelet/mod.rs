@@ -1,5 +1,5 @@
-//! kubelet: the agent of Kubernetes on every node. Its settings are in a configuration file, those that
-//! have no place there in flags.
+//! kubelet: Kubernetes' agent on every node. Its settings are in a configuration file, or in flags if the file has no
+//! field for them.
 //!
 //! Source: nodeup/pkg/model/kubelet.go.
 
@@ -22,7 +22,7 @@ use super::unit_file::{UnitFile, command_line};
 use super::{certificates, paths};
 pub(super) use slices::slice;
 
-/// Adds kubelet with its configuration, its identity and its server's certificate.
+/// Adds kubelet with its configuration, its kubeconfig and its serving certificate.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let kubelet = &node.kubelet;
     let program = paths::kubelet(node.distribution);
@@ -64,19 +64,19 @@ fn sysconfig(node: &NodeConfig) -> String {
     variable("DAEMON_ARGS", &command_line(&flags)) + &variable("HOME", "/root")
 }
 
-/// kubelet's identity at the API server.
+/// kubelet's kubeconfig, with the user of this node.
 fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
     let subject = certificates::user_in_group(&format!("system:node:{}", node.node_name), "system:nodes");
     certificates::node_kubeconfig(state, node, "kubelet", subject)
 }
 
-/// What kubelet's own server shows to the API server.
+/// Adds the certificate that kubelet's server presents to the API server.
 fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     let own_names = &node.kubelet.serving_names;
     let (common_name, names) = match node.has_api_server() {
         true => (own_names.first().map_or("", String::as_str), own_names.clone()),
-        // The bootstrap server takes the names from the cloud; those of the machine's own are not believed. The subject
-        // is the Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
+        // The bootstrap server takes the names from the cloud and ignores names that the machine claims. The subject is
+        // the Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
         false => (node.node_name.as_str(), Vec::new()),
     };
     state.add(certificates::of_every_node(
@@ -105,7 +105,7 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
     );
 }
 
-/// The unit. A certificate of the server is reloaded by kubelet itself and restarts nothing.
+/// The unit. A new serving certificate does not restart kubelet: kubelet reloads it.
 fn unit(node: &NodeConfig, program: &str) -> Unit {
     let mut file = UnitFile::default()
         .set("Unit", "Description", "Kubernetes Kubelet Server")

@@ -1,10 +1,11 @@
-//! The cgroups on which kubelet enforces `kubeReserved` and `systemReserved`: kubelet makes none of them, and does not start without.
+//! The cgroups on which kubelet enforces `kubeReserved` and `systemReserved`. kubelet does not create them, and does not start without
+//! them.
 //!
-//! kubelet looks for them when it starts, and on cgroup v2 wants the controllers below in each, as far as the kernel has them
-//! (`Validate` and `getSupportedUnifiedControllers` in pkg/kubelet/cm/cgroup_v2_manager_linux.go, `enforceExistingCgroup` in
-//! node_container_manager_linux.go). systemd enables a controller in a slice only where a unit needs it, and knows no hugetlb. So a
-//! drop-in has systemd start the slices, and enables the controllers each time before kubelet starts. On cgroup v1 a slice has no folder
-//! below the controllers that systemd does not use.
+//! On cgroup v2, kubelet requires all of `CONTROLLERS` that the kernel has in each cgroup (`Validate` and
+//! `getSupportedUnifiedControllers` in pkg/kubelet/cm/cgroup_v2_manager_linux.go, `enforceExistingCgroup` in
+//! node_container_manager_linux.go). systemd enables a controller in a slice only if a unit needs it, and never enables hugetlb. So a
+//! drop-in makes systemd start the slices, and enables the controllers before each start of kubelet. On cgroup v1, a slice has no
+//! directory under controllers that systemd does not use, so the drop-in creates it.
 
 use super::UnitFile;
 use crate::desired::unit_file::command_line;
@@ -13,18 +14,18 @@ use kops_agent_spec::KubeletConfigSpec;
 
 const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-kops-agent-reserved-cgroups.conf";
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
-/// The longest name of a unit (`UNIT_NAME_MAX` of systemd).
+/// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
 
-/// A cgroup that has to be there when kubelet starts.
+/// A cgroup that must exist when kubelet starts.
 struct Reserved {
-    /// The slice, where systemd makes it.
+    /// The slice, if systemd makes the cgroup.
     slice: Option<String>,
-    /// The folders from the root of cgroups to it, each with those before.
+    /// The directories from the cgroup root to the cgroup, each as a path from the root.
     folders: Vec<String>,
 }
 
-/// Adds what makes the cgroups, where kubelet enforces anything on them.
+/// Adds a drop-in that makes the cgroups, if kubelet enforces limits on them.
 pub(super) fn add(config: &KubeletConfigSpec, state: &mut DesiredState) {
     let enforces = |what: &str| {
         let mut words = config.enforce_node_allocatable.split(',');
@@ -47,14 +48,14 @@ pub(super) fn add(config: &KubeletConfigSpec, state: &mut DesiredState) {
     for slice in reserved.iter().filter_map(|reserved| reserved.slice.as_deref()) {
         file = file.set("Unit", "Wants", slice).set("Unit", "After", slice);
     }
-    // What cannot be made kubelet names itself, better than a unit that fails before it.
+    // A failure of the command is ignored (`-`): kubelet then names the missing cgroup, which helps more than a failed unit.
     let command = command_line(&["/bin/sh", "-c", &script(&reserved)]);
     file = file.set("Service", "ExecStartPre", format!("-{command}"));
     state.add(File::text(DROP_IN, file.render()));
 }
 
-/// The slice that kubelet takes a name for (`ParseSystemdToCgroupName`, `ToSystemd` in pkg/kubelet/cm/cgroup_manager_linux.go), in the
-/// folders of the slices that it is in by its name (systemd.slice(5)).
+/// The slice that kubelet derives from a cgroup's name (`ParseSystemdToCgroupName`, `ToSystemd` in
+/// pkg/kubelet/cm/cgroup_manager_linux.go). systemd nests it in the directories of its parent slices (systemd.slice(5)).
 fn of_systemd(cgroup: &str) -> Option<Reserved> {
     let name = cgroup.trim_end_matches('/').rsplit('/').next()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
@@ -73,7 +74,7 @@ fn of_cgroupfs(cgroup: &str) -> Option<Reserved> {
     is_path.then(|| Reserved { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
 }
 
-/// Whether it is a part of a name that needs no quotes in a unit or a shell, and leads nowhere else.
+/// Whether a part of a name needs no quotes in a unit or a shell, and cannot lead out of its directory.
 fn is_plain(part: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":_.".contains(c);
     !part.is_empty() && !part.starts_with('.') && part.chars().all(is_allowed)
@@ -90,8 +91,8 @@ fn nested(parts: impl Iterator<Item = String>) -> Vec<String> {
     folders
 }
 
-/// Has the folders there, and enables the controllers from the root down to each: a cgroup has those that the one above enables.
-/// systemd takes `$$` for `$`.
+/// A shell script that makes the directories, and enables the controllers from the root down. A cgroup only has controllers that its
+/// parent enables. systemd reads `$$` as `$`.
 fn script(reserved: &[Reserved]) -> String {
     let mut folders: Vec<&str> = Vec::new();
     for folder in reserved.iter().flat_map(|reserved| &reserved.folders) {

@@ -1,4 +1,4 @@
-//! kubelet's settings as kOps up to 1.35 gives them: nearly all by flags, and by its configuration file only what has no flag.
+//! kubelet's settings up to kOps 1.35. Nearly all are flags, and the configuration file has only settings without a flag.
 //!
 //! Source: the `flag` tags of `KubeletConfigSpec` in pkg/apis/kops/componentconfig.go, and nodeup/pkg/model/kubelet.go, at v1.35.2.
 
@@ -13,7 +13,7 @@ use kops_agent_spec::Duration;
 use super::configuration::{CrashLoopBackOff, Logging, MemorySwap, some_time};
 use super::daemon_flags;
 
-/// The flags. Of a flag that is there twice kubelet takes the last.
+/// The flags. If a flag repeats, kubelet uses its last value.
 pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
     let config = &node.kubelet.config;
     let mut flags = daemon_flags::of_every_release(node);
@@ -38,7 +38,7 @@ pub(super) fn flags(node: &NodeConfig) -> Vec<String> {
     flags.set("container-runtime-endpoint", &endpoint);
     flags.set("runtime-request-timeout", &node.config.kubelet_config.runtime_request_timeout);
     let mut flags = flags.into_sorted();
-    // kOps' own comes last and so counts, whatever the spec says.
+    // kOps' own value comes last, so it overrides the spec's value.
     flags.push("--runtime-request-timeout=15m".into());
     flags
 }

@@ -1,24 +1,24 @@
-//! What keeps a shutdown waiting for pods as long as kubelet asks for.
+//! A setting that makes a shutdown wait for pods as long as kubelet requests.
 //!
-//! kubelet has logind delay a shutdown by `shutdownGracePeriod`, and writes `99-kubelet.conf` where logind allows less
-//! (pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go). Files of logind are read by their names, whatever their folders:
-//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package comes later, and its 30 seconds win. With a longer
-//! period kubelet then waits for no pod.
+//! kubelet asks logind to delay a shutdown by `shutdownGracePeriod`. If logind allows less, kubelet writes `99-kubelet.conf`
+//! (pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go). logind sorts its files by name, whatever their directories.
+//! `unattended-upgrades-logind-maxdelay.conf` of Debian's and Ubuntu's package sorts later, and its 30 seconds win. With a longer
+//! period, kubelet then does not wait for pods at all.
 
 use crate::resource::{DesiredState, File};
 use kops_agent_spec::Duration;
 
-/// It comes after every name that a package is likely to have.
+/// The name sorts after every name that a package is likely to have.
 const PATH: &str = "/etc/systemd/logind.conf.d/zz-kops-agent-shutdown.conf";
 const UNATTENDED_UPGRADES: Duration = Duration::from_seconds(30);
 
-/// Has logind allow the delay, where it is longer than unattended-upgrades does.
+/// Makes logind allow the delay, if it is longer than unattended-upgrades allows.
 pub(super) fn add(grace_period: Option<Duration>, state: &mut DesiredState) {
     let Some(period) = grace_period.filter(|period| *period > UNATTENDED_UPGRADES) else { return };
-    // kubelet compares with the whole period.
+    // kubelet compares logind's limit with the exact period, so a fraction of a second rounds up.
     let has_fraction = period > Duration::from_nanoseconds(period.seconds() * 1_000_000_000);
     let text = format!("[Login]\nInhibitDelayMaxSec={}\n", period.seconds() + i64::from(has_fraction));
-    // logind reads its files anew at a SIGHUP, as kubelet has it do (pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go).
+    // logind reloads its files on SIGHUP, which kubelet also sends (pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go).
     let reload = ["systemctl", "kill", "--signal=HUP", "systemd-logind.service"];
     state.add(File::text(PATH, text).on_change(&reload));
 }

@@ -1,25 +1,25 @@
-//! The slices of systemd that kubelet and the container runtime run in, where the spec names cgroups for them.
+//! systemd's slices for kubelet and the container runtime, if the spec names cgroups for them.
 //!
-//! Source: nodeup/pkg/model/kubelet.go, `buildCgroupService`. Upstream writes a slice and neither starts nor enables it: systemd
-//! makes it when the first unit of it starts.
+//! Source: nodeup/pkg/model/kubelet.go, `buildCgroupService`. Upstream writes a slice's unit file without starting or enabling
+//! it: systemd starts the slice with the first unit in it.
 
 use std::fmt::Write as _;
 
 use super::UnitFile;
 use crate::resource::{DesiredState, Unit};
 
-/// The longest name of a unit (`UNIT_NAME_MAX` of systemd).
+/// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
 const LONGEST_NAME: usize = 255;
 
-/// The slice of a cgroup. A name that systemd cannot have is escaped as by `systemd-escape --path`: for `systemd/system.slice`
-/// upstream writes a file in a folder, which systemd does not read, and a `Slice=` that it ignores.
+/// The slice of a cgroup. A name that systemd rejects is escaped as by `systemd-escape --path`. Upstream does not escape it: for
+/// `systemd/system.slice`, it writes a file in a directory that systemd does not read, and a `Slice=` that systemd ignores.
 pub(in super::super) fn slice(cgroup: &str) -> Option<String> {
     let name = cgroup.trim_matches('/');
     let name = if is_valid(name) { name.to_owned() } else { escaped(name) };
     Some(format!("{name}.slice")).filter(|unit| !name.is_empty() && unit.len() <= LONGEST_NAME)
 }
 
-/// Whether systemd takes a slice of this name, without its suffix (`slice_name_is_valid` in src/basic/unit-name.c).
+/// Whether systemd accepts a slice of this name, given without suffix (`slice_name_is_valid` in src/basic/unit-name.c).
 fn is_valid(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\".contains(c);
     let has_empty_part = name.starts_with('-') || name.ends_with('-') || name.contains("--");

@@ -170,7 +170,7 @@ fn outside_aws_the_server_has_the_hosts_own_names() {
     assert_eq!(server.subject.common_name, "10.0.0.9");
 }
 
-/// As with nodeup, which names the host before it asks for its name: also before the first run the certificate is for the new name.
+/// The certificate is for the new name even before the first run. nodeup does the same: it sets the host's name before it reads it.
 #[test]
 fn where_the_host_gets_its_name_from_us_the_server_has_that_one() {
     let linode = |hostname: &str, addresses: &[&str]| {
@@ -225,7 +225,7 @@ fn cgroups_are_slices_of_systemd() {
     assert!(desired.unit_text("kubelet.service").contains("Slice=kube.kubelet.slice\n"));
     assert!(desired.unit_text("kube.kubelet.slice").contains("Before=slices.target\n"));
     assert!(desired.has("unit runtime.slice"));
-    // Neither started nor stopped, whether it is there or not.
+    // The plan writes the slice's unit file, but neither starts nor stops the slice.
     let plan = diff(&desired.0, &ObservedState::new());
     let step = plan.step(&ResourceId::new(Kind::Unit, "runtime.slice")).unwrap();
     assert!(matches!(step.changes.as_slice(), [Change::Write { .. }]), "{step:?}");

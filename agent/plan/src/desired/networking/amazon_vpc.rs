@@ -1,5 +1,5 @@
-//! The Amazon VPC CNI gives pods addresses of the instance's own interfaces, and attaches more of
-//! those as it needs them: nothing else on the node may touch them.
+//! The Amazon VPC CNI gives pods addresses of the instance's own network interfaces, and attaches
+//! more interfaces on demand. Nothing else on the node may change them.
 //!
 //! Source: nodeup/pkg/model/networking/amazon-vpc-routed-eni.go.
 

@@ -1,11 +1,13 @@
-//! Calico encrypts traffic between nodes with WireGuard, whose tools Ubuntu has as a package.
+//! Calico encrypts traffic between nodes with WireGuard. On Ubuntu, WireGuard's tools are a
+//! package.
 //!
 //! Source: nodeup/pkg/model/networking/calico.go.
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, Package};
 
-/// Adds the package, unless WireGuard is switched off. kOps up to 1.34 always does.
+/// Adds the package, unless WireGuard is off or the cluster is IPv6-only. kOps up to 1.34 always
+/// adds it.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(calico) = &node.config.networking.calico else { return };
     let may_use_it = calico.wireguard_enabled.unwrap_or(true) && !node.is_ipv6_only();

@@ -1,7 +1,7 @@
-//! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version, until it was downloaded.
+//! The standard CNI plugins, which most networks use. Until the archive is downloaded, its version tells which plugins it has.
 //!
-//! Upstream copies whatever it has downloaded into the same folder, kubelet and containerd included
-//! (`AddCNIBinAssets` in nodeup/pkg/model/context.go). Nothing looks for them there, so here they are not.
+//! Upstream copies all downloads into this directory, including kubelet and containerd (`AddCNIBinAssets` in
+//! nodeup/pkg/model/context.go). Nothing reads them from there, so this program does not copy them.
 
 use crate::desired::paths;
 use crate::resolve::{Asset, NodeConfig};
@@ -30,10 +30,10 @@ const ALWAYS: [&str; 15] = [
 /// (plugins/ in github.com/containernetworking/plugins, tag by tag).
 const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vrf", (0, 9))];
 
-/// Plugins that went, each with the first version that lacks it.
+/// Removed plugins, each with the first version that lacks it.
 const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
 
-/// Adds the plugins where the network uses them.
+/// Adds the plugins if the network uses them.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(archive) = &node.cni_plugins else { return };
     if let (None, Some(sha256)) = (&archive.files, &archive.sha256) {
@@ -45,7 +45,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// The plugins in an archive; one whose name tells no version is taken for a new one.
+/// The plugins in an archive. An archive whose name has no version counts as new.
 fn plugins(archive: &Asset) -> Vec<&'static str> {
     let version = version(archive.file_name());
     let has = |first: (u32, u32)| version.is_none_or(|version| version >= first);

@@ -1,5 +1,5 @@
-//! What distributions do by themselves when an interface (ENI) is attached to an EC2 instance, and how
-//! to keep them from it where the pods' network attaches and configures them.
+//! Settings that stop a distribution from configuring an interface (ENI) that is attached to an EC2
+//! instance. The pods' network attaches and configures these interfaces.
 //!
 //! Source: nodeup/pkg/model/networking/eni_networking.go.
 
@@ -8,14 +8,14 @@ use crate::resource::{DesiredState, File};
 
 const RESTART_NETWORKD: &[&str] = &["systemctl", "restart", "systemd-networkd"];
 
-/// Whether kOps' release knows what this distribution does to an attached interface.
+/// Whether the kOps release handles this distribution's changes to an attached interface.
 fn is_known(node: &NodeConfig) -> bool {
     node.distribution.project != Project::Debian || node.release().knows_debians_networkd()
 }
 
-/// Amazon Linux puts an interface's further addresses, those of pods, on the interface itself, and
-/// their packets then never leave the node. An empty file hides the rules that start it; what was
-/// started at boot is stopped, and what it has done is undone.
+/// On Amazon Linux, ec2-net-utils assigns an interface's secondary addresses, which are for pods, to
+/// the interface itself. The pods' packets then never leave the node. An empty file hides the udev
+/// rules that start it. The commands stop services that started at boot and undo their changes.
 pub(super) fn mask_ec2_net_utils(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.project != Project::AmazonLinux2023 {
         return;
@@ -30,7 +30,7 @@ pub(super) fn mask_ec2_net_utils(node: &NodeConfig, state: &mut DesiredState) {
     state.add(rules);
 }
 
-/// systemd-networkd removes routes and rules that are not its own.
+/// Without this setting, systemd-networkd removes routes and rules that it did not add.
 pub(super) fn keep_foreign_routes(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.has_networkd && is_known(node) {
         let configuration = File::text(
@@ -41,8 +41,8 @@ pub(super) fn keep_foreign_routes(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// systemd gives virtual interfaces hardware addresses of its own making, which the pods' network
-/// has set already.
+/// Without this file, systemd replaces the hardware addresses of virtual interfaces, which the pods'
+/// network has already set.
 pub(super) fn keep_mac_addresses(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.has_networkd && is_known(node) {
         let link = File::text(
@@ -60,12 +60,14 @@ MACAddressPolicy=none
     }
 }
 
-/// systemd-networkd asks for a lease on every interface of EC2's driver. Names differ between instance
-/// families, so all but the primary one are left alone; the file's number puts it behind those of
-/// single interfaces, which go first for the primary one, and before the one for all.
+/// systemd-networkd requests a lease on every interface of EC2's driver. Interface names differ
+/// between instance families, so this file excludes all interfaces but the primary one. Its number
+/// sorts it after the files for single interfaces, which must match the primary one first. It also
+/// sorts before the file for all interfaces.
 pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredState) {
     if let Some(primary) = &node.primary_interface {
-        // INTERFACE is the one name; a negated `Name=` would match alternative names, too.
+        // `INTERFACE` is the interface's single name. A negated `Name=` would match alternative names
+        // too.
         let network = File::text(
             "/etc/systemd/network/75-eni-secondary.network",
             format!("[Match]\nDriver=ena\nProperty=!INTERFACE={primary}\n\n[Link]\nUnmanaged=yes\n"),
@@ -74,7 +76,7 @@ pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredS
     } else if node.distribution.project == Project::AmazonLinux2023
         && !node.release().knows_the_primary_interface()
     {
-        // kOps up to 1.35 goes by the names of interfaces, on Amazon Linux alone.
+        // kOps up to 1.35 matches interfaces by name, and only on Amazon Linux.
         let network = File::text(
             "/etc/systemd/network/10-eni-secondary.network",
             "[Match]\nName=ens[6-9]* ens[1-9][0-9]*\n\n[Link]\nUnmanaged=yes\n",
@@ -83,7 +85,7 @@ pub(super) fn leave_secondary_interfaces(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// cloud-init writes the network's configuration anew when an interface is attached
+/// Stops cloud-init from rewriting the network's configuration when an interface is attached
 /// (kubernetes/kops#17881).
 pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredState) {
     if node.distribution.has_cloud_init_hotplug && is_known(node) {
@@ -94,8 +96,8 @@ pub(super) fn disable_cloud_init_hotplug(node: &NodeConfig, state: &mut DesiredS
     }
 }
 
-/// Debian 11 asks for a lease on everything named `en*`, pods' ends named `eni*` among it, and takes
-/// them down when none comes. cloud-init wrote the rule, so no package will write it again.
+/// Debian 11 requests a lease on every interface named `en*`, including pods' interfaces named `eni*`,
+/// and takes them down if they get no lease. cloud-init wrote the rule, so no package restores it.
 pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Debian && distribution.version < 12.0 {
@@ -107,9 +109,9 @@ pub(super) fn narrow_cloud_ifupdown_helper(node: &NodeConfig, state: &mut Desire
     }
 }
 
-/// RHEL 9 routes an interface's further addresses, those of pods, by tables of its own that go before
-/// the network's. The file marks that the service has been stopped for good; connections are taken
-/// down and up again so that its rules go as well.
+/// On RHEL 9, nm-cloud-setup routes an interface's secondary addresses, which are for pods, by its own
+/// tables. Those take precedence over the pods' network. The file marks that the service is disabled
+/// for good. Connections go down and up again, so that its rules disappear too.
 pub(super) fn disable_nm_cloud_setup(node: &NodeConfig, state: &mut DesiredState) {
     let distribution = node.distribution;
     if distribution.project == Project::Rhel && distribution.version >= 9.0 && distribution.version < 10.0 {

@@ -1,4 +1,4 @@
-//! kube-router: a kubeconfig for its DaemonSet, and iproute2's tables where it looks for them.
+//! kube-router: a kubeconfig for its DaemonSet, and iproute2's tables at the path that it reads.
 //!
 //! Source: nodeup/pkg/model/networking/kube_router.go.
 
@@ -20,7 +20,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// Newer Debian and Ubuntu, and all others, have iproute2's tables in `/usr/share` themselves.
+/// Whether iproute2's tables are only in `/etc`. Newer Debian and Ubuntu, and all other
+/// distributions, have them in `/usr/share`.
 fn has_iproute2_in_etc(node: &NodeConfig) -> bool {
     match node.distribution.project {
         Project::Debian => node.distribution.version < 13.0,

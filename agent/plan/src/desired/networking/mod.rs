@@ -1,6 +1,6 @@
-//! What the pods' network needs of the node itself; the rest of it is addons of the cluster's.
+//! The node's resources for the pods' network. The rest of a network is addons of the cluster.
 //!
-//! A file for each network. Flannel, GCE's and kindnet need no more than CNI plugins, if anything.
+//! Each network has its own file. Flannel, GCE's network and kindnet need at most the CNI plugins.
 //!
 //! Source: nodeup/pkg/model/networking.
 

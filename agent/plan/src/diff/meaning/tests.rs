@@ -52,7 +52,7 @@ fn to_kubelet_a_duration_of_zero_is_none_and_an_empty_list_is_not() {
     }
     let grace = format!("{config}evictionSoftGracePeriod: {{memory.available: 0s}}\n");
     different(KUBELET, &grace, &format!("{config}evictionSoftGracePeriod: {{}}\n"));
-    // To others it says something.
+    // In other kinds a zero duration is a value.
     let providers = "/var/lib/kubelet/credential-provider.conf";
     let ours = "kind: CredentialProviderConfig\nproviders: [{name: a, matchImages: [x, y]}]\n";
     same(providers, ours, &ours.replace("[x, y]", "[y, x]"));
@@ -157,7 +157,7 @@ fn a_kubeconfig_is_its_authority_and_its_user() {
 
 // Properties.
 
-/// A document whose leaves are all something, and none of them like another after it is changed.
+/// A document without null or empty leaves. After `change`, the changed leaf differs from before.
 fn document() -> impl Strategy<Value = Json> {
     let word = prop_oneof![
         "[a-z]{1,6}",
@@ -196,7 +196,7 @@ fn leaves(value: &Json) -> usize {
     }
 }
 
-/// Makes the leaf of this number another value.
+/// Changes the value of the leaf with this number.
 fn change(value: &mut Json, number: &mut usize) {
     match value {
         Json::Array(all) => all.iter_mut().for_each(|inner| change(inner, number)),
@@ -227,7 +227,7 @@ fn ini() -> impl Strategy<Value = Ini> {
     })
 }
 
-/// As text; `other_way` is another way to write the same.
+/// Formats the sections. `other_way` selects another notation with the same meaning.
 fn ini_text(ini: &Ini, other_way: bool) -> String {
     let mut lines = Vec::new();
     for (name, keys) in ini {
@@ -251,7 +251,7 @@ proptest! {
     fn a_document_is_the_same_however_it_is_written(document in document()) {
         let (yaml, json) = (go_yaml::to_string(&document), serde_json::to_string_pretty(&document).unwrap());
         prop_assert!(is_same_file(MANIFEST, &yaml, &yaml));
-        // JSON has quotes where Go's YAML has none, which is the same unless it is a word of YAML's.
+        // JSON quotes strings that Go's YAML does not quote. The meaning is equal, except for strings that are YAML keywords.
         prop_assert!(is_same_file(MANIFEST, &yaml, &json), "{yaml}\n{json}");
         prop_assert!(is_same_file(MANIFEST, &json, &yaml));
     }

@@ -18,7 +18,7 @@ fn provider_id(subscription: &str, group: &str, set: &str, number: &str) -> Stri
     )
 }
 
-/// That of a machine outside of scale sets.
+/// The providerID of a machine outside scale sets.
 fn alone(group: &str, name: &str) -> String {
     format!(
         "azure:///subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/Microsoft.Compute/virtualMachines/{name}"
@@ -127,7 +127,7 @@ fn a_running_machine_of_the_cluster_is_of_its_group_and_has_what_kops_noted() {
     control_plane.tags.insert("k8s.io_role_master".into(), "1".into());
     let labels = control_plane.identify(&cluster()).unwrap().noted_labels;
     assert_eq!(labels["node-role.kubernetes.io/control-plane"], "");
-    // A machine that has just been made has no state of its power.
+    // A new machine has no power state yet.
     assert!(AzureMachine { state: "creating".into(), ..machine() }.identify(&cluster()).is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! The network tags by which kOps' firewall rules know an instance's role, and the labels that stand for them.
+//! The network tags with which kOps' firewall rules mark an instance's role, and the node labels for these roles.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/gce/labels.go` (`TagForRole`), `utils.go` (`ClusterPrefixedName`) and
 //! `pkg/truncate`.
@@ -7,27 +7,27 @@ use std::collections::BTreeMap;
 
 use kops_agent_spec::fnv::fnv32a;
 
-/// What a tag ends with, and the label that it stands for.
+/// The suffix of a role's tag, and the role's node label.
 const ROLES: [(&str, &str); 3] = [
     ("-k8s-io-role-control-plane", "node-role.kubernetes.io/control-plane"),
     ("-k8s-io-role-node", "node-role.kubernetes.io/node"),
     ("-k8s-io-role-apiserver", "node-role.kubernetes.io/api-server"),
 ];
-/// The longest tag that GCE takes.
+/// The maximum length of a tag in GCE.
 const LONGEST_TAG: usize = 63;
-/// How much of the hash a name gets that was cut.
+/// The number of hash characters in a shortened name.
 const HASH_LENGTH: usize = 6;
-/// RFC 4648, section 7, in lower case.
+/// The alphabet of base32hex (RFC 4648, section 7) in lower case.
 const BASE32_HEX: [u8; 32] = *b"0123456789abcdefghijklmnopqrstuv";
 
-/// The labels of the roles that these tags are for in a cluster.
+/// The role labels for the role tags of this cluster.
 pub(super) fn role_labels(tags: &[String], cluster: &str) -> BTreeMap<String, String> {
     let is_tagged = |suffix: &str| tags.contains(&prefixed_with_cluster(suffix, cluster));
     let labels = ROLES.iter().filter(|(suffix, _)| is_tagged(suffix));
     labels.map(|(_, label)| ((*label).to_owned(), String::new())).collect()
 }
 
-/// The suffix after as much of the cluster's name as there is place for.
+/// The cluster's name and the suffix, with the name shortened to the maximum length of a tag.
 fn prefixed_with_cluster(suffix: &str, cluster: &str) -> String {
     let name = cluster.replace('.', "-");
     let place = LONGEST_TAG - suffix.len();
@@ -38,7 +38,7 @@ fn prefixed_with_cluster(suffix: &str, cluster: &str) -> String {
     format!("{}-{}{suffix}", String::from_utf8_lossy(beginning), hash(&name))
 }
 
-/// The first digits of the name's hash.
+/// The first base32hex digits of the name's hash.
 fn hash(name: &str) -> String {
     let hash = fnv32a(name.as_bytes());
     let digit = |number: usize| BASE32_HEX[(hash >> (27 - 5 * number)) as usize % 32];

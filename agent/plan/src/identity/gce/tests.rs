@@ -149,7 +149,7 @@ fn an_instance_that_no_group_lists_is_told_why() {
     ] {
         assert_eq!(unlisted(&instance, &cluster()).reason(), reason);
     }
-    // What it writes itself ends up in a log and in an Event, as one line.
+    // The instance itself writes this metadata, and it appears in a log and in an Event. So it must stay on one line.
     let says = unlisted(&alone("RUNNING", &format!("d\nbootstrap: granted{}", "x".repeat(9999))), &cluster());
     let says = says.to_string();
     assert!(says.contains("the cluster d\\nbootstrap: granted") && !says.contains('\n'), "{says}");

@@ -1,4 +1,4 @@
-//! When kubelet evicts pods: the amounts of each resource below which it does, as it reads them.
+//! Checks the thresholds below which kubelet evicts pods, by kubelet's own rules.
 //!
 //! Source: `ParseThresholdConfig` in pkg/kubelet/eviction/helpers.go.
 
@@ -37,7 +37,8 @@ impl Eviction<'_> {
         check_each("evictionSoft", self.soft, threshold, problems);
         check_each("evictionSoftGracePeriod", self.soft_grace_period, grace_period, problems);
         check_each("evictionMinimumReclaim", self.minimum_reclaim, reclaim, problems);
-        // kubelet drops a threshold of 0% or 100% (`parseThresholdStatement`), so that one needs no grace period.
+        // kubelet drops a threshold of 0% or 100% (`parseThresholdStatement`), so such a threshold needs no grace
+        // period.
         let thresholds = self.soft.iter().filter(|(_, value)| !matches!(value.as_str(), "0%" | "100%"));
         let signals = thresholds.map(|(signal, _)| signal);
         for signal in signals.filter(|signal| !self.soft_grace_period.contains_key(*signal)) {

@@ -1,9 +1,10 @@
-//! The sysctls that kubelet lets pods set although they may disturb others: kernel settings that are each pod's own.
+//! The sysctls that kubelet lets pods set although they are unsafe. Each must be a kernel setting that every pod has
+//! of its own.
 //!
 //! Source: `NewAllowlist` in pkg/kubelet/sysctl, `IsValidSysctlPattern` in pkg/apis/policy/validation, and
 //! k8s.io/component-helpers/node/util/sysctl.
 
-/// The most characters of a pattern.
+/// Maximum length of a pattern.
 const LONGEST: usize = 253;
 /// Kernel settings that each pod has of its own.
 const NAMESPACED: [&str; 10] = [
@@ -21,10 +22,10 @@ const NAMESPACED: [&str; 10] = [
 /// Prefixes of kernel settings that each pod has of its own.
 const NAMESPACED_PREFIXES: [&str; 2] = ["fs.mqueue.", "net."];
 
-/// Whether kubelet accepts a name, or a pattern that ends in `*`.
+/// Checks that kubelet accepts a name, or a pattern that ends in `*`.
 ///
 /// # Errors
-/// What it accepts.
+/// kubelet rejects the pattern; the error lists valid patterns.
 pub(super) fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > LONGEST || !is_pattern(pattern) {
         return Err(format!(
@@ -43,7 +44,7 @@ pub(super) fn check(pattern: &str) -> Result<(), String> {
     ))
 }
 
-/// Parts with `.` or `/` between them; the last may end in `*`.
+/// Whether the text is a list of valid parts, separated by `.` or `/`. The last part may end in `*`.
 fn is_pattern(pattern: &str) -> bool {
     let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_inner = |c: char| is_edge(c) || matches!(c, '-' | '_');
@@ -59,7 +60,7 @@ fn is_pattern(pattern: &str) -> bool {
     is_last && parts.iter().all(is_part)
 }
 
-/// The name with `.` between its parts. A name whose first separator is `/` has both exchanged.
+/// The name with `.` as the separator. If the first separator is `/`, both separators are exchanged.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => name

@@ -1,8 +1,8 @@
-//! What kubelet checks before it starts. It ends at once at a value that it refuses, and on a new machine it does so for
-//! ever, so such a value is a problem here.
+//! The checks that kubelet makes before it starts. kubelet exits if it rejects a value, and on a new machine it does so
+//! forever. So such a value is a problem here.
 //!
 //! Source: pkg/kubelet/apis/config/validation, the defaults in pkg/kubelet/apis/config/v1beta1, and cmd/kubelet/app of
-//! Kubernetes 1.32 to 1.36. A node of a newer release is checked as one of 1.36.
+//! Kubernetes 1.32 to 1.36. A node of a newer release is checked by the rules of 1.36.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::resolve::{KubernetesVersion, Problems};
 
 use super::unsafe_sysctls;
 
-/// What a kubelet can reserve (`parseResourceList` in cmd/kubelet/app/server.go).
+/// The resources that kubelet can reserve (`parseResourceList` in cmd/kubelet/app/server.go).
 const RESERVABLE: [&str; 4] = ["cpu", "ephemeral-storage", "memory", "pid"];
-/// What `enforceNodeAllocatable` may name, with the cgroup that it then needs.
+/// The values of `enforceNodeAllocatable`, with the cgroup that each value needs.
 const ENFORCEMENTS: [(&str, Option<Reserved>); 6] = [
     ("none", None),
     ("pods", None),
@@ -118,7 +118,7 @@ impl Check<'_> {
         let config = self.config;
         let swap: &[&str] = match (self.gates.is_on("NodeSwap"), version.minor()) {
             (false, _) => &[],
-            // Kubernetes 1.30 put NoSwap in the place of UnlimitedSwap.
+            // Kubernetes 1.30 replaced UnlimitedSwap with NoSwap.
             (true, ..=29) => &["LimitedSwap", "UnlimitedSwap"],
             (true, _) => &["LimitedSwap", "NoSwap"],
         };
@@ -159,7 +159,7 @@ impl Check<'_> {
 
     fn numbers(&mut self) {
         let config = self.config;
-        // The older of the two fields wins, and the other is not used.
+        // `eventQPS` is the older field. If it is set, kubelet does not get `eventRecordQPS`.
         let event_record_qps = config.event_record_qps.filter(|_| config.event_qps.is_none());
         for (field, value) in [
             ("maxPods", config.max_pods),
@@ -286,7 +286,7 @@ impl Check<'_> {
         }
     }
 
-    /// The static policy keeps the reserved CPUs from containers that have CPUs of their own, so there must be some.
+    /// The static policy does not give reserved CPUs to containers with exclusive CPUs, so some CPU must be reserved.
     fn cpu_manager(&mut self) {
         let config = self.config;
         let reserved = |resources: &BTreeMap<String, String>| {
@@ -318,7 +318,7 @@ impl Check<'_> {
             self.refuse("containerLogMaxFiles", format!("{files} is refused by kubelet; use 2 or more"));
         }
         let size = config.container_log_max_size.as_str();
-        // A quantity with a fraction and a suffix such as Mi is none that kubelet can make a whole number of.
+        // kubelet cannot convert a quantity with a fraction and a suffix such as Mi into a whole number.
         let is_whole = quantity(size).is_some_and(|bytes| bytes.fract() == 0.0)
             && !(size.contains('.') && size.ends_with('i'));
         if !size.is_empty() && !is_whole {
@@ -384,7 +384,7 @@ impl Check<'_> {
         }
     }
 
-    /// kubelet ends at a flag that it does not have.
+    /// kubelet exits if it does not know a flag.
     fn removed_flags(&mut self, version: &KubernetesVersion) {
         let config = self.config;
         let has_register_schedulable = version.minor() <= LAST_WITH_REGISTER_SCHEDULABLE;

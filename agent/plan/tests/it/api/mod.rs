@@ -1,7 +1,7 @@
-//! The fields of kOps' API, found by reading: a type that is read says which fields it knows and what each
-//! must hold. So tests reach every field of the API, those of tomorrow included.
+//! Finds the fields of kOps' API by deserializing: a type reports its known fields and their kinds. So tests reach every field of the API,
+//! including future ones.
 
-// Each test binary has this module to itself and needs another part of it.
+// All modules are in one test binary, so no `pub` item is reachable from outside.
 #![allow(dead_code, unreachable_pub)]
 
 use std::cell::RefCell;
@@ -14,33 +14,33 @@ use serde::de::{
 };
 use serde_json::{Value, json};
 
-/// A step from the top of a document towards a field.
+/// A step from the top of a document to a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Into the field of this name.
+    /// Into the field with this name.
     Field(&'static str),
     /// Into an item of a list.
     Item,
-    /// Into the value of some key of a mapping.
+    /// Into the value of a mapping's key.
     Entry,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
-    /// A text that is a length of time.
+    /// A text with a duration.
     Duration,
     /// One of a few words.
     Word,
     Number,
     Bool,
-    /// An amount: a text or a number, or anything.
+    /// An amount: a text, a number, or any other value.
     Amount,
-    /// A mapping whose presence says all.
+    /// A mapping without relevant contents. Only its presence matters.
     Mapping,
 }
 
-/// A field that holds no further fields, and the way to it.
+/// A field without nested fields, and the path to it.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub path: Vec<Step>,
@@ -48,8 +48,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Its place in a document; what is missing on the way is made, with `key` in mappings, and what is
-    /// something else gives way. A list gets one item more, or has its last taken.
+    /// Returns the field's place in a document. Missing values on the way are created, with `key` in mappings. Values of another type are
+    /// replaced. A list gets a new item if it is empty or if `lengthen` is set. Otherwise its last item is used.
     pub fn reach<'a>(&self, document: &'a mut Value, lengthen: bool, key: &str) -> &'a mut Value {
         self.path.iter().fold(document, |value, step| match step {
             Step::Item => {
@@ -83,11 +83,11 @@ impl fmt::Display for Field {
     }
 }
 
-/// Texts of which any field takes one, and what it then holds.
+/// Texts to try for a field until the field accepts one, and the kind that this shows.
 const ANSWERS: [(&str, Kind); 4] =
     [("text", Kind::Text), ("1m", Kind::Duration), ("Node", Kind::Word), ("aws", Kind::Word)];
 
-/// Every field of this type.
+/// All fields of this type.
 pub fn fields<T: DeserializeOwned>() -> Vec<Field> {
     let mut answers = BTreeMap::new();
     loop {
@@ -96,7 +96,7 @@ pub fn fields<T: DeserializeOwned>() -> Vec<Field> {
             let found = trace.found.into_inner();
             return found.into_iter().map(|(path, kind)| Field { path, kind }).collect();
         };
-        // It stopped at the answer given last: the next run has another one ready.
+        // Deserializing stopped at the last answer. The next run tries another one for that field.
         let last = trace.last.into_inner();
         let answer = answers.entry(last.clone()).or_insert(0);
         *answer += 1;
@@ -245,7 +245,7 @@ impl<'de> Deserializer<'de> for Tracer<'_> {
     }
 }
 
-/// The content of a list, a mapping or a structure: what is still to be read, backwards.
+/// The contents of a list, a mapping or a struct. The remaining steps are in reverse order.
 struct Inside<'a> {
     tracer: Tracer<'a>,
     steps: Vec<Step>,

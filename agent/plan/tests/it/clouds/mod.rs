@@ -1,7 +1,7 @@
-//! A control-plane machine and a node on each cloud, for the tests of whole nodes: the example cluster
-//! (`tests/example`), changed as `tests/golden/clouds/CLOUD.yaml` says.
+//! A control-plane machine and a node on each cloud, for tests of whole nodes: the example cluster (`tests/example`) with the changes in
+//! `tests/golden/clouds/CLOUD.yaml`.
 
-// Each test binary has this module to itself and needs another part of it.
+// All modules are in one test binary, so no `pub` item is reachable from outside.
 #![allow(dead_code, unreachable_pub)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 macro_rules! clouds {
     ($($name:literal),*) => {
-        /// Every cloud, with what is special there.
+        /// Every cloud, with its changes to the example cluster.
         pub const CLOUDS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../../tests/golden/clouds/", $name, ".yaml")))),*];
     };
@@ -36,13 +36,12 @@ macro_rules! example {
     };
 }
 
-/// What private keys look like here: to be found nowhere.
+/// The contents of all private keys in these tests. No output may contain this text.
 pub const PRIVATE: &str = "a private key of this test";
-/// A certificate of `service-account` whose public key is RSA, as kOps' are.
+/// A certificate of `service-account` with an RSA public key, like kOps' certificates.
 const CERTIFICATE: &str = include_str!("../../../../spec/src/keyset/testdata/rsa.pem");
 const KEY_ID: &str = "7100000001";
 
-/// Which of a cluster's machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     ControlPlane,
@@ -52,7 +51,7 @@ pub enum Role {
 impl Role {
     pub const ALL: [Role; 2] = [Role::ControlPlane, Role::Node];
 
-    /// As in the names of snapshots.
+    /// The name in snapshot file names.
     pub fn name(self) -> &'static str {
         match self {
             Role::ControlPlane => "control-plane",
@@ -61,17 +60,17 @@ impl Role {
     }
 }
 
-/// The documents that a machine is decided from by cluster-spec mode.
+/// A machine's input documents in cluster-spec mode.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub cluster: Value,
     pub group: Value,
     pub facts: Value,
-    /// Addresses of the API's load balancer, which only the cloud knows.
+    /// Addresses of the API's load balancer. Only the cloud knows them.
     pub api_server_addresses: Vec<String>,
 }
 
-/// The documents that a machine is decided from by nodeup-config mode.
+/// A machine's input documents in nodeup-config mode.
 #[derive(Clone, Debug)]
 pub struct Derived {
     pub boot: Value,
@@ -80,7 +79,6 @@ pub struct Derived {
 }
 
 impl Machine {
-    /// The machine of this role on this cloud.
     pub fn of(cloud: &str, role: Role) -> Machine {
         let (_, changes) = CLOUDS.iter().find(|(name, _)| *name == cloud).unwrap();
         let changes = yaml(changes);
@@ -115,12 +113,12 @@ impl Machine {
         }
     }
 
-    /// What kOps would have written for this machine.
+    /// Derives the documents that kOps would write for this machine.
     pub fn derive(&self) -> Result<Derived, String> {
         self.derive_from(&document(&self.cluster), &document(&self.group))
     }
 
-    /// The same from these texts of cluster and group.
+    /// Derives the documents from these texts of cluster and group.
     pub fn derive_from(&self, cluster: &str, group: &str) -> Result<Derived, String> {
         let cluster = Cluster::parse(cluster.as_bytes(), "cluster").map_err(text)?;
         let group = InstanceGroup::parse(group.as_bytes(), "group").map_err(text)?;
@@ -159,21 +157,20 @@ impl Machine {
         })
     }
 
-    /// Everything that this machine must have.
+    /// The desired state of this machine.
     pub fn decide(&self) -> Result<DesiredState, String> {
         self.derive()?.decide()
     }
 }
 
 impl Derived {
-    /// Everything that this machine must have.
+    /// The desired state of this machine.
     pub fn decide(&self) -> Result<DesiredState, String> {
         decide(&document(&self.boot), &document(&self.config), &document(&self.facts))
     }
 }
 
-/// Decides from the texts of a boot config, a nodeupconfig and facts. The store has every key and
-/// manifest that they name.
+/// Decides from the texts of a boot config, a nodeupconfig and facts. The store has every key and manifest that they name.
 pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, String> {
     let mut config = NodeupConfig::parse(config.as_bytes(), "nodeupconfig.yaml").map_err(text)?;
     let boot = BootConfig::parse(boot.as_bytes(), "kube_env.yaml").map_err(text)?;
@@ -200,7 +197,7 @@ pub fn decide(boot: &str, config: &str, facts: &str) -> Result<DesiredState, Str
     desired(&node).map_err(|conflicts| format!("{conflicts:?}"))
 }
 
-/// Puts changes into a document: fields of mappings into theirs, null takes one out.
+/// Merges changes into a document: mappings merge field by field, and null removes a field.
 pub fn merge(into: &mut Value, changes: &Value) {
     match (into, changes) {
         (Value::Object(into), Value::Object(changes)) => {
@@ -220,7 +217,7 @@ pub fn merge(into: &mut Value, changes: &Value) {
     }
 }
 
-/// Every file has the hash of its own URL: a mix-up is found out.
+/// The hash of a file is the hash of its URL, so that a mix-up of files is detected.
 pub struct HashOfUrl;
 
 impl AssetHashes for HashOfUrl {
@@ -229,13 +226,13 @@ impl AssetHashes for HashOfUrl {
     }
 }
 
-/// The hash that the download at this URL has here.
+/// The test hash of the download at this URL.
 pub fn hash_of_url(url: &str) -> String {
     sha256_hex(url.as_bytes())
 }
 
-/// The certificate of a keyset as PEM: the same for all but for the name in it, so that one in the place of
-/// another is found out. Its signature is not checked.
+/// The certificate of a keyset as PEM. Certificates differ only in the name, so that a mix-up of certificates is detected. Their signatures
+/// are invalid, but nothing checks them.
 pub fn certificate(keyset: &str) -> String {
     const NAME: &[u8] = b"service-account";
     let base64: String = CERTIFICATE.lines().filter(|line| !line.starts_with('-')).collect();
@@ -278,7 +275,7 @@ fn manifest(url: &str) -> &'static str {
     }
 }
 
-/// A document as kOps writes it. JSON would do but for a line break of YAML that is none of JSON's: NEL.
+/// Formats a document like kOps. JSON is not enough, because NEL is a line break in YAML but not in JSON.
 fn document(value: &Value) -> String {
     go_yaml::value_to_string(value)
 }

@@ -1,6 +1,6 @@
-//! Go's own reader of YAML (`tests/go-yaml`), built once for the tests of a binary.
+//! Go's own YAML parser (`tests/go-yaml`), built once for each test binary.
 
-// Starting a real reader is the point; the crate under test still starts nothing.
+// This module must start the real parser. The crate under test still starts no programs.
 #![allow(unreachable_pub, clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stderr)]
 
 use std::io::Write as _;
@@ -11,13 +11,13 @@ use serde_json::Value;
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go-yaml");
 const PROGRAM: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-yaml");
 
-/// What Go reads in each document, or why it cannot; `None`, said aloud, where there is no Go.
+/// Go's reading of each document, or the reason why Go cannot read it. Without Go, prints a message and returns `None`.
 pub fn read(documents: &[String]) -> Option<Vec<Result<Value, String>>> {
     if let Err(error) = Command::new("go").arg("version").output() {
         eprintln!("skipped: what Go's reader makes of our YAML, for there is no go: {error}");
         return None;
     }
-    // Go keeps what it has built: the second time takes no time.
+    // Go caches its build, so a second build is fast.
     let built = Command::new("go").args(["build", "-o", PROGRAM, "."]).current_dir(SOURCE).status().unwrap();
     assert!(built.success(), "{SOURCE} cannot be built");
     let mut reader = Command::new(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

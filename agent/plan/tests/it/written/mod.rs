@@ -1,16 +1,16 @@
-//! What a node's YAML files must hold after one value of its configuration was replaced by another: the same
-//! as before, with the one value in the place of the other, and nothing besides.
+//! The expected contents of a node's YAML files after one value of its configuration is replaced: the files stay the same, except for that
+//! one value.
 
-// Each test binary has this module to itself and needs another part of it.
+// All modules are in one test binary, so no `pub` item is reachable from outside.
 #![allow(dead_code, unreachable_pub)]
 
 use kops_agent_plan::resource::{Content, DesiredState, Resource};
 use serde_json::Value;
 
-/// A text that no reader takes for anything but a text, and that stands nowhere else.
+/// A text that every parser reads as a text, and that no file contains otherwise.
 pub const HARMLESS: &str = "harmless-text";
 
-/// Every text that is written to the node, by what it is written to.
+/// All texts that are written to the node, each with the id of its resource.
 pub fn texts(state: &DesiredState) -> Vec<(String, String)> {
     let texts = state.iter().filter_map(|(id, resource)| {
         let text = match resource {
@@ -26,15 +26,15 @@ pub fn texts(state: &DesiredState) -> Vec<(String, String)> {
     texts.collect()
 }
 
-/// What a YAML file holds, as we read it; `None` for other texts.
+/// The parsed contents of a YAML file. `None` for other texts.
 pub fn yaml(id: &str, text: &str) -> Option<Value> {
     let is_named_so = [".manifest", ".yaml", ".conf", ".config"].iter().any(|suffix| id.ends_with(suffix));
     let document: Value = is_named_so.then(|| serde_yaml::from_str(text).ok())??;
     (document.is_object() || document.is_array()).then_some(document)
 }
 
-/// The document with [`HARMLESS`] replaced in every key and text, in a shape that can be compared: lists that
-/// are sorted by what is in them come out in one order.
+/// Replaces [`HARMLESS`] in every key and text of the document. Lists are sorted, because some lists are sorted by their contents, and the
+/// result must be comparable.
 pub fn with_value(document: &Value, value: &str) -> Value {
     let replaced = |text: &str| text.replace(HARMLESS, value);
     match document {

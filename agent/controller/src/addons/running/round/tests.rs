@@ -13,34 +13,34 @@ use serde_json::{Value, json};
 use super::*;
 use crate::configuration;
 
-/// Where kOps' own channel is on the web server.
+/// The path of kOps' own channel on the web server.
 const OWN_CHANNEL: &str = "/addons/bootstrap-channel.yaml";
 
-/// The API server, and the web server that a channel is on.
+/// The state of the stand-ins: the API server, and the web server that has the channels.
 #[derive(Default)]
 struct Scene {
     annotations: BTreeMap<String, String>,
-    /// The status of answers to reading kube-system, if not 200.
+    /// The status code of answers about kube-system, if not 200.
     namespace_status: Option<u16>,
     refused: BTreeSet<String>,
-    /// A ConfigMap whose patch is answered only once the other one is applied.
+    /// Two ConfigMaps: the patch of the first waits until the second is applied.
     slow: Option<(String, String)>,
-    /// Files of the web server.
+    /// The files of the web server, by path.
     files: BTreeMap<String, String>,
-    /// The status of the web server's answers, if not 200.
+    /// The status code of the web server's answers, if not 200.
     web_status: Option<u16>,
-    /// The add-ons that have their authority.
+    /// The add-ons that have an authority.
     authorities: BTreeSet<String>,
-    /// `METHOD PATH` of what the API server was asked, without the version and kube-system.
+    /// The requests to the API server as `METHOD PATH`, without those for the version and for kube-system.
     asked: Vec<String>,
-    /// The ConfigMaps that were applied, by name.
+    /// The objects that were applied, by name.
     applied: Vec<String>,
-    /// The status of objects that are applied.
+    /// The `status` of applied objects.
     status: Value,
 }
 
 impl Scene {
-    /// Has the channel name these add-ons, each by its name and a hash, with more fields.
+    /// Writes a channel with these add-ons (name, hash, further fields), and their manifests.
     fn channel(&mut self, addons: &[(&str, &str, &str)]) {
         let entries: String = addons
             .iter()
@@ -56,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// Has the store be of this kOps, whose own channel names an add-on with this hash.
+    /// Writes a store of this kOps version. Its own channel has an add-on with this hash.
     fn kops(&mut self, version: &str, hash: &str) {
         self.channel(&[("a", hash, "")]);
         let channel = self.files["/channel.yaml"].clone();
@@ -66,7 +66,7 @@ impl Scene {
         self.files.insert("/kops-version.txt".into(), version.into());
     }
 
-    /// What a client that asks this is answered.
+    /// Answers a request to the API server.
     fn answer(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let failure = |code: u16| {
             let reason = if code == 404 { "NotFound" } else { "Forbidden" };
@@ -123,7 +123,7 @@ impl Scene {
     }
 }
 
-/// A scene, the servers that play it, and what looks at it.
+/// The state, its two servers, and the rounds under test.
 struct Played {
     scene: Arc<Mutex<Scene>>,
     rounds: Rounds,
@@ -175,7 +175,7 @@ impl Played {
         change(&mut self.scene.lock());
     }
 
-    /// How add-ons stand after another look: by name, in a word.
+    /// Runs a round, and returns the state of each add-on as a word, by name.
     async fn look(&mut self) -> Vec<(String, &'static str)> {
         let round = self.rounds.round().await;
         assert_eq!(round.problem, None);
@@ -190,7 +190,7 @@ impl Played {
         round.addons.iter().map(|(addon, state)| (addon.name.clone(), word(state))).collect()
     }
 
-    /// What was asked since the last call.
+    /// The requests since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.scene.lock().asked)
     }
@@ -218,7 +218,7 @@ async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its
         assert_eq!(played.look().await, stands(&[("a", "current"), ("b", "current")]));
     }
     assert_eq!(played.asked(), [""; 0]);
-    // What upstream's pod has recorded meanwhile counts, for it is read each time.
+    // Each round reads the record, so a version that upstream's pod has recorded counts.
     played.change(|scene| {
         scene.channel(&[("a", "2", ""), ("b", "1", "")]);
         let theirs = r#"{"manifestHash":"2","systemGeneration":1}"#;
@@ -239,7 +239,7 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     assert_eq!(played.look().await, stands(&[("a", "waiting"), ("b", "current")]));
     assert_eq!(played.asked(), [""; 0]);
     assert!(played.rounds.next_attempt().is_some());
-    // Other than its own entry, nothing in the channel ends its pause.
+    // A change of another entry in the channel does not end the backoff.
     played.change(|scene| {
         scene.refused.clear();
         scene.channel(&[("a", "1", ""), ("b", "2", "")]);
@@ -293,7 +293,7 @@ async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known(
     }
     played.change(|scene| scene.web_status = None);
     assert_eq!(played.look().await, stands(&[("a", "waiting")]), "its pause goes on");
-    // Nor does one that is no channel.
+    // A file that is no channel changes nothing either.
     played.change(|scene| drop(scene.files.insert("/channel.yaml".into(), "kind: Addons\nspec: [".into())));
     assert_eq!(played.look().await, []);
 }
@@ -317,7 +317,7 @@ async fn an_add_on_of_two_channels_is_the_last_one_s() {
     assert_eq!(played.look().await, stands(&[("b", "current"), ("a", "current")]));
     assert_eq!(played.applied(), ["b", "a"]);
     assert!(played.scene.lock().annotations["addons.k8s.io/a"].contains(r#""manifestHash":"2""#));
-    // Unknown is not absent.
+    // A channel that cannot be read does not count as empty.
     played.change(|scene| drop(scene.files.remove("/other.yaml")));
     let round = played.rounds.round().await;
     assert!(round.channels[&other].is_err() && round.others.is_empty(), "{round:?}");
@@ -369,7 +369,7 @@ async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
     assert_eq!(played.asked().len(), 2, "the Secret and the Issuer, once an hour");
 }
 
-/// The rules change with the kOps that wrote the store, while the service runs.
+/// The store's kOps release changes while the service runs, and with it the rules.
 #[tokio::test]
 async fn whether_an_object_is_healthy_follows_from_the_kops_that_wrote_the_channel() {
     let mut played = Played::begin(Leadership::uncontested()).await;

@@ -1,4 +1,4 @@
-//! That every setting becomes its flag, and which flags follow from the machine.
+//! Tests that every setting becomes its flag, and that some flags depend on the machine.
 #![allow(clippy::unwrap_used)]
 
 use crate::resolve::testing::control_plane;
@@ -6,7 +6,7 @@ use kops_agent_spec::{AuthenticationSpec, NodeupConfig};
 
 use super::*;
 
-/// A value for every field that is a flag and that kOps does not settle itself.
+/// A value for every field that becomes a flag, except the fields that kOps sets itself.
 const EVERY_FIELD: &str = r#"
 logFormat: "s11"
 logLevel: 12

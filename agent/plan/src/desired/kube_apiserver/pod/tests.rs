@@ -1,4 +1,4 @@
-//! What the pod sees, where it is probed, and under which names it is published.
+//! Tests of the pod's mounts, probes and published names.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ fn the_bootstrap_servers_name_is_published_with_the_api_servers() {
         settings(config).api.load_balancer = Some(balancer);
     };
     assert_eq!(internal(&balanced), json!("kops-controller.internal.c.example.com"));
-    // Machines have it in /etc/hosts there.
+    // Without DNS, machines have the name in /etc/hosts.
     assert_eq!(internal(&|config| config.uses_none_dns = true), Value::Null);
 }
 

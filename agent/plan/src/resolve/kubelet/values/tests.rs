@@ -3,7 +3,7 @@
 use crate::resolve::Inputs;
 use crate::resolve::testing::{control_plane, problems, resolved};
 
-/// A machine of this Kubernetes whose kubelet has these settings.
+/// A machine with this Kubernetes version and these settings of kubelet.
 fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {
     let (version, settings) = (version.to_owned(), settings.to_owned());
     move |inputs| {
