@@ -81,7 +81,7 @@ pub enum Error {
     },
     /// A restarted component is not healthy.
     #[error("{resource} did not come back: {why}; look at {look_at}")]
-    Unwell {
+    Unhealthy {
         /// The unit, or the manifest of the static pod.
         resource: ResourceId,
         why: String,

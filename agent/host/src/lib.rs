@@ -18,6 +18,7 @@ mod error;
 pub mod facts;
 mod first_failure;
 mod first_sight;
+mod health_wait;
 mod host;
 mod hosts_file;
 mod labels;
@@ -49,7 +50,6 @@ mod unit_files;
 mod unit_overrides;
 mod volumes;
 mod waits;
-mod well;
 
 pub use applied::{Applied, Sources, Unfinished};
 pub use apply::{Report, Scope};

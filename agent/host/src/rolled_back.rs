@@ -37,7 +37,7 @@ impl std::fmt::Display for RolledBack {
             before => write!(f, "{}; rolled back to the configuration of before ({before})", self.problem)?,
         }
         match self.still_wrong.as_slice() {
-            [] => f.write_str(", with which everything is well again"),
+            [] => f.write_str(", and everything is healthy again"),
             wrong => write!(f, ", and still: {}", wrong.join("; ")),
         }?;
         f.write_str(match self.desired.as_str() {

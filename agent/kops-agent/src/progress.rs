@@ -99,8 +99,8 @@ impl Progress for Watch {
     }
 
     fn waiting(&self, component: &ResourceId) {
-        self.bars.suspend(|| log::info!("waiting until {component} is well"));
-        service_manager::doing(format_args!("waiting until {component} is well"));
+        self.bars.suspend(|| log::info!("waiting for {component} to be healthy"));
+        service_manager::doing(format_args!("waiting for {component} to be healthy"));
     }
 
     fn warned(&self, about: &str) {

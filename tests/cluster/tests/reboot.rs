@@ -34,8 +34,8 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
         let properties = "--property=ExecMainExitTimestampMonotonic,Result,ActiveState";
         let shown = machine.try_run(&["systemctl", "show", properties, AT_BOOT]).stdout;
         let is_over = !shown.contains("ExecMainExitTimestampMonotonic=0\n");
-        let is_well = shown.contains("Result=success") && shown.contains("ActiveState=inactive");
-        (is_over && is_well).then_some(())
+        let is_healthy = shown.contains("Result=success") && shown.contains("ActiveState=inactive");
+        (is_over && is_healthy).then_some(())
     });
     assert_ne!(boot_id(worker), boot);
     assert!(!machine.files().join(AT_WORK).exists(), "what was cut off is to be rolled back still");

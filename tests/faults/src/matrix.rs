@@ -304,23 +304,23 @@ fn named(when: &'static str, problems: Vec<String>) -> Vec<String> {
 /// What is wrong with how a run under a fault ended.
 fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<String> {
     let says = |what: &str| ended.stderr.contains(what);
-    let is_well = |ended: &Ended| scenario.has_ended_well(ended);
+    let is_healthy = |ended: &Ended| scenario.has_ended_well(ended);
     let is_right = match fault {
         Fault::Killed => ended.is_killed(),
-        Fault::Terminated => is_well(ended) || (ended.is_code(1) && says("SIGTERM")),
-        Fault::Full => is_well(ended) || (ended.is_code(1) && says("No space left on device")),
-        Fault::Unreadable => is_well(ended) || (ended.is_code(1) && says("Input/output error")),
-        Fault::ReadOnly => is_well(ended) || (ended.is_code(1) && says("Read-only file system")),
-        Fault::NoDescriptors => is_well(ended) || (ended.is_code(1) && says("Too many open files")),
+        Fault::Terminated => is_healthy(ended) || (ended.is_code(1) && says("SIGTERM")),
+        Fault::Full => is_healthy(ended) || (ended.is_code(1) && says("No space left on device")),
+        Fault::Unreadable => is_healthy(ended) || (ended.is_code(1) && says("Input/output error")),
+        Fault::ReadOnly => is_healthy(ended) || (ended.is_code(1) && says("Read-only file system")),
+        Fault::NoDescriptors => is_healthy(ended) || (ended.is_code(1) && says("Too many open files")),
         // Certificates that are not valid yet, or not any more, are nothing to go on with.
-        Fault::ClockBack | Fault::ClockAhead => is_well(ended) || (ended.is_code(1) && says("clock")),
+        Fault::ClockBack | Fault::ClockAhead => is_healthy(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
                 && second.stderr.contains("another kops-agent is at work")
                 && second.stderr.contains(&process);
             // Before the lock is taken, or after it is given back, runs do not block each other.
-            is_well(ended) && (was_refused || is_well(second))
+            is_healthy(ended) && (was_refused || is_healthy(second))
         }),
     };
     if is_right { None } else { Some(format!("it ended wrongly: {ended:?}, second: {second:?}")) }

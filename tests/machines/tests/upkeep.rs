@@ -72,7 +72,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     has(&node.read(config), &["maxParallelImagePulls: 3"]);
     node_has(cluster, NODE_NAME, READY, "True");
     node_has(cluster, NODE_NAME, CONFIGURED, "True");
-    is_well(node);
+    is_healthy(node);
 }
 
 /// A setting with which containerd does not even start: the node has its runtime again, and its pods never went.
@@ -87,7 +87,7 @@ pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine)
         &ended.stderr,
         &[
             "unit containerd.service did not come back: cannot restart containerd.service",
-            "with which everything is well again",
+            "and everything is healthy again",
         ],
     );
     assert_eq!(restarted(&units, &running_since(node)), ["containerd.service"]);
@@ -95,11 +95,11 @@ pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine)
     node_has(cluster, NODE_NAME, READY, "True");
     cluster.edit_spec(BAD, GOOD);
     converge(cluster, node);
-    is_well(node);
+    is_healthy(node);
 }
 
 /// What `status` says of a node that is as it should be, in each of its forms.
-pub fn is_well(machine: &Machine) {
+pub fn is_healthy(machine: &Machine) {
     let status = agent(machine, &["status"]);
     assert_eq!(status.code, Some(0), "{status:?}");
     has(&status.stdout, &["converged    since ", "changed      nothing since"]);

@@ -105,9 +105,9 @@ pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
         Output::Json => output::print_json(&rows)?,
         Output::Text => output::print_text(&table(&rows))?,
     };
-    let is_well =
+    let is_healthy =
         rows.iter().all(|row| matches!(row.state, State::Current | State::Paused | State::Unlisted));
-    Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
+    Ok(if is_healthy { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 fn row(standing: &Standing) -> Row {

@@ -30,7 +30,7 @@ pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
         Output::Json => output::print_json(&rows)?,
         Output::Text => output::print_text(&(table(&rows) + &of_slots(slots)))?,
     };
-    Ok(if rows.iter().all(Row::is_well) { exit::CONVERGED } else { exit::DIFFERENT })
+    Ok(if rows.iter().all(Row::is_healthy) { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 /// One line per slot in use, or one line with the error if the slots are unknown.

@@ -8,8 +8,8 @@ use kops_agent_plan::timeline::Work;
 use super::run::Run;
 use super::starts::is_merely_started;
 use crate::error::{Error, Result};
+use crate::health_wait::Expected;
 use crate::rollback::Journal;
-use crate::well::Expected;
 
 impl Run<'_> {
     /// Records that a component is about to restart.
@@ -44,9 +44,9 @@ impl Run<'_> {
         let before =
             changing.journal().as_ref().and_then(|journal| journal.pod_before(id).map(str::to_owned));
         self.progress.waiting(id);
-        let _step = self.host.measure(Work::Units, format!("until {id} is well"));
+        let _step = self.host.measure(Work::Units, format!("until {id} is healthy"));
         let expected = before.as_deref().map_or(Expected::Any, Expected::Other);
-        self.host.wait_until_well(component, expected).await?;
+        self.host.wait_until_healthy(component, expected).await?;
         changing.waited.lock().insert(id.clone());
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Run<'_> {
 
     /// Takes the journal if this error requires a rollback.
     pub(super) fn taken_back_by(&self, error: &Error) -> Option<Journal> {
-        let Error::Unwell { resource, .. } = error else { return None };
+        let Error::Unhealthy { resource, .. } = error else { return None };
         // This unit did not run before, so a rollback does not help, and the change is not to blame.
         if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
             return None;

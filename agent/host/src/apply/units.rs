@@ -145,7 +145,7 @@ impl Run<'_> {
     /// they run without it.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A full disk or a lost bus says nothing about the unit.
-        if !error.is_refusal() && !matches!(error, Error::Unwell { .. }) {
+        if !error.is_refusal() && !matches!(error, Error::Unhealthy { .. }) {
             return Err(error);
         }
         let is_pods_own = [CONTAINER_RUNTIME, KUBELET].contains(&unit.name.as_str());
@@ -156,8 +156,8 @@ impl Run<'_> {
             return Ok(());
         }
         Err(match error {
-            Error::Unwell { .. } => error,
-            refused => self.host.unwell(&health::of_unit(&unit.name, &|_| None), &refused.to_string()),
+            Error::Unhealthy { .. } => error,
+            refused => self.host.unhealthy(&health::of_unit(&unit.name, &|_| None), &refused.to_string()),
         })
     }
 

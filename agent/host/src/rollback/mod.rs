@@ -16,13 +16,13 @@ use kops_agent_plan::resource::{Kind, ResourceId};
 use crate::applied::shred_begun;
 use crate::assets::Progress;
 use crate::error::Result;
+use crate::health_wait::Expected;
 use crate::host::Host;
 use crate::places::present_texts;
 use crate::record::Failure;
 use crate::rolled_back::RolledBack;
 use crate::stamps::Stamp;
 use crate::system::pods::end_containers_of;
-use crate::well::Expected;
 use renewal::record_renewal_rolled_back;
 use restoring::put_back;
 use restoring::put_stamps_back;
@@ -97,7 +97,7 @@ impl Host {
             return Ok(());
         };
         let expected = journal.pod_before(pod).map_or(Expected::Any, Expected::Same);
-        note(self.wait_until_well(&component, expected).await, still_wrong)
+        note(self.wait_until_healthy(&component, expected).await, still_wrong)
     }
 
     fn record_rollback(&self, journal: &Journal, still_wrong: Vec<String>) -> Result<RolledBack> {

@@ -14,13 +14,13 @@ use super::journal::Journal;
 use super::still_wrong::note;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
+use crate::health_wait::Expected;
 use crate::host::Host;
 use crate::places::present_texts;
 use crate::places::unit_path;
 use crate::system::systemd::Systemd;
 use crate::system::systemd::{Act, Job};
 use crate::waits::late;
-use crate::well::Expected;
 
 impl Host {
     /// Restarts the units that the change restarted or stopped. Returns those that may still run the changed version.
@@ -44,8 +44,8 @@ impl Host {
             }
             let component = health::of_unit(name, &present_texts(&self.root));
             let waited = match timeout(limit, job).await {
-                Ok(Ok(())) => self.wait_until_well(&component, Expected::Any).await,
-                Ok(Err(error)) if error.is_refusal() => Err(self.unwell(&component, &error.to_string())),
+                Ok(Ok(())) => self.wait_until_healthy(&component, Expected::Any).await,
+                Ok(Err(error)) if error.is_refusal() => Err(self.unhealthy(&component, &error.to_string())),
                 Ok(Err(error)) => Err(error),
                 Err(_) => {
                     let error = late(Act::Restart, name, limit);

@@ -43,8 +43,8 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
             }
         }
     };
-    let is_well = status.converged && status.failure.is_none() && status.rolled_back.is_none();
-    Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
+    let is_healthy = status.converged && status.failure.is_none() && status.rolled_back.is_none();
+    Ok(if is_healthy { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 /// Prints the timelines of the last runs.

@@ -182,11 +182,11 @@ async fn repair(
     is_unchanged: bool,
 ) -> Result<u8> {
     // A recorded failure needs a successful repair to clear it, even if there is nothing to change.
-    let is_well_again = host.record()?.failure.is_some();
+    let has_recorded_failure = host.record()?.failure.is_some();
     let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
     // Certificates that another program reissued are recorded as they are now.
     let is_reissued = !is_unchanged && plan.kept.iter().any(|kept| kept.keeping == Keeping::Loaded);
-    if plan.is_empty() && !is_well_again && !is_unmended && !is_reissued {
+    if plan.is_empty() && !has_recorded_failure && !is_unmended && !is_reissued {
         return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
     }
     match Box::pin(convergence::converge(&run.on, host, decision)).await {

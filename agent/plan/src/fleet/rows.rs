@@ -79,7 +79,7 @@ pub struct Row {
 impl Row {
     /// Whether the node is ready and configured, and runs the newest configuration of its group. A reported certificate that has
     /// expired or expires soon also makes it unhealthy.
-    pub fn is_well(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         let ends_soon = self.first_certificate.as_ref().is_some_and(SeenCertificate::ends_soon);
         self.ready == TRUE && self.configured == TRUE && self.superseded_by.is_none() && !ends_soon
     }
@@ -217,7 +217,9 @@ mod tests {
             node("nodes", "a1", &NodeReport { superseded_by: by, ..runs("a=", "1969-01-01T00:00:00Z") }),
             node("nodes", "a2", &runs("a=", "1969-01-02T00:00:00Z")),
         ];
-        assert!(rows(nodes).iter().all(|row| row.superseded_by.as_deref() == Some("b=") && !row.is_well()));
+        assert!(
+            rows(nodes).iter().all(|row| row.superseded_by.as_deref() == Some("b=") && !row.is_healthy())
+        );
     }
 
     #[test]
@@ -245,22 +247,22 @@ mod tests {
             node("", "a", &runs("a=", "1969-01-01T00:00:00Z")),
             node("", "b", &runs("b=", "1969-01-02T00:00:00Z")),
         ];
-        assert!(rows(nodes).iter().all(Row::is_well));
+        assert!(rows(nodes).iter().all(Row::is_healthy));
     }
 
     #[test]
     fn a_node_is_well_only_where_it_says_so() {
         let well = node("nodes", "a", &runs("a=", "1969-01-01T00:00:00Z"));
-        assert!(rows(vec![well.clone()])[0].is_well());
+        assert!(rows(vec![well.clone()])[0].is_healthy());
         let renewed = SeenNode { first_certificate: "1970-02-07T00:00:00Z kubelet".into(), ..well.clone() };
-        assert!(rows(vec![renewed])[0].is_well());
+        assert!(rows(vec![renewed])[0].is_healthy());
         let untold = SeenNode { configured: None, ..well.clone() };
         let unready = SeenNode { ready: "Unknown".into(), ..well.clone() };
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let failed = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let expiring = SeenNode { first_certificate: "1970-01-07T00:00:00Z kubelet".into(), ..well.clone() };
         for other in [untold, unready, failed, expiring] {
-            assert!(!rows(vec![other.clone()])[0].is_well(), "{other:?}");
+            assert!(!rows(vec![other.clone()])[0].is_healthy(), "{other:?}");
         }
     }
 

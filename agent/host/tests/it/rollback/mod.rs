@@ -56,7 +56,7 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     for part in [
         "unit kubelet.service did not come back: connection refused; its last words: unknown field bad",
         "`journalctl -u kubelet.service`",
-        "rolled back to the configuration of before (hash), with which everything is well again",
+        "rolled back to the configuration of before (hash), and everything is healthy again",
         "--retry-failed",
     ] {
         assert!(error.contains(part), "{part:?} is not in {error}");
@@ -286,7 +286,7 @@ async fn what_repairs_is_not_rolled_back() {
     let stubborn = Stubborn(scene.node.clone());
     let host = scene.host().with_health(Arc::new(stubborn));
     let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
-    assert!(matches!(error, Error::Unwell { .. }), "{error:?}");
+    assert!(matches!(error, Error::Unhealthy { .. }), "{error:?}");
     assert_eq!(scene.machine.read(KUBELET_CONFIG), good);
     // The repair is tried again.
     scene.converge(&node("1")).await.unwrap();

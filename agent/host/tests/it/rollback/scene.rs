@@ -89,7 +89,7 @@ impl Node {
         Ok(())
     }
 
-    fn is_well(&self, unit: &str) -> bool {
+    fn is_healthy(&self, unit: &str) -> bool {
         self.started_with.lock().get(unit).is_some_and(|text| !text.contains("bad"))
     }
 
@@ -145,7 +145,7 @@ impl Systemd for Node {
 impl Health for Node {
     fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
         let answer = match check {
-            Check::Answers { url } if url.contains(":10248/") && !self.is_well("kubelet.service") => {
+            Check::Answers { url } if url.contains(":10248/") && !self.is_healthy("kubelet.service") => {
                 Err("connection refused".to_owned())
             }
             _ => Ok(()),
@@ -168,7 +168,7 @@ impl Health for Node {
         }
         drop(asked);
         let has_bad_key = self.key_of(&pod.name, &uid).contains("bad");
-        match manifest.contains("bad") || has_bad_key || !self.is_well("kubelet.service") {
+        match manifest.contains("bad") || has_bad_key || !self.is_healthy("kubelet.service") {
             true => Err(format!("{} does not run", pod.name)),
             false => Ok(Some(uid)),
         }

@@ -263,15 +263,15 @@ mod tests {
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
         assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
         let not_ready = |number: u32| NotReady { node: format!("i-{number}"), why: "a ".repeat(99) };
-        let unwell = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
-        let told = in_words(&unwell);
+        let unhealthy = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
+        let told = in_words(&unhealthy);
         assert!(told.contains("not Ready") && told.contains("i-0 (a"), "{told}");
         assert!(
             !told.contains("--max-unavailable"),
             "what may end the quorum is no advice while it waits: {told}"
         );
         let mut known = Known::default();
-        known.no_slot_is_free(&unwell);
+        known.no_slot_is_free(&unhealthy);
         assert!(known.is_busy() && known.another_is_not_ready);
         known.no_slot_is_free(&busy);
         assert!(known.is_busy() && !known.another_is_not_ready);

@@ -185,7 +185,7 @@ fn with_condition(api_version: &str, kind: &str, condition: &str, status: &str) 
 
 #[test]
 fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
-    for (api_version, kind, condition, is_well) in [
+    for (api_version, kind, condition, is_healthy) in [
         ("apps/v1", "Deployment", "Available", false),
         ("apps/v1", "Deployment", "Progressing", false),
         ("apps/v1", "Deployment", "ReplicaFailure", true),
@@ -201,7 +201,7 @@ fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
     ] {
         let told =
             health::problem(&with_condition(api_version, kind, condition, "False"), KopsRelease::NEWEST);
-        let wanted = (!is_well).then(|| format!("{condition} is False (Why: told)"));
+        let wanted = (!is_healthy).then(|| format!("{condition} is False (Why: told)"));
         assert_eq!(told, wanted, "{api_version} {kind}");
         for status in ["True", "Unknown", ""] {
             assert_eq!(

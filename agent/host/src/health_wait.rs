@@ -22,14 +22,18 @@ pub(crate) enum Expected<'a> {
 /// Why a component is not known to be healthy.
 enum Why {
     /// It is unhealthy, for this reason.
-    Unwell(String),
+    Unhealthy(String),
     /// This process listens at the component's address.
     OtherListener(String),
 }
 
 impl Host {
     /// Waits until all checks of a component pass, and keep passing for the steady time.
-    pub(crate) async fn wait_until_well(&self, component: &Component, expected: Expected<'_>) -> Result<()> {
+    pub(crate) async fn wait_until_healthy(
+        &self,
+        component: &Component,
+        expected: Expected<'_>,
+    ) -> Result<()> {
         let timings = self.health_timings;
         // For other units, only systemd reports the state, and its jobs already wait for them.
         let is_asked = component.checks.iter().any(|check| !matches!(check, Check::Unit { .. }));
@@ -45,7 +49,7 @@ impl Host {
                 }
                 Err(why) if start.elapsed() >= timings.timeout => {
                     return Err(match why {
-                        Why::Unwell(why) => self.unwell(component, &why),
+                        Why::Unhealthy(why) => self.unhealthy(component, &why),
                         Why::OtherListener(listener) => {
                             Error::Unasked { resource: component.resource.clone(), listener }
                         }
@@ -63,10 +67,10 @@ impl Host {
         loop {
             match self.look(component, Expected::Any, start.elapsed()).await? {
                 Ok(()) | Err(Why::OtherListener(_)) => return Ok(None),
-                Err(Why::Unwell(why)) if start.elapsed() >= self.health_timings.steady => {
+                Err(Why::Unhealthy(why)) if start.elapsed() >= self.health_timings.steady => {
                     return Ok(Some(why));
                 }
-                Err(Why::Unwell(_)) => tokio::time::sleep(self.health_timings.pause).await,
+                Err(Why::Unhealthy(_)) => tokio::time::sleep(self.health_timings.pause).await,
             }
         }
     }
@@ -105,7 +109,7 @@ impl Host {
                 return Ok(Err(Why::OtherListener(listener)));
             }
             if let Err(why) = answer {
-                return Ok(Err(Why::Unwell(why)));
+                return Ok(Err(Why::Unhealthy(why)));
             }
         }
         Ok(Ok(()))
@@ -124,7 +128,7 @@ impl Host {
     }
 
     /// The error for an unhealthy component.
-    pub(crate) fn unwell(&self, component: &Component, why: &str) -> Error {
+    pub(crate) fn unhealthy(&self, component: &Component, why: &str) -> Error {
         let resource = &component.resource;
         let words = self.health.last_words(resource);
         let mut why = why.to_owned();
@@ -135,6 +139,6 @@ impl Host {
             Kind::Unit => format!("`journalctl -u {}`", resource.name),
             _ => "the pod's folder in /var/log/pods".to_owned(),
         };
-        Error::Unwell { resource: resource.clone(), why, look_at }
+        Error::Unhealthy { resource: resource.clone(), why, look_at }
     }
 }
