@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kops_agent_spec::facts::HetznerFacts;
@@ -83,12 +82,10 @@ async fn a_boot_config_of_another_release_trusts_no_server_of_this_one() {
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
+#[async_trait::async_trait]
 impl Authenticator for Counting {
-    fn token<'a>(
-        &'a self,
-        _: &'a [u8],
-    ) -> Pin<Box<dyn Future<Output = Result<HeaderValue, AuthenticationError>> + Send + 'a>> {
-        Box::pin(async { Ok(HeaderValue::from(self.0.load(Ordering::Relaxed))) })
+    async fn token(&self, _: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        Ok(HeaderValue::from(self.0.load(Ordering::Relaxed)))
     }
 
     fn refused(&self) {

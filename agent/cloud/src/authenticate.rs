@@ -1,6 +1,5 @@
 //! The proof of identity that a machine sends to kops-controller. Each cloud has its own.
 
-use futures_util::future::BoxFuture;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
@@ -83,9 +82,10 @@ impl AuthenticationError {
 }
 
 /// Proves to kops-controller which machine this is.
+#[async_trait::async_trait]
 pub trait Authenticator: Send + Sync {
     /// The value of `Authorization` for a request with this body. Each value is valid for one request.
-    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
+    async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError>;
 
     /// Called after a round in which a server rejected the token and no server accepted one. If kOps releases accept different
     /// token formats, the next token has another format.

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resolve::Inputs;
@@ -30,6 +28,7 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
 };
 
 /// A cloud. A method with a default body does nothing or returns an error, for clouds that do not have the feature.
+#[async_trait::async_trait]
 pub trait Cloud: Send + Sync {
     fn provider(&self) -> CloudProvider;
 
@@ -44,13 +43,9 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// If the service cannot be reached, or belongs to another cloud.
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
-        retries: Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+    async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         let _ = (facts, retries);
-        async { Ok(()) }.boxed()
+        Ok(())
     }
 
     /// Adds facts that this node's configuration depends on, and that cost more than a request to the metadata service. Facts
@@ -58,34 +53,25 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// If the configuration depends on a fact that the cloud does not provide.
-    fn complete<'a>(
-        &'a self,
-        inputs: &'a mut Inputs,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), CloudError>> {
+    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
         let _ = (inputs, remembered);
-        async { Ok(()) }.boxed()
+        Ok(())
     }
 
     /// Adds all facts that the cloud provides, even if the configuration does not depend on them. A warning reports each
     /// missing fact.
-    fn complete_for_show<'a>(
-        &'a self,
-        facts: &'a mut Facts,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, ()> {
+    async fn complete_for_show(&self, facts: &mut Facts, remembered: &RememberedFacts) {
         let _ = (facts, remembered);
-        async {}.boxed()
     }
 
     /// Assigns a range of IPv6 addresses for pods to this machine, unless it has one already. Returns the range.
-    fn assign_ipv6_prefix(&self) -> BoxFuture<'_, Result<String, CloudError>> {
-        not_offered(self.provider(), "range of IPv6 addresses")
+    async fn assign_ipv6_prefix(&self) -> Result<String, CloudError> {
+        Err(CloudError::NotOffered { provider: self.provider(), what: "range of IPv6 addresses" })
     }
 
     /// The id of this machine, by which its group may hold it until it is ready.
-    fn instance_id(&self) -> BoxFuture<'_, Result<String, CloudError>> {
-        not_offered(self.provider(), "lifecycle hook")
+    async fn instance_id(&self) -> Result<String, CloudError> {
+        Err(CloudError::NotOffered { provider: self.provider(), what: "lifecycle hook" })
     }
 
     /// Reports to the group of a machine that the machine is ready, so that the group no longer holds it. `uptime` is the time
@@ -93,20 +79,20 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// The last error, after all retries.
-    fn complete_lifecycle_action<'a>(
-        &'a self,
-        action: &'a LifecycleAction,
+    async fn complete_lifecycle_action(
+        &self,
+        action: &LifecycleAction,
         uptime: Duration,
-    ) -> BoxFuture<'a, Result<Completion, CloudError>> {
+    ) -> Result<Completion, CloudError> {
         let _ = (action, uptime);
-        not_offered(self.provider(), "lifecycle hook")
+        Err(CloudError::NotOffered { provider: self.provider(), what: "lifecycle hook" })
     }
 
     /// Creates the authenticator that proves to kops-controller which machine this is.
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>>;
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError>;
 
     /// Whether kops-controller calls a machine back before it trusts it. The machine then has to listen for the call (upstream:
     /// `pkg/apis/kops/model/features.go`).
@@ -119,20 +105,12 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// If the configuration or the environment is wrong, or a client cannot be created.
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>>;
-}
-
-/// The error of a cloud that does not have a feature.
-fn not_offered<T: Send + 'static>(
-    provider: CloudProvider,
-    what: &'static str,
-) -> BoxFuture<'static, Result<T, CloudError>> {
-    async move { Err(CloudError::NotOffered { provider, what }) }.boxed()
+        hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError>;
 }
 
 /// A machine that has to prove its identity.

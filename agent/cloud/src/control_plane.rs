@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::fmt::Display;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_plan::pod_ranges::PodRangeProblem;
@@ -102,40 +100,33 @@ impl ControlPlaneError {
 
 /// Access to the machines of one cluster through their cloud's API. The node controller and the bootstrap server share one
 /// value, so that they share requests.
+#[async_trait::async_trait]
 pub trait ControlPlane: Send + Sync {
     /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node existed at `since`: a
     /// response to a later request decides.
     ///
     /// # Errors
     /// If the Node is rejected, or the cloud cannot be asked.
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>>;
+    async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified>;
 
     /// The address ranges for the pods of a Node: the ranges that its instance has now. It identifies the Node like
     /// [`ControlPlane::identify`]. Concurrent calls share requests.
     ///
     /// # Errors
     /// If the Node is rejected, its instance has no such range, or the cloud cannot be asked.
-    fn pod_ranges<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
+    async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
         let _ = (node, since);
-        async { Err(NoPodRanges::NeverGiven) }.boxed()
+        Err(NoPodRanges::NeverGiven)
     }
 
     /// The verifier for machines that bootstrap; `None` if the server's configuration does not name this cloud.
     ///
     /// # Errors
     /// If a client for it cannot be created.
-    fn verifier<'a>(
-        &'a self,
-        server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>>;
+    async fn verifier(
+        &self,
+        server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError>;
 
     /// Whether Nodes name their instance (`spec.providerID`). Before a Node names it, no request is made for the Node.
     fn names_instances(&self) -> bool {

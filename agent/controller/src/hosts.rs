@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_cloud::hosts::{Hosts, HostsUnavailable};
 use kops_agent_plan::identity::host::{Host, NAMESPACE};
 use kube::api::ListParams;
@@ -68,17 +66,14 @@ impl ApiHosts {
     }
 }
 
+#[async_trait::async_trait]
 impl Hosts for ApiHosts {
-    fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>> {
-        let hosts = self.clone();
-        async move {
-            match timeout(TIMEOUT, hosts.all()).await {
-                Ok(Ok(hosts)) => Ok(hosts),
-                Ok(Err(error)) => Err(HostsUnavailable(in_words(&error))),
-                Err(_) => Err(HostsUnavailable(format!("no answer within {TIMEOUT:.0?}"))),
-            }
+    async fn list(&self) -> Result<Vec<Host>, HostsUnavailable> {
+        match timeout(TIMEOUT, self.all()).await {
+            Ok(Ok(hosts)) => Ok(hosts),
+            Ok(Err(error)) => Err(HostsUnavailable(in_words(&error))),
+            Err(_) => Err(HostsUnavailable(format!("no answer within {TIMEOUT:.0?}"))),
         }
-        .boxed()
     }
 }
 

@@ -11,8 +11,6 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::aws_token::{
     PREFIX_V1, REQUEST_HASH_HEADER, STS_BODY, STS_CONTENT_TYPE, STS_SERVICE, body_hash,
 };
@@ -59,19 +57,17 @@ impl AwsAuthenticator {
     }
 }
 
+#[async_trait::async_trait]
 impl Authenticator for AwsAuthenticator {
-    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
-        async move {
-            let credentials = self
-                .provider
-                .provide_credentials()
-                .await
-                .map_err(|error| AuthenticationError::NoCredentials(error.to_string()))?;
-            let headers = signed(&self.host, &self.region, &credentials, SystemTime::now(), body)?;
-            let json = serde_json::to_vec(&headers).map_err(|error| not_signed(&error))?;
-            http::secret(&format!("{PREFIX_V1}{}", STANDARD.encode(json))).map_err(|error| not_signed(&error))
-        }
-        .boxed()
+    async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        let credentials = self
+            .provider
+            .provide_credentials()
+            .await
+            .map_err(|error| AuthenticationError::NoCredentials(error.to_string()))?;
+        let headers = signed(&self.host, &self.region, &credentials, SystemTime::now(), body)?;
+        let json = serde_json::to_vec(&headers).map_err(|error| not_signed(&error))?;
+        http::secret(&format!("{PREFIX_V1}{}", STANDARD.encode(json))).map_err(|error| not_signed(&error))
     }
 }
 

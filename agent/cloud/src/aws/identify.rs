@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
 use kops_agent_plan::identity::{Identity, Refusal};
@@ -75,44 +73,31 @@ impl AwsControlPlane {
     }
 }
 
+#[async_trait::async_trait]
 impl ControlPlane for AwsControlPlane {
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        _since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
-        async { Ok(self.look(node).await?.1) }.boxed()
+    async fn identify(&self, node: &ObservedNode, _since: Instant) -> Result<Identity, NotIdentified> {
+        Ok(self.look(node).await?.1)
     }
 
     /// Uses the `DescribeInstances` call that also identifies the Node. Upstream requests the network interfaces of each
     /// instance separately.
-    fn pod_ranges<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        _since: Instant,
-    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
-        async {
-            let (instance, _) = self.look(node).await?;
-            Ok(aws::pod_ranges(&instance)?)
-        }
-        .boxed()
+    async fn pod_ranges(&self, node: &ObservedNode, _since: Instant) -> Result<Vec<String>, NoPodRanges> {
+        let (instance, _) = self.look(node).await?;
+        Ok(aws::pod_ranges(&instance)?)
     }
 
-    fn verifier<'a>(
-        &'a self,
-        server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
-        async {
-            let Some(aws) = &server.provider.aws else { return Ok(None) };
-            let sts = Sts::of_region(&self.cluster.region, self.calls.clone()).await;
-            Ok(Some(Box::new(AwsVerifier {
-                cluster: self.cluster.clone(),
-                nodes_roles: aws.nodes_roles.clone(),
-                sts: sts.map_err(ControlPlaneError::client)?,
-                instances: self.instances.clone(),
-            }) as Box<dyn Verifier>))
-        }
-        .boxed()
+    async fn verifier(
+        &self,
+        server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
+        let Some(aws) = &server.provider.aws else { return Ok(None) };
+        let sts = Sts::of_region(&self.cluster.region, self.calls.clone()).await;
+        Ok(Some(Box::new(AwsVerifier {
+            cluster: self.cluster.clone(),
+            nodes_roles: aws.nodes_roles.clone(),
+            sts: sts.map_err(ControlPlaneError::client)?,
+            instances: self.instances.clone(),
+        })))
     }
 
     fn machine_prefix(&self) -> MachinePrefix {

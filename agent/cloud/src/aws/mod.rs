@@ -17,8 +17,6 @@ pub mod verify;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resolve::Inputs;
@@ -39,6 +37,7 @@ use instance_types::InstanceTypeError;
 
 pub(crate) struct Aws;
 
+#[async_trait::async_trait]
 impl Cloud for Aws {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Aws
@@ -48,92 +47,59 @@ impl Cloud for Aws {
         &[&["AWS_REGION"]]
     }
 
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
-        retries: Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async move {
-            facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, retries).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, retries).await?);
+        Ok(())
     }
 
-    fn complete<'a>(
-        &'a self,
-        inputs: &'a mut Inputs,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), CloudError>> {
-        async {
-            if inputs.wants_instance_type() {
-                let learnt = learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await;
-                learnt.map_err(CloudError::of)?;
-            }
-            Ok(())
+    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
+        if inputs.wants_instance_type() {
+            let learnt = learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await;
+            learnt.map_err(CloudError::of)?;
         }
-        .boxed()
+        Ok(())
     }
 
-    fn complete_for_show<'a>(
-        &'a self,
-        facts: &'a mut Facts,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, ()> {
-        async {
-            if let Err(error) = learn_instance_type(facts, remembered, WITHOUT_WAITING).await {
-                log::warn!("networkInterfaces and gpu are left out: {error}");
-            }
+    async fn complete_for_show(&self, facts: &mut Facts, remembered: &RememberedFacts) {
+        if let Err(error) = learn_instance_type(facts, remembered, WITHOUT_WAITING).await {
+            log::warn!("networkInterfaces and gpu are left out: {error}");
         }
-        .boxed()
     }
 
-    fn assign_ipv6_prefix(&self) -> BoxFuture<'_, Result<String, CloudError>> {
-        async {
-            let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
-            ipv6_prefix::assign(&endpoint, None, Retries::default()).await.map_err(CloudError::of)
-        }
-        .boxed()
+    async fn assign_ipv6_prefix(&self) -> Result<String, CloudError> {
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
+        ipv6_prefix::assign(&endpoint, None, Retries::default()).await.map_err(CloudError::of)
     }
 
-    fn instance_id(&self) -> BoxFuture<'_, Result<String, CloudError>> {
-        async {
-            let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
-            let told = facts::observe(&endpoint, Retries::default()).await.map_err(CloudError::of)?;
-            Ok(told.instance_id)
-        }
-        .boxed()
+    async fn instance_id(&self) -> Result<String, CloudError> {
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
+        let told = facts::observe(&endpoint, Retries::default()).await.map_err(CloudError::of)?;
+        Ok(told.instance_id)
     }
 
-    fn complete_lifecycle_action<'a>(
-        &'a self,
-        action: &'a LifecycleAction,
+    async fn complete_lifecycle_action(
+        &self,
+        action: &LifecycleAction,
         uptime: Duration,
-    ) -> BoxFuture<'a, Result<Completion, CloudError>> {
-        async move {
-            autoscaling::complete(action, uptime, autoscaling::RETRIES).await.map_err(CloudError::of)
-        }
-        .boxed()
+    ) -> Result<Completion, CloudError> {
+        autoscaling::complete(action, uptime, autoscaling::RETRIES).await.map_err(CloudError::of)
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let region = machine.facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
-            Ok(Box::new(AwsAuthenticator::of_region(region).await?) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let region = machine.facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
+        Ok(Box::new(AwsAuthenticator::of_region(region).await?))
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        _hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(AwsControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
+        _hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        Ok(Arc::new(AwsControlPlane::of(options, calls).await?))
     }
 }
 

@@ -10,8 +10,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::azure_token;
@@ -67,28 +65,26 @@ impl AzureAuthenticator {
     }
 }
 
+#[async_trait::async_trait]
 impl Authenticator for AzureAuthenticator {
-    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
-        async {
-            let failed = |error: MetadataError| AuthenticationError::NotSigned(error.to_string());
-            let form = FORMS[self.refused.load(Ordering::Relaxed) % FORMS.len()];
-            let token = if form == Form::Signed {
-                let nonce = azure_token::nonce(body);
-                let document = facts::attested_document(&self.metadata, &nonce).await.map_err(failed)?;
-                azure_token::token(&self.resource_id, &document)
-            } else {
-                let vm_id = facts::vm_id(&self.metadata).await.map_err(failed)?;
-                let of_1_34 = match form {
-                    Form::UnsignedOf134 => azure_token::unsigned_token_of_1_34(&self.resource_id, &vm_id),
-                    Form::Signed | Form::Unsigned => None,
-                };
-                of_1_34.unwrap_or_else(|| azure_token::unsigned_token(&self.resource_id, &vm_id))
+    async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        let failed = |error: MetadataError| AuthenticationError::NotSigned(error.to_string());
+        let form = FORMS[self.refused.load(Ordering::Relaxed) % FORMS.len()];
+        let token = if form == Form::Signed {
+            let nonce = azure_token::nonce(body);
+            let document = facts::attested_document(&self.metadata, &nonce).await.map_err(failed)?;
+            azure_token::token(&self.resource_id, &document)
+        } else {
+            let vm_id = facts::vm_id(&self.metadata).await.map_err(failed)?;
+            let of_1_34 = match form {
+                Form::UnsignedOf134 => azure_token::unsigned_token_of_1_34(&self.resource_id, &vm_id),
+                Form::Signed | Form::Unsigned => None,
             };
-            http::secret(&token).map_err(|_| {
-                AuthenticationError::NotSigned("the metadata service's document is no base64".into())
-            })
-        }
-        .boxed()
+            of_1_34.unwrap_or_else(|| azure_token::unsigned_token(&self.resource_id, &vm_id))
+        };
+        http::secret(&token).map_err(|_| {
+            AuthenticationError::NotSigned("the metadata service's document is no base64".into())
+        })
     }
 
     fn refused(&self) {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::azure::AzureCluster;
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
@@ -48,45 +46,36 @@ impl AzureControlPlane {
     }
 }
 
+#[async_trait::async_trait]
 impl ControlPlane for AzureControlPlane {
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
-        async move {
-            let cluster = self.scale_sets.cluster();
-            let path = cluster.machine(&node.provider_id)?;
-            let found = self.scale_sets.find(&path, since).await.map_err(NotIdentified::unavailable)?;
-            let machine = found.ok_or_else(|| Refusal::NoSuchInstance { instance: path.to_string() })?;
-            let has_namesake = self.scale_sets.has_namesake(&node.name, &path).await;
-            Ok(machine.identify_node(&node.name, has_namesake, cluster)?)
-        }
-        .boxed()
+    async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified> {
+        let cluster = self.scale_sets.cluster();
+        let path = cluster.machine(&node.provider_id)?;
+        let found = self.scale_sets.find(&path, since).await.map_err(NotIdentified::unavailable)?;
+        let machine = found.ok_or_else(|| Refusal::NoSuchInstance { instance: path.to_string() })?;
+        let has_namesake = self.scale_sets.has_namesake(&node.name, &path).await;
+        Ok(machine.identify_node(&node.name, has_namesake, cluster)?)
     }
 
-    fn verifier<'a>(
-        &'a self,
-        server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
-        async {
-            if !server.provider.others.contains_key(PROVIDER) {
-                return Ok(None);
-            }
-            let attestation = Attestation::of_this_host().map_err(ControlPlaneError::client)?;
-            let takes_unsigned = match std::env::var(UNSIGNED_VARIABLE).as_deref() {
-                Ok("true") => true,
-                Ok("" | "false") | Err(_) => false,
-                Ok(other) => {
-                    let problem = format!("{UNSIGNED_VARIABLE} is {other:?}: write true or false");
-                    return Err(ControlPlaneError::Configuration(problem));
-                }
-            };
-            let verifier =
-                AzureVerifier::of(self.scale_sets.clone(), attestation).taking_unsigned(takes_unsigned);
-            Ok(Some(Box::new(verifier) as Box<dyn Verifier>))
+    async fn verifier(
+        &self,
+        server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
+        if !server.provider.others.contains_key(PROVIDER) {
+            return Ok(None);
         }
-        .boxed()
+        let attestation = Attestation::of_this_host().map_err(ControlPlaneError::client)?;
+        let takes_unsigned = match std::env::var(UNSIGNED_VARIABLE).as_deref() {
+            Ok("true") => true,
+            Ok("" | "false") | Err(_) => false,
+            Ok(other) => {
+                let problem = format!("{UNSIGNED_VARIABLE} is {other:?}: write true or false");
+                return Err(ControlPlaneError::Configuration(problem));
+            }
+        };
+        let verifier =
+            AzureVerifier::of(self.scale_sets.clone(), attestation).taking_unsigned(takes_unsigned);
+        Ok(Some(Box::new(verifier)))
     }
 
     /// Azure's load balancers preserve the source address. But a machine reaches a public load balancer through its NAT

@@ -12,8 +12,6 @@ pub mod verify;
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
@@ -29,6 +27,7 @@ use identify::AzureControlPlane;
 
 pub(crate) struct Azure;
 
+#[async_trait::async_trait]
 impl Cloud for Azure {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Azure
@@ -38,40 +37,30 @@ impl Cloud for Azure {
         &[&[tokens::IDENTITY_VARIABLE]]
     }
 
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
-        retries: Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
-            facts.azure = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
+        facts.azure = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let authenticator = AzureAuthenticator::of(machine.facts.azure.as_ref())?;
-            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let authenticator = AzureAuthenticator::of(machine.facts.azure.as_ref())?;
+        Ok(Box::new(authenticator))
     }
 
     fn calls_back(&self) -> bool {
         true
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        _hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(AzureControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
+        _hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        Ok(Arc::new(AzureControlPlane::of(options, calls).await?))
     }
 }

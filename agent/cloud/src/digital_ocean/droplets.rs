@@ -4,8 +4,6 @@
 
 use std::net::IpAddr;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
@@ -96,6 +94,7 @@ static API: Api = Api {
     advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
 };
 
+#[async_trait::async_trait]
 impl Listed for Droplet {
     const API: ListApi = ListApi {
         api: &API,
@@ -124,13 +123,10 @@ impl Listed for Droplet {
     type Page = Page;
     type One = One;
 
-    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
-            facts.digital_ocean = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::ENDPOINT, retries)?;
+        facts.digital_ocean = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
     fn id_of(facts: &CloudFacts) -> Option<&str> {

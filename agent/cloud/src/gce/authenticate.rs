@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::http;
 use kops_agent_plan::bootstrap::gce_token::{self, Claim};
 use kops_agent_spec::facts::GceFacts;
@@ -76,22 +74,20 @@ impl GceAuthenticator {
     }
 }
 
+#[async_trait::async_trait]
 impl Authenticator for GceAuthenticator {
-    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
-        async move {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let claim = Claim {
-                project: self.project.clone(),
-                zone: self.zone.clone(),
-                instance: self.instance.clone(),
-                timestamp: now.try_into().unwrap_or(i64::MAX),
-            };
-            let data = claim.data(body);
-            let signature = self.signature(data.clone()).await?;
-            http::secret(&gce_token::token(data, signature))
-                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
-        }
-        .boxed()
+    async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let claim = Claim {
+            project: self.project.clone(),
+            zone: self.zone.clone(),
+            instance: self.instance.clone(),
+            timestamp: now.try_into().unwrap_or(i64::MAX),
+        };
+        let data = claim.data(body);
+        let signature = self.signature(data.clone()).await?;
+        http::secret(&gce_token::token(data, signature))
+            .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
     }
 }
 

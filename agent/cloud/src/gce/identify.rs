@@ -1,7 +1,5 @@
 //! Identifies and verifies a cluster's GCE instances for its control plane.
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::gce::{self, GceCluster, ManagedInstance, is_project, is_resource_name};
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
@@ -84,42 +82,29 @@ impl GceControlPlane {
     }
 }
 
+#[async_trait::async_trait]
 impl ControlPlane for GceControlPlane {
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
-        async move { Ok(self.look(node, since).await?.1) }.boxed()
+    async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified> {
+        Ok(self.look(node, since).await?.1)
     }
 
     /// Lists the instances of a zone once. Upstream requests each instance.
-    fn pod_ranges<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
-        async move {
-            let (instance, _) = self.look(node, since).await?;
-            let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;
-            let name = instance.path.name.clone();
-            let ranges = ranges
-                .ok_or_else(|| NotIdentified::Refused(Refusal::NoSuchInstance { instance: name.clone() }))?;
-            Ok(gce::pod_ranges(&name, &ranges)?)
-        }
-        .boxed()
+    async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
+        let (instance, _) = self.look(node, since).await?;
+        let ranges = self.groups.ranges(&instance).await.map_err(NotIdentified::unavailable)?;
+        let name = instance.path.name.clone();
+        let ranges = ranges
+            .ok_or_else(|| NotIdentified::Refused(Refusal::NoSuchInstance { instance: name.clone() }))?;
+        Ok(gce::pod_ranges(&name, &ranges)?)
     }
 
-    fn verifier<'a>(
-        &'a self,
-        server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
-        async {
-            Ok(server.provider.gce.as_ref().map(|gce| {
-                Box::new(GceVerifier::of(self.groups.clone(), gce.max_time_skew)) as Box<dyn Verifier>
-            }))
-        }
-        .boxed()
+    async fn verifier(
+        &self,
+        server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
+        Ok(server.provider.gce.as_ref().map(|gce| {
+            Box::new(GceVerifier::of(self.groups.clone(), gce.max_time_skew)) as Box<dyn Verifier>
+        }))
     }
 
     fn machine_prefix(&self) -> MachinePrefix {

@@ -12,8 +12,6 @@ pub mod verify;
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
@@ -29,6 +27,7 @@ use identify::GceControlPlane;
 
 pub(crate) struct Gce;
 
+#[async_trait::async_trait]
 impl Cloud for Gce {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Gce
@@ -38,36 +37,26 @@ impl Cloud for Gce {
         &[&[service_account::VARIABLE]]
     }
 
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
-        retries: Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
-            facts.gce = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(&self, facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
+        facts.gce = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let authenticator = GceAuthenticator::of(machine.facts.gce.as_ref(), machine.tpm.clone())?;
-            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let authenticator = GceAuthenticator::of(machine.facts.gce.as_ref(), machine.tpm.clone())?;
+        Ok(Box::new(authenticator))
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        _hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(GceControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
+        _hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        Ok(Arc::new(GceControlPlane::of(options, calls).await?))
     }
 }

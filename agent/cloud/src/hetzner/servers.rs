@@ -5,8 +5,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer, PROVIDER_IDS};
@@ -97,6 +95,7 @@ static API: Api = Api {
     advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
 };
 
+#[async_trait::async_trait]
 impl Listed for HetznerServer {
     const API: ListApi = ListApi {
         api: &API,
@@ -124,13 +123,10 @@ impl Listed for HetznerServer {
     type Page = Page;
     type One = One;
 
-    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
-            facts.hetzner = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::ENDPOINT, retries)?;
+        facts.hetzner = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
     fn id_of(facts: &CloudFacts) -> Option<&str> {

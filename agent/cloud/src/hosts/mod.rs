@@ -10,7 +10,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::host::Host;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -31,9 +30,10 @@ const CLAIMED_FOR: Duration = Duration::from_secs(5);
 pub struct HostsUnavailable(pub String);
 
 /// A source of `Host` objects.
+#[async_trait::async_trait]
 pub trait Hosts: Send + Sync {
     /// All `Host` objects, as they are now.
-    fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>>;
+    async fn list(&self) -> Result<Vec<Host>, HostsUnavailable>;
 }
 
 /// The enrolled machines. All users of one value share requests.
@@ -79,10 +79,9 @@ impl Enrolled {
 pub mod testing {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures_util::FutureExt as _;
     use parking_lot::Mutex;
 
-    use super::{BoxFuture, Host, Hosts, HostsUnavailable};
+    use super::{Host, Hosts, HostsUnavailable};
 
     /// The `Host` objects, or why they cannot be listed.
     #[derive(Debug)]
@@ -107,11 +106,12 @@ pub mod testing {
         }
     }
 
+    #[async_trait::async_trait]
     impl Hosts for KnownHosts {
-        fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>> {
+        async fn list(&self) -> Result<Vec<Host>, HostsUnavailable> {
             let known = self.known.lock().clone();
             self.lists.fetch_add(1, Ordering::SeqCst);
-            async move { known }.boxed()
+            known
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use kops_agent_net::http::{self, HttpError};
 use kops_agent_net::tls;
 use kops_agent_plan::machine_id::MachineId;
@@ -25,6 +24,7 @@ pub struct Session {
 }
 
 /// A login: it finds the API, and gets tokens that expire.
+#[async_trait::async_trait]
 pub trait Login: fmt::Debug + Send + Sync {
     /// A client for the API. It follows no redirect: the tokens are for this cloud only.
     ///
@@ -36,10 +36,10 @@ pub trait Login: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If the login server cannot be reached, rejects the login, or does not know the API.
-    fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>>;
+    async fn session(&self) -> Result<Session, ApiError>;
 
     /// Drops the cached token if it is the rejected one.
-    fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()>;
+    async fn forget(&self, refused: &HeaderValue);
 }
 
 /// Where the access to a list comes from.

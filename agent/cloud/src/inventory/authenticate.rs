@@ -1,8 +1,6 @@
 //! The proof of a machine that its cloud lists by id: it sends its id, and answers the call-back at its address. The bootstrap
 //! client handles the call-back.
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use reqwest::header::HeaderValue;
 
 use super::{Bootstrap, Listed};
@@ -26,9 +24,10 @@ impl IdAuthenticator {
     }
 }
 
+#[async_trait::async_trait]
 impl Authenticator for IdAuthenticator {
-    fn token<'a>(&'a self, _body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
-        async { Ok(self.token.clone()) }.boxed()
+    async fn token(&self, _body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        Ok(self.token.clone())
     }
 }
 

@@ -3,8 +3,6 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
@@ -26,6 +24,7 @@ impl<M> ListedCloud<M> {
     }
 }
 
+#[async_trait::async_trait]
 impl<M: Listed> Cloud for ListedCloud<M> {
     fn provider(&self) -> CloudProvider {
         M::PROVIDER
@@ -35,36 +34,32 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         M::VARIABLES
     }
 
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
+    async fn observe(
+        &self,
+        facts: &mut CloudFacts,
         retries: kops_agent_net::retry::Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
-        M::observe(facts, retries)
+    ) -> Result<(), MetadataError> {
+        M::observe(facts, retries).await
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let authenticator = IdAuthenticator::of::<M>(M::id_of(machine.facts).unwrap_or_default())?;
-            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let authenticator = IdAuthenticator::of::<M>(M::id_of(machine.facts).unwrap_or_default())?;
+        Ok(Box::new(authenticator))
     }
 
     fn calls_back(&self) -> bool {
         M::PROVEN_BY == ProvenBy::CallBack
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        _hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(ListedControlPlane::<M>::of(options, calls).await?) as Arc<dyn ControlPlane>) }
-            .boxed()
+        _hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        Ok(Arc::new(ListedControlPlane::<M>::of(options, calls).await?))
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::machine::identify_node;
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
@@ -36,35 +34,30 @@ impl<M: Listed> ListedControlPlane<M> {
     }
 }
 
+#[async_trait::async_trait]
 impl<M: Listed> ControlPlane for ListedControlPlane<M> {
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
+    async fn identify(
+        &self,
+        node: &ObservedNode,
         // Not needed: the list has this Node's machine since it bootstrapped, or is requested again within seconds.
         _since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
-        async {
-            let id = M::PROVIDER_IDS.id(&node.provider_id)?;
-            let asked = self.machines.get_with_namesake(id, &node.name).await;
-            let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
-            // The provider id may also contain a location, which may be wrong.
-            let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
-            let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
-            Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
-        }
-        .boxed()
+    ) -> Result<Identity, NotIdentified> {
+        let id = M::PROVIDER_IDS.id(&node.provider_id)?;
+        let asked = self.machines.get_with_namesake(id, &node.name).await;
+        let (machine, namesake) = asked.map_err(NotIdentified::unavailable)?;
+        // The provider id may also contain a location, which may be wrong.
+        let named = machine.filter(|machine| machine.is_named_by(&node.provider_id));
+        let machine = named.ok_or_else(|| Refusal::NoSuchInstance { instance: id.to_string() })?;
+        Ok(identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())?)
     }
 
-    fn verifier<'a>(
-        &'a self,
-        server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
-        async {
-            let is_named = server.provider.others.contains_key(M::BOOTSTRAP.provider);
-            let verifier = ListedVerifier { machines: self.machines.clone() };
-            Ok(is_named.then(|| Box::new(verifier) as Box<dyn Verifier>))
-        }
-        .boxed()
+    async fn verifier(
+        &self,
+        server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
+        let is_named = server.provider.others.contains_key(M::BOOTSTRAP.provider);
+        let verifier = ListedVerifier { machines: self.machines.clone() };
+        Ok(is_named.then(|| Box::new(verifier) as Box<dyn Verifier>))
     }
 
     fn machine_prefix(&self) -> MachinePrefix {

@@ -21,8 +21,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::machine::{CloudMachine, ProviderIds};
 use kops_agent_spec::CloudProvider;
@@ -85,6 +83,7 @@ pub struct Bootstrap {
 }
 
 /// A machine that a cloud's API lists.
+#[async_trait::async_trait]
 pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const API: ListApi;
     const BOOTSTRAP: Bootstrap;
@@ -99,10 +98,10 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     type One: DeserializeOwned + Send;
 
     /// Asks the metadata service which machine this is, and writes the responses into the cloud's facts.
-    fn observe(
+    async fn observe(
         facts: &mut CloudFacts,
         retries: kops_agent_net::retry::Retries,
-    ) -> BoxFuture<'_, Result<(), MetadataError>>;
+    ) -> Result<(), MetadataError>;
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 
@@ -110,8 +109,8 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// If neither the environment nor the metadata service has the location.
-    fn scope(cluster: &str) -> BoxFuture<'_, Result<Scope, ApiError>> {
-        async move { Ok(Scope::from(cluster)) }.boxed()
+    async fn scope(cluster: &str) -> Result<Scope, ApiError> {
+        Ok(Scope::from(cluster))
     }
     /// The request that selects the machines of a cluster.
     fn selection(scope: &Scope) -> Selection;

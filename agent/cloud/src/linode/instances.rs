@@ -5,8 +5,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::linode::{LinodeInstance, PROVIDER_IDS, cluster_tag};
@@ -71,6 +69,7 @@ static API: Api = Api {
     advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
 };
 
+#[async_trait::async_trait]
 impl Listed for LinodeInstance {
     const API: ListApi = ListApi {
         api: &API,
@@ -99,13 +98,10 @@ impl Listed for LinodeInstance {
     type Page = Page;
     type One = Listing;
 
-    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
-            facts.linode = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::ENDPOINT, retries)?;
+        facts.linode = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
     fn id_of(facts: &CloudFacts) -> Option<&str> {

@@ -7,8 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::http;
 use kops_agent_plan::bootstrap::host_token::{self, KEY_FILE};
 use reqwest::header::HeaderValue;
@@ -78,14 +76,12 @@ fn public_key_pem(der: &[u8]) -> String {
     pem + "-----END PUBLIC KEY-----\n"
 }
 
+#[async_trait::async_trait]
 impl Authenticator for HostAuthenticator {
-    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
-        async {
-            let token = self.sign(body).map_err(AuthenticationError::NotSigned)?;
-            http::secret(&token)
-                .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
-        }
-        .boxed()
+    async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
+        let token = self.sign(body).map_err(AuthenticationError::NotSigned)?;
+        http::secret(&token)
+            .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
     }
 }
 

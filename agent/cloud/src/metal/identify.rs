@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::host::{self, Host};
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
@@ -26,30 +24,17 @@ impl HostControlPlane {
     }
 }
 
+#[async_trait::async_trait]
 impl ControlPlane for HostControlPlane {
-    fn identify<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
-        async move {
-            let host = self.host(node, since).await?;
-            Ok(host::identify(&node.name, host.as_ref())?)
-        }
-        .boxed()
+    async fn identify(&self, node: &ObservedNode, since: Instant) -> Result<Identity, NotIdentified> {
+        let host = self.host(node, since).await?;
+        Ok(host::identify(&node.name, host.as_ref())?)
     }
 
-    fn pod_ranges<'a>(
-        &'a self,
-        node: &'a ObservedNode,
-        since: Instant,
-    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
-        async move {
-            let host = self.host(node, since).await?;
-            let refused = || NotIdentified::Refused(Refusal::NotEnrolled { name: node.name.clone() });
-            Ok(host::pod_ranges(&host.ok_or_else(refused)?)?)
-        }
-        .boxed()
+    async fn pod_ranges(&self, node: &ObservedNode, since: Instant) -> Result<Vec<String>, NoPodRanges> {
+        let host = self.host(node, since).await?;
+        let refused = || NotIdentified::Refused(Refusal::NotEnrolled { name: node.name.clone() });
+        Ok(host::pod_ranges(&host.ok_or_else(refused)?)?)
     }
 
     /// Machines outside clouds have single addresses of one network. No cloud assigns them ranges.
@@ -59,11 +44,11 @@ impl ControlPlane for HostControlPlane {
 
     /// Always `None`: `server.pki` configures the verifier of enrolled machines, for these and for those beside a cloud's
     /// machines.
-    fn verifier<'a>(
-        &'a self,
-        _server: &'a KopsControllerServerOptions,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
-        async { Ok(None) }.boxed()
+    async fn verifier(
+        &self,
+        _server: &KopsControllerServerOptions,
+    ) -> Result<Option<Box<dyn Verifier>>, ControlPlaneError> {
+        Ok(None)
     }
 
     fn names_instances(&self) -> bool {

@@ -5,8 +5,6 @@ pub mod identify;
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
@@ -20,28 +18,26 @@ use identify::HostControlPlane;
 /// The provider of machines outside any cloud.
 pub(crate) struct Metal;
 
+#[async_trait::async_trait]
 impl Cloud for Metal {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Metal
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let authenticator = HostAuthenticator::of(machine.root, machine.hostname)?;
-            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let authenticator = HostAuthenticator::of(machine.root, machine.hostname)?;
+        Ok(Box::new(authenticator))
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        _options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        _options: &KopsControllerOptions,
         _calls: CloudCalls,
-        hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(HostControlPlane { hosts: hosts.clone() }) as Arc<dyn ControlPlane>) }.boxed()
+        hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        Ok(Arc::new(HostControlPlane { hosts: hosts.clone() }))
     }
 }

@@ -6,8 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::http::{HttpError, innermost_cause};
 use kops_agent_spec::terminal::one_line;
 use reqwest::Client;
@@ -209,17 +207,18 @@ fn in_words(regions: &[&str]) -> String {
     regions.iter().take(MOST_REGIONS).map(shown).collect::<Vec<_>>().join(", ")
 }
 
+#[async_trait::async_trait]
 impl Login for Keystone {
     fn client(&self) -> Result<Client, HttpError> {
         self.settings.client()
     }
 
-    fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>> {
-        self.session().boxed()
+    async fn session(&self) -> Result<Session, ApiError> {
+        self.session().await
     }
 
-    fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()> {
-        self.forget(refused).boxed()
+    async fn forget(&self, refused: &HeaderValue) {
+        self.forget(refused).await;
     }
 }
 

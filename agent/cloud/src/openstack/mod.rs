@@ -11,8 +11,6 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::resolve::Inputs;
@@ -37,6 +35,7 @@ pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 pub(crate) struct Openstack;
 
 /// The metadata service is asked only if the configuration depends on its response, or the server has to prove itself.
+#[async_trait::async_trait]
 impl Cloud for Openstack {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Openstack
@@ -46,57 +45,37 @@ impl Cloud for Openstack {
         &[settings::VARIABLES]
     }
 
-    fn complete<'a>(
-        &'a self,
-        inputs: &'a mut Inputs,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, Result<(), CloudError>> {
-        async {
-            if inputs.wants_openstack_address() {
-                learn_address(&mut inputs.facts, facts::ENDPOINT, remembered).await;
-            }
-            Ok(())
+    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
+        if inputs.wants_openstack_address() {
+            learn_address(&mut inputs.facts, facts::ENDPOINT, remembered).await;
         }
-        .boxed()
+        Ok(())
     }
 
-    fn complete_for_show<'a>(
-        &'a self,
-        facts: &'a mut Facts,
-        remembered: &'a RememberedFacts,
-    ) -> BoxFuture<'a, ()> {
-        async {
-            learn_address(facts, facts::ENDPOINT, remembered).await;
-            match server_id(&CloudFacts::default(), Path::new("/"), facts::ENDPOINT, WITHOUT_WAITING).await {
-                Ok(id) => facts.cloud.openstack.get_or_insert_default().server_id = id,
-                Err(error) => log::warn!("{error}"),
-            }
+    async fn complete_for_show(&self, facts: &mut Facts, remembered: &RememberedFacts) {
+        learn_address(facts, facts::ENDPOINT, remembered).await;
+        match server_id(&CloudFacts::default(), Path::new("/"), facts::ENDPOINT, WITHOUT_WAITING).await {
+            Ok(id) => facts.cloud.openstack.get_or_insert_default().server_id = id,
+            Err(error) => log::warn!("{error}"),
         }
-        .boxed()
     }
 
-    fn authenticator<'a>(
-        &'a self,
-        machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async move {
-            let id = server_id(machine.facts, machine.root, facts::ENDPOINT, Retries::default()).await?;
-            Ok(Box::new(IdAuthenticator::of::<OpenstackServer>(&id)?) as Box<dyn Authenticator>)
-        }
-        .boxed()
+    async fn authenticator(
+        &self,
+        machine: Machine<'_>,
+    ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+        let id = server_id(machine.facts, machine.root, facts::ENDPOINT, Retries::default()).await?;
+        Ok(Box::new(IdAuthenticator::of::<OpenstackServer>(&id)?))
     }
 
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
+    async fn for_control_plane(
+        &self,
+        options: &KopsControllerOptions,
         calls: CloudCalls,
-        _hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async {
-            let servers = ListedControlPlane::<OpenstackServer>::of(options, calls).await?;
-            Ok(Arc::new(servers) as Arc<dyn ControlPlane>)
-        }
-        .boxed()
+        _hosts: &Arc<Enrolled>,
+    ) -> Result<Arc<dyn ControlPlane>, ControlPlaneError> {
+        let servers = ListedControlPlane::<OpenstackServer>::of(options, calls).await?;
+        Ok(Arc::new(servers))
     }
 }
 

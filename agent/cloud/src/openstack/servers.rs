@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::machine::ProviderIds;
@@ -87,6 +85,7 @@ static API: Api = Api {
     },
 };
 
+#[async_trait::async_trait]
 impl Listed for OpenstackServer {
     const API: ListApi = ListApi {
         api: &API,
@@ -120,8 +119,8 @@ impl Listed for OpenstackServer {
     type One = One;
 
     /// Asks nothing here: facts are requested only once the configuration needs them.
-    fn observe(_facts: &mut CloudFacts, _retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async { Ok(()) }.boxed()
+    async fn observe(_facts: &mut CloudFacts, _retries: Retries) -> Result<(), MetadataError> {
+        Ok(())
     }
 
     fn id_of(facts: &CloudFacts) -> Option<&str> {

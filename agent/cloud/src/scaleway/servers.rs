@@ -4,8 +4,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::machine::ProviderIds;
@@ -91,6 +89,7 @@ static API: Api = Api {
     advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
 };
 
+#[async_trait::async_trait]
 impl Listed for ScalewayServer {
     const API: ListApi = ListApi {
         api: &API,
@@ -119,21 +118,18 @@ impl Listed for ScalewayServer {
     type Page = Page;
     type One = One;
 
-    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
-            facts.scaleway = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
+    async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
+        let service = MetadataService::new(facts::ENDPOINT, retries)?;
+        facts.scaleway = Some(facts::observe(&service).await?);
+        Ok(())
     }
 
     fn id_of(facts: &CloudFacts) -> Option<&str> {
         facts.scaleway.as_ref().map(|facts| facts.server_id.as_str())
     }
 
-    fn scope(cluster: &str) -> BoxFuture<'_, Result<Scope, ApiError>> {
-        scope_of(cluster, variable(PROJECT_VARIABLE), variable(ZONE_VARIABLE), facts::ENDPOINT).boxed()
+    async fn scope(cluster: &str) -> Result<Scope, ApiError> {
+        scope_of(cluster, variable(PROJECT_VARIABLE), variable(ZONE_VARIABLE), facts::ENDPOINT).await
     }
 
     fn selection(Scope { cluster, zone, project }: &Scope) -> Selection {

@@ -3,15 +3,15 @@
 mod listening;
 pub(crate) mod machine;
 
-use std::pin::Pin;
 use std::time::Duration;
 
 use kops_agent_plan::health::{Check, Component, StaticPod};
 use kops_agent_plan::resource::ResourceId;
 
+#[async_trait::async_trait]
 pub trait Health: Send + Sync {
     /// Runs one check of kind `Answers` or `Runtime` once. The error says why the component is not healthy.
-    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a>;
+    async fn ask(&self, check: &Check) -> Result<(), String>;
 
     /// Finds a process outside the unit that listens at the unit's health URL, and describes it. The answer of such a
     /// process says nothing about the unit. `None` if no such process is known.
@@ -26,9 +26,6 @@ pub trait Health: Send + Sync {
     /// The last log lines of a component. Lines that say why it failed are preferred.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
-
-/// A pending answer. The error says what is wrong.
-pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Timeout and interval of health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,14 +17,14 @@ use serde_with::skip_serializing_none;
 
 use super::clock::of_micros;
 use super::commands::Commands;
-use super::health::{Asking, Health};
+use super::health::Health;
 use super::images::{Images, Tether};
 use super::kernel::Kernel;
 use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
-use super::remote::{Remote, Telling};
+use super::remote::Remote;
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
@@ -370,9 +370,10 @@ impl Images for Recorder {
 }
 
 /// Nothing runs in a directory, so every check succeeds immediately.
+#[async_trait::async_trait]
 impl Health for Recorder {
-    fn ask<'a>(&'a self, _check: &'a Check) -> Asking<'a> {
-        Box::pin(std::future::ready(Ok(())))
+    async fn ask(&self, _check: &Check) -> Result<(), String> {
+        Ok(())
     }
 
     fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
@@ -408,25 +409,26 @@ impl PodNetwork for Recorder {
     }
 }
 
+#[async_trait::async_trait]
 impl Remote for Recorder {
-    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
         let noted = self.note("cloud: assign an IPv6 prefix", |state| state.has_ipv6_prefix = true);
-        Box::pin(async { noted.map_err(|error| error.to_string()) })
+        noted.map_err(|error| error.to_string())
     }
 
     fn has_assigned_ipv6_prefix(&self) -> bool {
         self.read(|state| state.has_ipv6_prefix)
     }
 
-    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, _: &'a PemPair) -> Asking<'a> {
+    async fn register(&self, registration: &DiscoveryRegistration, _: &PemPair) -> Result<(), String> {
         let noted = self.note(&format!("discovery: register with {}", registration.url), |_| {});
-        Box::pin(async { noted.map_err(|error| error.to_string()) })
+        noted.map_err(|error| error.to_string())
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
         let LifecycleAction { group, instance_id, .. } = action;
         let noted = self.note(&format!("cloud: {instance_id} of {group} is ready"), |_| {});
-        Box::pin(async { noted.map(|()| Completion::Completed).map_err(|error| error.to_string()) })
+        noted.map(|()| Completion::Completed).map_err(|error| error.to_string())
     }
 }
 

@@ -1,20 +1,13 @@
 //! Requests to other machines while a plan is applied.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::DiscoveryRegistration;
 
-use super::health::Asking;
-
-/// A pending report to the instance group that this machine is ready. The error says why the report failed.
-pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
-
+#[async_trait::async_trait]
 pub trait Remote: Send + Sync {
     /// Asks the cloud to assign this machine an IPv6 prefix for its pods.
-    fn assign_ipv6_prefix(&self) -> Asking<'_>;
+    async fn assign_ipv6_prefix(&self) -> Result<(), String>;
 
     /// Whether the prefix is already assigned, if this implementation knows. Otherwise the caller leaves the request
     /// out of the plan once the cloud reports a prefix.
@@ -24,10 +17,11 @@ pub trait Remote: Send + Sync {
 
     /// Registers with a discovery service under the name in the certificate of `identity`. The certificate is followed
     /// by its CA's certificate.
-    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
+    async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String>;
 
-    /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that.
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a>;
+    /// Tells the cloud that this machine is ready, if a lifecycle hook waits for that. The error says why
+    /// the report failed.
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String>;
 }
 
 /// Refuses every request to other machines.
@@ -35,22 +29,17 @@ pub(crate) struct NoRemote;
 
 const NO_CONNECTION: &str = "this program has no connection to others";
 
-impl NoRemote {
-    fn refuse(&self) -> Asking<'_> {
-        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
-    }
-}
-
+#[async_trait::async_trait]
 impl Remote for NoRemote {
-    fn assign_ipv6_prefix(&self) -> Asking<'_> {
-        self.refuse()
+    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
+        Err(NO_CONNECTION.to_owned())
     }
 
-    fn register<'a>(&'a self, _: &'a DiscoveryRegistration, _: &'a PemPair) -> Asking<'a> {
-        self.refuse()
+    async fn register(&self, _: &DiscoveryRegistration, _: &PemPair) -> Result<(), String> {
+        Err(NO_CONNECTION.to_owned())
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
-        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
+    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, String> {
+        Err(NO_CONNECTION.to_owned())
     }
 }

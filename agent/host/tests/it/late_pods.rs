@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::images::Runtime;
 use crate::support::{Machine, ended_once, state};
 use crate::units::Manager;
-use kops_agent_host::health::{Asking, Health};
+use kops_agent_host::health::Health;
 use kops_agent_host::{Host, Waits};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{DesiredState, File, Resource, ResourceId, Unit};
@@ -60,15 +60,15 @@ struct ApiServer {
     asked: AtomicBool,
 }
 
+#[async_trait::async_trait]
 impl Health for ApiServer {
-    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
+    async fn ask(&self, check: &Check) -> Result<(), String> {
         self.asked.store(true, Ordering::SeqCst);
         let is_it = matches!(check, Check::Answers { url } if url == PROBE);
-        let answer = match is_it && self.answers.load(Ordering::SeqCst) {
+        match is_it && self.answers.load(Ordering::SeqCst) {
             true => Ok(()),
             false => Err("refused".to_owned()),
-        };
-        Box::pin(std::future::ready(answer))
+        }
     }
     fn pod_uid(&self, _: &StaticPod, _: &str) -> Result<Option<String>, String> {
         Ok(None)

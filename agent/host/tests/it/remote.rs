@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 
 use crate::converge::{certificate, node};
 use crate::support::Machine;
-use kops_agent_host::health::Asking;
-use kops_agent_host::system::remote::{Remote, Telling};
+use kops_agent_host::system::remote::Remote;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::*;
@@ -21,27 +20,28 @@ struct Counting {
     failures: AtomicUsize,
 }
 
+#[async_trait::async_trait]
 impl Remote for Counting {
-    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
         self.assigned.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async { Ok(()) })
+        Ok(())
     }
 
     fn has_assigned_ipv6_prefix(&self) -> bool {
         self.assigned.load(Ordering::SeqCst) > 0
     }
 
-    fn register<'a>(&'a self, _: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
+    async fn register(&self, _: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String> {
         self.registered.lock().push(identity.clone());
         let fails = self
             .failures
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
             .is_ok();
-        Box::pin(async move { if fails { Err("nothing listens there".into()) } else { Ok(()) } })
+        if fails { Err("nothing listens there".into()) } else { Ok(()) }
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
-        Box::pin(async { Ok(Completion::NothingHeld) })
+    async fn complete_lifecycle_action(&self, _: &LifecycleAction) -> Result<Completion, String> {
+        Ok(Completion::NothingHeld)
     }
 }
 

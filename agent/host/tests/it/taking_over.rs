@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Machine, Mirror, noon, tar_gz};
-use kops_agent_host::health::{Asking, Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::{Error, Host, Resetting, Silent};
 use kops_agent_plan::diff::diff_with_owned;
@@ -145,13 +145,12 @@ impl Commands for Failing {
 /// A kubelet that is healthy only with `maxPods: 1`.
 struct Picky(std::path::PathBuf);
 
+#[async_trait::async_trait]
 impl Health for Picky {
-    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
+    async fn ask(&self, check: &Check) -> Result<(), String> {
         let config = fs::read_to_string(&self.0).unwrap_or_default();
         let is_asked = matches!(check, Check::Answers { url } if url.contains(":10248/"));
-        let answer =
-            if is_asked && config.contains("maxPods: 2") { Err("refused".to_owned()) } else { Ok(()) };
-        Box::pin(std::future::ready(answer))
+        if is_asked && config.contains("maxPods: 2") { Err("refused".to_owned()) } else { Ok(()) }
     }
 
     fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {

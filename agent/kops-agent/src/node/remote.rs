@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use kops_agent_cloud as cloud;
-use kops_agent_host::health::Asking;
-use kops_agent_host::system::remote::{Remote, Telling};
+use kops_agent_host::system::remote::Remote;
 use kops_agent_net::{http, tls};
 use kops_agent_pki::PemPair;
-use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::{DiscoveryRegistration, Ipv6Prefix};
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
@@ -26,31 +25,24 @@ const LONGEST_ANSWER: usize = 300;
 /// The cloud of this machine, and services elsewhere.
 pub struct World;
 
+#[async_trait::async_trait]
 impl Remote for World {
-    fn assign_ipv6_prefix(&self) -> Asking<'_> {
-        Box::pin(async {
-            let prefix = cloud::of(Ipv6Prefix::ASKED_OF)
-                .assign_ipv6_prefix()
-                .await
-                .map_err(|error| error.to_string())?;
-            log::info!("this node's pods get their addresses from {prefix}");
-            Ok(())
-        })
+    async fn assign_ipv6_prefix(&self) -> Result<(), String> {
+        let prefix =
+            cloud::of(Ipv6Prefix::ASKED_OF).assign_ipv6_prefix().await.map_err(|error| error.to_string())?;
+        log::info!("this node's pods get their addresses from {prefix}");
+        Ok(())
     }
 
-    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
-        Box::pin(async {
-            let config = tls::client_config_as(&identity.certificate, &identity.private_key);
-            let client = http::client_with(config.map_err(|error| error.to_string())?);
-            register(&client.map_err(|error| error.to_string())?, registration).await
-        })
+    async fn register(&self, registration: &DiscoveryRegistration, identity: &PemPair) -> Result<(), String> {
+        let config = tls::client_config_as(&identity.certificate, &identity.private_key);
+        let client = http::client_with(config.map_err(|error| error.to_string())?);
+        register(&client.map_err(|error| error.to_string())?, registration).await
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
-        Box::pin(async {
-            let done = cloud::of(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
-            done.map_err(|error| error.to_string())
-        })
+    async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
+        let done = cloud::of(LifecycleAction::HELD_BY).complete_lifecycle_action(action, uptime()).await;
+        done.map_err(|error| error.to_string())
     }
 }
 

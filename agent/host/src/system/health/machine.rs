@@ -11,8 +11,8 @@ use reqwest::{Client, redirect};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::Health;
 use super::listening::{Processes, other_listener};
-use super::{Asking, Health};
 use crate::system::commands::ask;
 use crate::system::ctr::{self, Container};
 
@@ -31,15 +31,14 @@ const REASONS: [&str; 9] =
 
 pub(crate) struct Machine;
 
+#[async_trait::async_trait]
 impl Health for Machine {
-    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
-        Box::pin(async move {
-            match check {
-                Check::Answers { url } => answers(url).await,
-                Check::Runtime { socket } => runtime(socket).await,
-                Check::Unit { .. } | Check::Pod { .. } => Ok(()),
-            }
-        })
+    async fn ask(&self, check: &Check) -> Result<(), String> {
+        match check {
+            Check::Answers { url } => answers(url).await,
+            Check::Runtime { socket } => runtime(socket).await,
+            Check::Unit { .. } | Check::Pod { .. } => Ok(()),
+        }
     }
 
     fn other_listener(&self, url: &str, unit: &str) -> Option<String> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::Machine;
-use kops_agent_host::health::{Asking, Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::systemd::Systemd as _;
 use kops_agent_host::{Error, Record};
@@ -296,9 +296,10 @@ async fn what_repairs_is_not_rolled_back() {
 
 struct Stubborn(Arc<Node>);
 
+#[async_trait::async_trait]
 impl Health for Stubborn {
-    fn ask<'a>(&'a self, _check: &'a Check) -> Asking<'a> {
-        Box::pin(std::future::ready(Err("connection refused".into())))
+    async fn ask(&self, _check: &Check) -> Result<(), String> {
+        Err("connection refused".into())
     }
     fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
         Err("no pod".into())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kops_agent_host::health::{Asking, Health, HealthTimings};
+use kops_agent_host::health::{Health, HealthTimings};
 use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
@@ -142,15 +142,15 @@ impl Systemd for Node {
     }
 }
 
+#[async_trait::async_trait]
 impl Health for Node {
-    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
-        let answer = match check {
+    async fn ask(&self, check: &Check) -> Result<(), String> {
+        match check {
             Check::Answers { url } if url.contains(":10248/") && !self.is_healthy("kubelet.service") => {
                 Err("connection refused".to_owned())
             }
             _ => Ok(()),
-        };
-        Box::pin(std::future::ready(answer))
+        }
     }
 
     fn other_listener(&self, url: &str, unit: &str) -> Option<String> {
