@@ -233,7 +233,7 @@ async fn a_keystone_that_is_silent_is_waited_for_no_longer_than_it_may_be() {
     assert!(matches!(error, ApiError::Unreachable { .. }) && error.may_pass(), "{error}");
 }
 
-/// The server stands in for Keystone: it answers 404 to each client that accepts its certificate.
+/// The server stands in for Keystone: it answers 405 (it takes no POST) to each client that accepts its certificate.
 #[tokio::test]
 async fn certificates_are_verified_unless_the_cluster_is_told_to_take_any() {
     kops_agent_net::tls::install_provider();
@@ -254,8 +254,8 @@ async fn certificates_are_verified_unless_the_cluster_is_told_to_take_any() {
     };
     assert_eq!(status("").await, None);
     assert_eq!(status("false").await, None);
-    assert_eq!(status("true").await, Some(404));
-    assert_eq!(status("1").await, Some(404));
+    assert_eq!(status("true").await, Some(405));
+    assert_eq!(status("1").await, Some(405));
     let asked = server.requests();
     assert!(!asked.is_empty() && asked.iter().all(|asked| asked == "POST /v3/auth/tokens"), "{asked:?}");
 }

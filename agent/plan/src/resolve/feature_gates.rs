@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_gate_that_is_on_by_default_needs_those_that_it_depends_on() {
         let off = ("NodeDeclaredFeatures", "false");
-        let found = told("1.36.0", &[off]);
+        let found = told("1.36.0", &[off, ("RestartAllContainersOnContainerExits", "false")]);
         assert!(found.starts_with("gates: ") && !found.contains("RestartAllContainers"), "{found}");
         assert!(found.contains("ExtendWebSocketsToKubelet, which needs NodeDeclaredFeatures"), "{found}");
         // Components of older releases do not check this.
