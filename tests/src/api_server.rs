@@ -1,7 +1,7 @@
-//! A real kube-apiserver with its etcd on loopback, for as long as its value lives.
+//! A real kube-apiserver and its etcd on loopback. They run until the value is dropped.
 //!
-//! It authorizes as kOps has it (`Node,RBAC`, and NodeRestriction for what kubelets may write), so that a right that is
-//! missing fails a test.
+//! It authorizes as in a kOps cluster (`Node,RBAC`, and NodeRestriction for the writes of kubelets), so a missing right fails a
+//! test.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -20,11 +20,11 @@ use tempfile::TempDir;
 use crate::authority::{Authority, Pair};
 use crate::ports::free_port;
 
-/// What it is called: last by the machines of the tests' cluster.
+/// The names in the server's certificate. The machines of the tests' cluster use the last one.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "api.internal.c.example.com"];
 const START_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a slow etcd stands still, and goes on, in turns.
+/// A slow etcd stops for `SLOW_FOR`, then runs for `FAST_FOR`, in turns.
 const SLOW_FOR: Duration = Duration::from_millis(600);
 const FAST_FOR: Duration = Duration::from_millis(200);
 
@@ -41,10 +41,10 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts `etcd` and `kube-apiserver` of this folder, and waits until they are ready.
+    /// Starts `etcd` and `kube-apiserver` from this folder, and waits until they are ready.
     ///
     /// # Errors
-    /// If one of them does not start.
+    /// If a process ends, or kube-apiserver is not ready within 300 s.
     pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
@@ -86,7 +86,7 @@ impl ApiServer {
     /// Starts the API server again after [`ApiServer::kill_api_server`], and waits until it is ready.
     ///
     /// # Errors
-    /// If it does not start.
+    /// If a process ends, or kube-apiserver is not ready within 300 s.
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = Command::new(self.assets.join("kube-apiserver"));
@@ -120,28 +120,28 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Ends the API server at once, and leaves etcd.
+    /// Kills the API server. etcd keeps running.
     pub fn kill_api_server(&mut self) {
         self.api_server = None;
     }
 
-    /// Stops or continues etcd, which makes it slow.
+    /// Pauses or resumes etcd.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If etcd does not run.
     pub fn pause_etcd(&self, paused: bool) -> anyhow::Result<()> {
         let signal = if paused { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(self.etcd.id(), signal).context("signalling etcd")
     }
 
-    /// Has etcd stand still for most of the time, a part of a second each, as on a disk that is too slow for it; until the
-    /// value is dropped.
+    /// Slows etcd until the returned value is dropped. As on a slow disk, etcd stands still most of the time, less than a second each
+    /// time.
     pub fn slow_etcd(&self) -> SlowEtcd<'_> {
         let (over, is_over) = mpsc::channel::<Infallible>();
         let etcd = self.etcd.id();
         let thread = thread::spawn(move || {
             let waits = |pause| is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
-            // Whether it is signalled shows in how slow it is.
+            // A failed signal needs no error: the test sees it in etcd's speed.
             while kill(etcd, Signal::SIGSTOP).is_ok() && waits(SLOW_FOR) {
                 let _ = kill(etcd, Signal::SIGCONT);
                 if !waits(FAST_FOR) {
@@ -158,21 +158,17 @@ impl ApiServer {
         self.api_server.as_ref().map(|process| process.child.id())
     }
 
-    /// Where it listens.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A kubeconfig of a user in some groups, in a file that is readable by its owner only.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
+    /// Writes a kubeconfig for a user in these groups and returns its path. Only the file's owner can read it.
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         use base64::Engine as _;
         use std::os::unix::fs::PermissionsExt as _;
         let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
         let path = self.folder.path().join(name);
-        // A program that was started with it would be started anew if it changed.
+        // A program that uses the file restarts when the file changes, so an existing file stays.
         if path.exists() {
             return Ok(path);
         }
@@ -192,10 +188,10 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Runs kubectl as the administrator, and gives what it prints.
+    /// Runs kubectl as the administrator and returns its output.
     ///
     /// # Errors
-    /// If it fails, with what it says.
+    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         self.kubectl_with(&self.kubeconfig("admin", &["system:masters"])?, arguments, input)
     }
@@ -203,16 +199,16 @@ impl ApiServer {
     /// Runs kubectl as the kubelet of a Node.
     ///
     /// # Errors
-    /// If it fails, with what it says.
+    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl_as_kubelet(&self, node: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let user = format!("system:node:{node}");
         self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
     }
 
-    /// Runs kubectl by what a kubeconfig has but for the server's address.
+    /// Runs kubectl with a kubeconfig, but with this API server's address.
     ///
     /// # Errors
-    /// If it fails, with what it says.
+    /// If kubectl fails. The error contains kubectl's stderr.
     pub fn kubectl_by(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let server = format!("--server={}", self.url());
         self.kubectl_with(kubeconfig, &[&[server.as_str()], arguments].concat(), input)
@@ -223,13 +219,13 @@ impl ApiServer {
         self.authority.pair()
     }
 
-    /// The certificate of the authority that the whole cluster trusts.
+    /// The file with the certificate of the authority that the whole cluster trusts.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
 
     fn is_ready(&self, admin: &Path) -> anyhow::Result<bool> {
-        // RBAC's own roles come a moment after the server says that it is ready.
+        // The API server creates the namespace `kube-system` shortly after it reports ready.
         Ok(self.kubectl_with(admin, &["get", "--raw", "/readyz"], "").is_ok()
             && self.kubectl_with(admin, &["get", "namespace", "kube-system"], "").is_ok())
     }
@@ -255,7 +251,7 @@ impl ApiServer {
     }
 }
 
-/// An etcd that is slow as long as this lives.
+/// Slows etcd until it is dropped.
 #[derive(Debug)]
 pub struct SlowEtcd<'a> {
     over: Option<mpsc::Sender<Infallible>>,
@@ -266,12 +262,12 @@ pub struct SlowEtcd<'a> {
 impl Drop for SlowEtcd<'_> {
     fn drop(&mut self) {
         self.over = None;
-        // A thread that panicked has slowed nothing any more.
+        // A panic of the thread does not matter here: the thread has ended.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// A program that ends with its owner.
+/// A child process that is killed on drop.
 #[derive(Debug)]
 struct Process {
     child: Child,
@@ -308,13 +304,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // `kill` fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a certificate of the cluster is for.
+/// The purpose of a certificate in the cluster.
 enum Holder<'a> {
     Server,
     Client { user: &'a str, groups: &'a [&'a str] },
@@ -347,7 +343,7 @@ fn params(common_name: &str, organizations: &[&str]) -> CertificateParams {
     valid(params)
 }
 
-/// In fixed years, so that no test depends on the day it runs.
+/// Sets fixed years of validity, so no test depends on the day it runs.
 fn valid(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2026, 1, 1);
     params.not_after = date_time_ymd(2046, 1, 1);

@@ -1,4 +1,4 @@
-//! A certificate authority of a test, for everything whose authority is not a keyset of kOps' (`example_keys`).
+//! A test's certificate authority, for certificates whose authority is not a kOps keyset (`example_keys`).
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -9,13 +9,12 @@ use time::OffsetDateTime;
 /// A certificate and its key, both PEM.
 #[derive(Clone)]
 pub struct Pair {
-    /// PEM.
     pub certificate: String,
     /// PEM, PKCS #8.
     pub private_key: String,
 }
 
-/// An authority that signs itself.
+/// A self-signed certificate authority.
 pub struct Authority {
     pub pem: String,
     /// Its private key, PEM.
@@ -30,19 +29,13 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// One of this common name, valid for centuries, so that no test depends on the day it runs.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Makes an authority with this common name. It is valid for centuries, so no test depends on the day it runs.
     pub fn new(name: &str) -> anyhow::Result<Authority> {
         Authority::lasting(name, KeyPair::generate()?)
     }
 
-    /// The same with an RSA key, as kOps' authorities have: an API server verifies a client's certificate at each request, and by
-    /// another kind of key that takes it another time.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Like `new`, but with an RSA key, as kOps' authorities have. An API server verifies a client's certificate on each request,
+    /// and the time for that depends on the kind of key.
     pub fn of_rsa(name: &str) -> anyhow::Result<Authority> {
         Authority::lasting(name, KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?)
     }
@@ -51,10 +44,7 @@ impl Authority {
         Authority::of_key(name, key, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
     }
 
-    /// One of this common name and key, valid from one instant to another.
-    ///
-    /// # Errors
-    /// If the key cannot sign.
+    /// Makes an authority with this common name and key, valid from one instant to another.
     pub fn of_key(
         name: &str,
         key: KeyPair,
@@ -75,10 +65,7 @@ impl Authority {
         Pair { certificate: self.pem.clone(), private_key: self.key.clone() }
     }
 
-    /// A certificate as these parameters say, with a key of its own.
-    ///
-    /// # Errors
-    /// If the parameters make no certificate.
+    /// Issues a certificate with these parameters and a new key.
     pub fn issue(&self, params: &CertificateParams) -> anyhow::Result<Pair> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
@@ -86,7 +73,7 @@ impl Authority {
     }
 }
 
-/// A subject of this common name and nothing else; rcgen's own default has another one.
+/// A subject with only this common name. rcgen's default subject has another common name.
 pub fn common_name(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

@@ -1,4 +1,4 @@
-//! EC2 Auto Scaling as a node asks it: one group whose lifecycle hook holds instances until they are ready.
+//! A stand-in for EC2 Auto Scaling as a node uses it. Its one group has a lifecycle hook that holds instances until they are ready.
 //!
 //! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction` and
 //! `DescribeAutoScalingInstances`.
@@ -28,7 +28,7 @@ impl Autoscaling {
     /// Starts with a group that holds these instances.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start(group: &str, held: &[&str]) -> anyhow::Result<Autoscaling> {
         let held = held.iter().map(|id| (*id).to_owned()).collect();
         let state = State { group: group.to_owned(), held, refusals: 0, asked: 0 };
@@ -37,7 +37,6 @@ impl Autoscaling {
         })?))
     }
 
-    /// The name of its group.
     pub fn group(&self) -> String {
         self.0.state().group.clone()
     }
@@ -47,17 +46,17 @@ impl Autoscaling {
         self.0.state().held.clone()
     }
 
-    /// Refuses this many requests from now on.
+    /// Refuses the next `requests` requests.
     pub fn refuse_next(&self, requests: usize) {
         self.0.state().refusals = requests;
     }
 
-    /// How many requests there were since this was last asked.
+    /// The number of requests since the previous call of `asked`.
     pub fn asked(&self) -> usize {
         std::mem::take(&mut self.0.state().asked)
     }
 
-    /// The variable by which it is found.
+    /// The environment variable with its URL.
     pub fn environment(&self) -> (&'static str, String) {
         ("AWS_ENDPOINT_URL_AUTO_SCALING", self.0.url())
     }

@@ -1,5 +1,5 @@
-//! Azure Resource Manager and a machine's managed identity as the agent asks them, for as long as its value lives: scale sets of one
-//! resource group, their machines and network interfaces, refusals, and faults. What the metadata service signs is in [`metadata`].
+//! A stand-in for Azure Resource Manager and for managed identities, as far as the agent uses them. It serves the scale sets of one
+//! resource group, with their machines and network interfaces. It can refuse requests and fail. [`metadata`] has the signed documents.
 //!
 //! Source: Azure Compute and Azure Network REST APIs; Azure Resource Manager, "Common error codes".
 
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
 
-/// The subscription that this is.
+/// The subscription of this stand-in.
 pub const SUBSCRIPTION: &str = "0f3a7e62-0000-4000-8000-000000000001";
-/// The resource group that all of it is in.
+/// The resource group of all machines.
 pub const RESOURCE_GROUP: &str = "Kops-C";
 /// The tag with the name of the cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
@@ -30,9 +30,9 @@ const REVOKED: &str = "a-token-that-is-revoked";
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub vm_id: String,
-    /// The name that its operating system was given.
+    /// The host name of its operating system.
     pub computer_name: String,
-    /// Of its power: `running`, …
+    /// The power state: `running`, …
     pub power: String,
     pub tags: BTreeMap<String, String>,
     pub private_ips: Vec<IpAddr>,
@@ -52,30 +52,30 @@ impl Machine {
     }
 }
 
-/// How Azure Resource Manager is to answer.
+/// How Azure Resource Manager answers requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// That it is asked too much, and for how many seconds not to ask.
+    /// Answers 429, with this many seconds in `Retry-After`.
     Throttling(u64),
-    /// With an error of its own.
+    /// Answers 503.
     Down,
     Forbidding,
-    /// That there is no such resource group.
+    /// Answers 404: the resource group does not exist.
     WithoutGroup,
-    /// That it does not take this token any more, once.
+    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
     Revoking,
-    /// What is no JSON.
+    /// Answers with HTML instead of JSON.
     Babbling,
-    /// With the beginning of an answer only.
+    /// Answers with only the beginning of a JSON document.
     Truncating,
-    /// With a page that there is another one after, always.
+    /// Answers with pages that always name a next page.
     Endless,
-    /// With a page that another one is said to come after, at another host.
+    /// Answers with pages whose next page is on another host.
     LeadingAstray,
     Redirecting,
-    /// Not at all.
+    /// Never answers.
     Silent,
 }
 
@@ -94,10 +94,10 @@ struct State {
 pub struct Azure(StandInApi<State>);
 
 impl Azure {
-    /// Starts without anything in it.
+    /// Starts without machines.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Azure> {
         let state = State { page: 120, ..State::default() };
         Ok(Azure(StandInApi::start("azure", state, |request, state| {
@@ -107,17 +107,16 @@ impl Azure {
         })?))
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// Adds a machine, or changes it; and its scale set, if that is new.
+    /// Adds or replaces a machine. Adds its scale set if that is missing.
     pub fn put(&self, scale_set: &str, number: u32, machine: Machine) {
         self.0.state().scale_sets.entry(scale_set.to_owned()).or_default().insert(number, machine);
     }
 
-    /// Adds a machine outside of scale sets, or changes it.
+    /// Adds or replaces a machine outside of scale sets.
     pub fn put_alone(&self, name: &str, machine: Machine) {
         self.0.state().alone.insert(name.to_owned(), machine);
     }
@@ -128,22 +127,21 @@ impl Azure {
         }
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// Gives at most so many items on a page from now on.
+    /// Sets the largest number of items on a page.
     pub fn set_page(&self, items: usize) {
         self.0.state().page = items;
     }
 
-    /// What it was asked for, tokens left out.
+    /// The paths of all requests so far, except those to the metadata service.
     pub fn calls(&self) -> Vec<String> {
         self.0.state().calls.clone()
     }
 
-    /// How often it was asked for a token.
+    /// The number of tokens that it has issued.
     pub fn tokens(&self) -> usize {
         self.0.state().tokens
     }
@@ -168,7 +166,7 @@ fn answer(request: &Request<Incoming>, host: &str, state: &mut State) -> Option<
     let path = request.uri().path();
     match path {
         "/metadata/identity/oauth2/token" => return Some(token(request, state)),
-        // Of the machine of the control plane, whose managed identity this is.
+        // The control plane's machine, which has this managed identity, reads this item.
         "/metadata/instance/compute" => {
             let place = json!({"subscriptionId": SUBSCRIPTION, "resourceGroupName": RESOURCE_GROUP});
             return Some(said(200, place.to_string()));

@@ -1,5 +1,5 @@
-//! Azure Blob Storage and a machine's managed identity as the agent asks them: the folders of a root are the containers of one
-//! account, listed page by page.
+//! A stand-in for Azure Blob Storage and for managed identities, as far as the agent uses them. The folders of a root are the
+//! containers of one account. A list has pages.
 //!
 //! Source: Azure Storage REST API, "Get Blob", "Get Blob Properties", "List Blobs", "Blob service error codes".
 
@@ -17,39 +17,39 @@ use hyper::{Method, Request, Response};
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, header, parameters, said, unescaped};
 
-/// The account that there is.
+/// The only account.
 pub const ACCOUNT: &str = "kopsstate";
-/// The token that is taken.
+/// The valid token.
 pub const TOKEN: &str = "the-token-of-the-managed-identity";
 const REVOKED: &str = "a-token-that-is-revoked";
 const IMDS: &str = "/metadata/identity/oauth2/token";
 
-/// How it is to answer.
+/// How the account answers requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
     Busy,
     Forbidding,
-    /// That the machine is outside of the network that is let in.
+    /// Answers 403: the machine is outside of the allowed network.
     Walled,
-    /// That the blob is in the archive tier.
+    /// Answers 409: the blob is in the archive tier.
     Archiving,
-    /// That it knows nothing of what signed the token.
+    /// Answers 403: it does not know the issuer of the token.
     Distrusting,
-    /// That the container is being deleted.
+    /// Answers 409: the container is being deleted.
     Deleting,
-    /// With a 404 that is not Azure's.
+    /// Answers with a 404 that does not come from Azure.
     Missing,
-    /// What is no XML.
+    /// Answers with HTML instead of XML.
     Babbling,
-    /// With the beginning of a list only.
+    /// Answers with only the beginning of a list.
     Truncating,
-    /// With a list that another page always comes after.
+    /// Answers with lists that always name a next page.
     Endless,
-    /// Gives tokens that are refused, until the next is asked for.
+    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
     Revoking,
-    /// Without tokens: the machine has no identity.
+    /// Issues no tokens: the machine has no identity.
     WithoutIdentity,
 }
 
@@ -69,7 +69,7 @@ impl AzureBlob {
     /// Serves the folders in `root` as containers.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<AzureBlob> {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
         let state = State { root: root.to_owned(), mood: Mood::Good, page: 5000, calls: Vec::new() };
@@ -79,12 +79,11 @@ impl AzureBlob {
         })?))
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// The variables by which it and the metadata service are found.
+    /// The environment variables with the URLs of the account and of the metadata service.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("AZURE_POD_IDENTITY_AUTHORITY_HOST", self.url()),
@@ -92,17 +91,16 @@ impl AzureBlob {
         ]
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// Gives at most so many names on a page from now on.
+    /// Sets the largest number of names on a page.
     pub fn set_page(&self, names: usize) {
         self.0.state().page = names;
     }
 
-    /// What it was asked, as `METHOD PATH`.
+    /// All requests so far, as `METHOD PATH`.
     pub fn calls(&self) -> Vec<String> {
         self.0.state().calls.clone()
     }
@@ -182,7 +180,7 @@ fn refused(status: u16, code: &str) -> Response<String> {
     response
 }
 
-/// A page of what a folder has, in the order of names.
+/// A page of a container's blobs, sorted by name.
 fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
     let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
     let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));

@@ -1,4 +1,4 @@
-//! DigitalOcean's API as the agent asks it: lists of droplets by a tag.
+//! A stand-in for DigitalOcean's API, which the agent asks for lists of droplets with a tag.
 //!
 //! Source: DigitalOcean API v2, "List All Droplets", "Links & Pagination", "HTTP Statuses".
 
@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The token that is taken.
+/// The valid token.
 pub const TOKEN: &str = "digitalocean-token-for-tests";
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Droplet {
     }
 }
 
-/// What the metadata service tells the droplet of this number, in one private network.
+/// The metadata of the droplet with this id, in one private network.
 ///
 /// Source: DigitalOcean, "Metadata API".
 pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
@@ -79,7 +79,7 @@ impl ListedMachine for Droplet {
         let address = |ip: &str, kind: &str| json!({"ip_address": ip, "netmask": "255.255.240.0", "gateway": "", "type": kind});
         let of_public = self.public_ipv4.iter().map(|ip| address(ip, "public"));
         let of_private = self.private_ips.iter().map(|ip| address(&ip.to_string(), "private"));
-        // As there: the public address comes first.
+        // DigitalOcean lists the public address first.
         let v4: Vec<Value> = of_public.chain(of_private).collect();
         json!({"id": number, "name": self.name, "status": self.status, "tags": self.tags, "memory": 8192,
                "created_at": "2026-01-30T23:55:00Z", "networks": {"v4": v4, "v6": []}, "region": {"slug": "nyc3"}})

@@ -1,8 +1,7 @@
-//! What kOps' dns-controller publishes for the pods of a cluster under their internal names.
+//! The internal DNS records that kOps' dns-controller publishes for the pods of a cluster.
 //!
-//! Source: upstream's `dns-controller/pkg/watchers/pod.go`: a pod has the names of its annotation, each with the address of its
-//! status, for as long as the pod is there; a name has the addresses of all pods that have it, and none once the last of them is
-//! gone.
+//! Source: upstream's `dns-controller/pkg/watchers/pod.go`. Until a pod is deleted, each name of its annotation has the address of
+//! its status. A name has the addresses of all its pods. A name without pods has no addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
 
-/// The addresses of each name, by the list of pods that the API server has.
+/// The addresses of each name, from the API server's list of pods.
 pub fn records(pods: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut records: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in pods["items"].as_array().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! The mirror: serves stand-ins for the Kubernetes downloads under the very paths of their URLs, with a
-//! `.sha256` beside each as `kops get assets --copy` leaves them, and misbehaves as told.
+//! A stand-in for a mirror. It serves small files under the paths of the Kubernetes downloads' URLs, with a
+//! `.sha256` beside each as `kops get assets --copy` leaves them. Tests can set faults.
 
 mod body;
 mod fault;
@@ -56,7 +56,7 @@ impl Downloads {
     /// [`Downloads::start_with`] on this socket.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start_on(socket: TcpListener, files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let mirror = Mirror { shelf: Arc::clone(&shelf) };
@@ -64,7 +64,7 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// The same by TLS, with HTTP/2 for clients that speak it, as the holder of `identity`.
+    /// Like `start_with`, but by TLS as the holder of `identity`, and with HTTP/2 for clients that support it.
     ///
     /// # Errors
     /// If there is no free port.
@@ -74,10 +74,10 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// The same at this address, each answer as late as if the mirror were far away.
+    /// Like `start_with`, but at this address. Each response is delayed by `late`, as if the mirror were far away.
     ///
     /// # Errors
-    /// If the address is not to be had.
+    /// If the address is not available.
     pub fn start_at(
         address: SocketAddr,
         files: BTreeMap<String, Vec<u8>>,
@@ -88,7 +88,7 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// What to write into `spec.assets.fileRepository`.
+    /// The URL of the mirror, for `spec.assets.fileRepository`.
     pub fn url(&self) -> String {
         self.server.url()
     }
@@ -98,13 +98,13 @@ impl Downloads {
         self.server.connections()
     }
 
-    /// Serves a file, in the place of any that has this path; returns its URL.
+    /// Adds or replaces the file at this path. Returns its URL.
     pub fn put(&self, path: &str, content: &[u8]) -> String {
         self.shelf.files.lock().insert(path.to_owned(), File::new(content.to_vec()));
         format!("{}{path}", self.url())
     }
 
-    /// Serves a file with its `.sha256` beside it; returns its URL.
+    /// Serves a file with its `.sha256` beside it. Returns the file's URL.
     pub fn publish(&self, path: &str, content: &[u8]) -> String {
         self.put(&format!("{path}.sha256"), sha256_hex(content).as_bytes());
         self.put(path, content)
@@ -115,7 +115,7 @@ impl Downloads {
         self.shelf.files.lock().keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
     }
 
-    /// From now on, answers for `path` so.
+    /// From now on, answers requests for `path` with this fault.
     pub fn break_path(&self, path: &str, fault: Fault) {
         self.shelf
             .faults
@@ -123,18 +123,18 @@ impl Downloads {
             .insert(path.to_owned(), Faults { first: VecDeque::new(), then: Some(fault) });
     }
 
-    /// Answers the next requests for what is at `path` so, one after another, and then as it should. HEAD does not count.
+    /// Answers the next requests for `path` with these faults, one each, and later requests correctly. HEAD uses up no fault.
     pub fn break_next(&self, path: &str, faults: impl IntoIterator<Item = Fault>) {
         let first = faults.into_iter().collect();
         self.shelf.faults.lock().insert(path.to_owned(), Faults { first, then: None });
     }
 
-    /// From now on, answers for `path` as it should.
+    /// From now on, answers requests for `path` correctly.
     pub fn mend_path(&self, path: &str) {
         self.shelf.faults.lock().remove(path);
     }
 
-    /// Every request so far, in order: `METHOD PATH`, and `bytes=…` where a range was asked for.
+    /// All requests so far, in order: `METHOD PATH`, followed by `bytes=…` if the request has a range.
     pub fn requests(&self) -> Vec<String> {
         self.shelf.requests.lock().clone()
     }
@@ -144,7 +144,7 @@ impl Downloads {
         self.shelf.http_2_requests.load(Ordering::Relaxed)
     }
 
-    /// What was asked for at a path, in order: all of it, or a range (`bytes=5-`). HEAD does not count.
+    /// The GET requests for a path, in order: empty for the whole file, or the range (`bytes=5-`).
     pub fn gets(&self, path: &str) -> Vec<String> {
         let get = format!("GET {path}");
         let rest = |request: &String| request.strip_prefix(&get).map(|rest| rest.trim_start().to_owned());
@@ -194,7 +194,7 @@ impl Shelf {
         }
     }
 
-    /// `None` where there is no answer.
+    /// Returns `None` if the request gets no response.
     fn answer(&self, request: &Request<Incoming>) -> Option<Response<DownloadBody>> {
         let path = request.uri().path();
         let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
@@ -243,7 +243,7 @@ impl File {
 }
 
 enum Range {
-    /// The first and the last byte wanted.
+    /// The first and the last byte of the range.
     Bytes(usize, usize),
     BeyondTheEnd,
     /// A server may ignore a range that it does not understand (RFC 9110, 14.2).

@@ -1,4 +1,4 @@
-//! EC2 as the agent asks it, for as long as its value lives: instances with their tags, instance types, refusals, and moods.
+//! A stand-in for EC2, as far as the agent uses it: instances with their tags, instance types, refusals, and moods.
 //!
 //! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, `AssignIpv6Addresses`, and "Error codes".
 
@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 
 use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
-/// The account whose EC2 this is.
+/// The account that owns the instances.
 pub const ACCOUNT: &str = "123456789012";
 const ACCESS_KEY: &str = "AKIDEXAMPLE";
 const ASSIGN: &str = "AssignIpv6Addresses";
@@ -25,7 +25,7 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
 pub struct Instance {
     /// `running`, `stopped`, …
     pub state: String,
-    /// When it was started last, in RFC 3339; empty if that is not told.
+    /// The time of its last start, in RFC 3339. Empty if responses omit it.
     pub launch_time: String,
     /// `spot`, or empty.
     pub lifecycle: String,
@@ -33,13 +33,13 @@ pub struct Instance {
     pub private_ip: String,
     /// The IPv6 address of its primary network interface, if it has one.
     pub ipv6: Option<Ipv6Addr>,
-    /// The IPv6 prefixes of each of its network interfaces that are told of, the primary one first.
+    /// The IPv6 prefixes of each network interface in responses. The primary interface is first.
     pub ipv6_prefixes: Vec<Vec<String>>,
     pub tags: BTreeMap<String, String>,
 }
 
 impl Instance {
-    /// A running one of a group of a cluster.
+    /// A running instance of a cluster's group.
     pub fn of_group(cluster: &str, group: &str) -> Instance {
         let tags = [(CLUSTER_TAG, cluster), (INSTANCE_GROUP_TAG, group)];
         Instance {
@@ -53,50 +53,49 @@ impl Instance {
         }
     }
 
-    /// The same with a tag more.
+    /// Adds a tag.
     pub fn tagged(mut self, key: &str, value: &str) -> Instance {
         self.tags.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The same in an IPv6-only subnet, at this address, without a prefix.
+    /// Moves the instance to an IPv6-only subnet, at this address, without a prefix.
     pub fn in_ipv6_only_subnet(self, address: Ipv6Addr) -> Instance {
         Instance { private_ip: String::new(), ipv6: Some(address), ipv6_prefixes: vec![Vec::new()], ..self }
     }
 
-    /// The same with these IPv6 prefixes of its primary network interface.
+    /// Sets the IPv6 prefixes of its primary network interface.
     pub fn with_ipv6_prefixes(mut self, prefixes: &[&str]) -> Instance {
         self.ipv6_prefixes = vec![prefixes.iter().map(|prefix| (*prefix).to_owned()).collect()];
         self
     }
 }
 
-/// The primary network interface of an instance.
+/// The id of an instance's primary network interface.
 pub fn interface_of(instance: &str) -> String {
     instance.replacen("i-", "eni-", 1)
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct InstanceType {
-    /// How many network interfaces it can have.
+    /// The maximum number of network interfaces.
     pub interfaces: u32,
-    /// How many IPv4 addresses on each.
+    /// The maximum number of IPv4 addresses on each network interface.
     pub addresses: u32,
-    /// Whether it has a GPU.
     pub gpu: bool,
 }
 
-/// How EC2 is to answer.
+/// How EC2 answers requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// That it is asked too much.
+    /// Answers 503 `RequestLimitExceeded`.
     Throttling,
-    /// With an error of its own.
+    /// Answers 500 `InternalError`.
     Down,
     Forbidding,
-    /// Not at all, as long as it is in this mood.
+    /// Does not answer until the mood changes.
     Hanging,
 }
 
@@ -106,9 +105,9 @@ struct State {
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
     calls: Vec<usize>,
-    /// Keys that may ask, besides that of [`Ec2::environment`], each with the one action that it may, or for all.
+    /// The access keys that are valid besides the key of [`Ec2::environment`]. Each permits one action, or all actions if it is `None`.
     access_keys: BTreeMap<String, Option<&'static str>>,
-    /// The network interfaces for which a prefix was asked.
+    /// The network interface of each request for a prefix.
     assignments: Vec<String>,
 }
 
@@ -117,33 +116,33 @@ struct State {
 pub struct Ec2(StandInApi<State>);
 
 impl Ec2 {
-    /// Starts without any instance.
+    /// Starts without instances.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start("ec2", State::default(), answered)?))
     }
 
-    /// The same on this socket.
+    /// Like `start`, on this socket.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start_on(socket, "ec2", State::default(), answered)?))
     }
 
-    /// Has the holder of this key be answered as well.
+    /// Permits all actions to the holder of this access key.
     pub fn permit(&self, access_key: &str) {
         self.0.state().access_keys.insert(access_key.to_owned(), None);
     }
 
-    /// Has the holder of this key be given IPv6 prefixes, and nothing else: what kOps lets nodes of IPv6-only clusters do.
+    /// Permits the holder of this access key only to assign IPv6 prefixes. kOps permits this to nodes of IPv6-only clusters.
     pub fn permit_prefixes(&self, access_key: &str) {
         self.0.state().access_keys.insert(access_key.to_owned(), Some(ASSIGN));
     }
 
-    /// Tells the IPv6 prefixes that the primary network interface of an instance has at the time.
+    /// Returns a function that reads the current IPv6 prefixes of an instance's primary network interface.
     pub fn prefixes(&self) -> impl Fn(&str) -> Vec<String> + Send + Sync + 'static {
         let state = self.0.shared();
         move |id| {
@@ -152,12 +151,12 @@ impl Ec2 {
         }
     }
 
-    /// The network interfaces for which a prefix was asked so far, each as often as it was.
+    /// The network interface of each request for a prefix so far.
     pub fn assignments(&self) -> Vec<String> {
         self.0.state().assignments.clone()
     }
 
-    /// Adds an instance, or changes it.
+    /// Adds or replaces an instance.
     pub fn put(&self, id: &str, instance: Instance) {
         self.0.state().instances.insert(id.to_owned(), instance);
     }
@@ -170,17 +169,16 @@ impl Ec2 {
         self.0.state().instances.remove(id);
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// For how many instances each call so far asked.
+    /// The number of instances in each request so far.
     pub fn calls(&self) -> Vec<usize> {
         self.0.state().calls.clone()
     }
 
-    /// The variables by which it is found, and credentials.
+    /// The environment variables with its URL and with credentials.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL_EC2", self.0.url()),
@@ -249,7 +247,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     )
 }
 
-/// Gives a network interface a prefix of its subnet. Asked twice, EC2 gives two.
+/// Assigns a prefix of its subnet to a network interface. A second request assigns a second prefix, as in EC2.
 fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<String> {
     let interface = form.get("NetworkInterfaceId").cloned().unwrap_or_default();
     state.assignments.push(interface.clone());
@@ -272,7 +270,7 @@ fn assigned(form: &BTreeMap<String, String>, state: &mut State) -> Response<Stri
     )
 }
 
-/// The types of the names that are asked for.
+/// The instance types with the requested names.
 fn instance_types(
     form: &BTreeMap<String, String>,
     known: &BTreeMap<String, InstanceType>,
@@ -302,7 +300,7 @@ fn instance_types(
     )
 }
 
-/// The mood in which an answer is given, once one is.
+/// Waits until the mood is not `Hanging`, and returns the mood.
 async fn not_hanging(mut mood: Mood, state: &Shared<State>) -> Mood {
     while mood == Mood::Hanging {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -340,7 +338,7 @@ fn item(id: &str, instance: &Instance) -> String {
     )
 }
 
-/// Its network interfaces, in no order, as EC2 lists them.
+/// The instance's network interfaces. The primary one is last here, because EC2 guarantees no order.
 fn interfaces(id: &str, instance: &Instance) -> String {
     let interface = |(index, prefixes): (usize, &Vec<String>)| {
         let prefixes: String =

@@ -1,4 +1,4 @@
-//! The example cluster, served: its store over S3 and stand-ins for its downloads, both on loopback.
+//! Serves the example cluster on loopback: its store over S3, and stand-ins for its downloads.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub struct ExampleCluster {
     pub store: ExampleStore,
     /// The server of the store.
     pub s3: S3Server,
-    /// The server of the downloads; without it machines go to the publishers.
+    /// The server of the downloads. If it is `None`, machines download from the publishers.
     pub downloads: Option<Downloads>,
 }
 
@@ -32,7 +32,7 @@ impl ExampleCluster {
         Ok(ExampleCluster { store, s3, downloads: Some(downloads) })
     }
 
-    /// The same for machines that download Kubernetes from its publishers.
+    /// Like `start`, for machines that download Kubernetes from its publishers.
     ///
     /// # Errors
     /// If the folder cannot be written, or there is no free port.
@@ -42,13 +42,13 @@ impl ExampleCluster {
         Ok(ExampleCluster { store, s3, downloads: None })
     }
 
-    /// The variables by which the store is reached.
+    /// The environment variables that clients of the store need.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         self.s3.environment(REGION)
     }
 
-    /// The call of `agent` that does `verb` (a word, or a command and its own) for a machine of `group`, with the store at `config_base`: a
-    /// worker has none in its boot config.
+    /// The command that runs `agent` for a machine of `group`. `verb` is a word, or a command and its subcommand. `config_base` is the
+    /// store's URL, which a worker's boot config lacks.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));
@@ -57,19 +57,19 @@ impl ExampleCluster {
         command
     }
 
-    /// Replaces `old`, which must be there once, by `new` in a file of the cluster's folder in the store.
+    /// Replaces `old` by `new` in a file of the cluster's folder in the store. `old` must occur exactly once.
     ///
     /// # Errors
-    /// If it is not there once, or the file cannot be written.
+    /// If `old` does not occur exactly once, or the file cannot be written.
     pub fn edit(&self, path: &str, old: &str, new: &str) -> anyhow::Result<()> {
         edit(&self.store.cluster_folder().join(path), old, new)
     }
 }
 
-/// Replaces `old`, which must be there once, by `new` in this file.
+/// Replaces `old` by `new` in this file. `old` must occur exactly once.
 ///
 /// # Errors
-/// If it is not there once, or the file cannot be written.
+/// If `old` does not occur exactly once, or the file cannot be written.
 pub fn edit(file: &Path, old: &str, new: &str) -> anyhow::Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let found = text.matches(old).count();

@@ -1,5 +1,5 @@
-//! A control plane to try control-plane mode on: a real kube-apiserver and etcd with kOps' RBAC, a stand-in for EC2,
-//! and Nodes without labels, all on loopback.
+//! A control plane for trials of control-plane mode, on loopback. It has a real kube-apiserver and etcd with kOps' RBAC, a
+//! stand-in for EC2, and Nodes without labels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use crate::api_server::ApiServer;
 use crate::ec2::{Ec2, Instance};
 use crate::example_store::{BUCKET, CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
 
-/// The user to whom kOps gives the rights of its kops-controller.
+/// The Kubernetes user of kops-controller, to which kOps gives kops-controller's rights.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
 
-/// An instance, the group that EC2 says it is of, and the instance that its Node says it is.
+/// An instance, its group in EC2, and the instance in its Node's provider ID.
 const MACHINES: [(&str, &str, &str); 4] = [
     ("i-0c0ffee0000000001", CONTROL_PLANE, "i-0c0ffee0000000001"),
     ("i-0c0ffee0000000002", NODES, "i-0c0ffee0000000002"),
     ("i-0c0ffee0000000003", NODES, "i-0c0ffee0000000003"),
-    // A worker that would like to be the control plane.
+    // A worker that claims to be the control plane.
     ("i-0bad0000000000004", NODES, "i-0c0ffee0000000001"),
 ];
 
@@ -29,15 +29,15 @@ pub struct ExampleControlPlane {
     pub api: ApiServer,
     pub ec2: Ec2,
     pub config: PathBuf,
-    /// The controller's user at the API server.
+    /// The kubeconfig of the controller's user.
     pub kubeconfig: PathBuf,
     /// `URL=DIR`, for `--store-mirror`.
     pub store_mirror: String,
 }
 
 impl ExampleControlPlane {
-    /// Starts one with the programs of the folder `assets`, which keeps its files in `folder`; `rbac` is what kOps
-    /// installs.
+    /// Starts the control plane with the programs in the folder `assets`, and keeps its files in `folder`. `rbac` is the
+    /// manifest of kops-controller's rights that kOps installs.
     ///
     /// # Errors
     /// If a program does not start, or a file cannot be written.

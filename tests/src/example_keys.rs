@@ -1,4 +1,4 @@
-//! The example cluster's keys and tokens, made on the spot, in the form in which kOps keeps them.
+//! Makes new keys and tokens for the example cluster, in the form in which kOps stores them.
 
 use std::ops::Range;
 
@@ -48,25 +48,19 @@ pub struct Keyset {
     pub id: u64,
     /// PEM.
     pub certificate: String,
-    /// PEM, PKCS #1: what kOps writes for RSA keys.
+    /// PEM, PKCS #1: kOps' form of RSA keys.
     pub private_key: String,
 }
 
 impl Keyset {
-    /// Makes an RSA key and a certificate authority's certificate for it. kOps does so for
-    /// `service-account` as well.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Makes an RSA key and the certificate of a certificate authority for it. kOps makes such a
+    /// certificate for `service-account`, too.
     pub fn make(name: &str, id: u64) -> anyhow::Result<Keyset> {
         // Fixed years, so that no test depends on the day it runs.
         Keyset::make_valid(name, id, 2026..2046)
     }
 
     /// [`Keyset::make`] with a certificate that is valid in these years.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
     pub fn make_valid(name: &str, id: u64, years: Range<i32>) -> anyhow::Result<Keyset> {
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
         let mut params = CertificateParams::default();
@@ -82,10 +76,10 @@ impl Keyset {
         Ok(Keyset { name: name.to_owned(), id, certificate, private_key })
     }
 
-    /// What signs with it.
+    /// An issuer that signs with this key.
     ///
     /// # Errors
-    /// If it is not what [`Keyset::make`] makes.
+    /// If the certificate or the key is not in the form that [`Keyset::make`] makes.
     pub fn issuer(&self) -> anyhow::Result<Issuer<'static, KeyPair>> {
         Ok(Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.private_key)?)?)
     }
@@ -103,10 +97,7 @@ impl Keyset {
     }
 }
 
-/// Makes all of [`KEYSETS`], on as many threads.
-///
-/// # Errors
-/// If there is no randomness to be had.
+/// Makes all of [`KEYSETS`] in parallel, with one thread for each.
 pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     std::thread::scope(|scope| {
         let makers: Vec<_> = (7_100_000_001..)
@@ -120,13 +111,13 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     })
 }
 
-/// What every token of the example's begins with, so that tests find where tokens get to.
+/// The beginning of every token of the example, so that tests can find where tokens end up.
 pub const TOKEN_MARK: &str = "TokenOfTheExample";
 
-/// A file of `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
+/// The content of a file in `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
 ///
 /// # Errors
-/// If there is no randomness to be had.
+/// If `/dev/urandom` cannot be read.
 pub fn make_token_file() -> anyhow::Result<String> {
     Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random::token(32)?)) }).to_string())
 }
@@ -142,7 +133,7 @@ fn rsa_private_key(pkcs8: &[u8]) -> anyhow::Result<&[u8]> {
     Ok(read_der(fields, OCTET_STRING)?.0)
 }
 
-/// Content of the element that `der` starts with, and what follows it.
+/// The content of the first element of `der`, which must have this tag, and the bytes after that element.
 fn read_der(der: &[u8], tag: u8) -> anyhow::Result<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first().context("DER ends early")?;
     ensure!(found == tag, "DER tag {found:#x} in the place of {tag:#x}");

@@ -1,5 +1,5 @@
-//! The example cluster as files: the state store as kOps would leave it, and for each machine what it
-//! gets at boot and what would be observed on it.
+//! The example cluster as files: the state store as kOps leaves it, and for each machine its boot config and
+//! its observed facts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::example_keys::{Keyset, TOKENS, make_keysets, make_token_file};
 use crate::stand_ins::Releases;
 
 pub const CLUSTER: &str = "demo.example.com";
-/// The bucket that its store is in.
+/// The bucket with the cluster's store.
 pub const BUCKET: &str = "clusters.example.com";
 /// The cluster's folder in the store.
 pub const CONFIG_BASE: &str = "s3://clusters.example.com/demo.example.com";
@@ -50,26 +50,20 @@ const FACTS: &[(&str, &str)] = specs!("machines":
     "nodes/facts.yaml",
 );
 
-/// Where the example was written.
+/// The folder with the example's files.
 #[derive(Clone, Debug)]
 pub struct ExampleStore {
     folder: PathBuf,
 }
 
 impl ExampleStore {
-    /// Writes the example to `folder`, with new keys and tokens. With a `mirror`, the Cluster names it
-    /// as the place of all downloads (`assets.fileRepository`).
-    ///
-    /// # Errors
-    /// If the folder cannot be written.
+    /// Writes the example to `folder`, with new keys and tokens. If `mirror` is set, the Cluster names it
+    /// as the source of all downloads (`assets.fileRepository`).
     pub fn write(folder: &Path, mirror: Option<&str>) -> anyhow::Result<ExampleStore> {
         ExampleStore::write_with_keys(folder, mirror, &make_keysets()?)
     }
 
-    /// [`ExampleStore::write`] with these keys: making new ones takes seconds without optimization.
-    ///
-    /// # Errors
-    /// If the folder cannot be written.
+    /// [`ExampleStore::write`] with these keys. New keys take seconds in a build without optimization.
     pub fn write_with_keys(
         folder: &Path,
         mirror: Option<&str>,
@@ -103,12 +97,12 @@ impl ExampleStore {
         write_file(&self.kube_env(NODES), &nodes_kube_env(&ca.certificate))
     }
 
-    /// The folder whose folders are buckets.
+    /// The folder whose subfolders are buckets.
     pub fn buckets(&self) -> PathBuf {
         self.folder.join("store")
     }
 
-    /// The cluster's folder, which [`CONFIG_BASE`] stands for.
+    /// The cluster's folder in the store, at [`CONFIG_BASE`].
     pub fn cluster_folder(&self) -> PathBuf {
         self.buckets().join(BUCKET).join(CLUSTER)
     }
@@ -118,13 +112,13 @@ impl ExampleStore {
         self.folder.join("machines").join(group).join("kube_env.yaml")
     }
 
-    /// What would be observed on a machine of this instance group.
+    /// The file with the observed facts of a machine of this instance group.
     pub fn facts(&self, group: &str) -> PathBuf {
         self.folder.join("machines").join(group).join("facts.yaml")
     }
 }
 
-/// What the example's Cluster has its machines download.
+/// The releases that machines of the example's Cluster download.
 pub fn releases() -> Releases {
     Releases {
         kubernetes: "1.34.2".to_owned(),
@@ -135,7 +129,7 @@ pub fn releases() -> Releases {
     }
 }
 
-/// What machines of the example's Cluster download where kOps before 1.37 wrote the store.
+/// The releases that machines of the example's Cluster download if a kOps before 1.37 wrote the store.
 pub fn releases_before_1_37() -> Releases {
     Releases { cni_plugins: "1.6.2".to_owned(), ..releases() }
 }

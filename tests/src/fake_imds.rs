@@ -1,5 +1,5 @@
-//! A metadata service of EC2 on loopback, for tests: strict about tokens, and with the troubles of a
-//! real one.
+//! A stand-in for EC2's metadata service on loopback. It is strict about tokens, and it can fail as a
+//! real one does.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,12 +13,12 @@ use tokio::net::TcpListener;
 
 use crate::test_server::{Answer, HangUp, TestServer, text};
 
-/// What goes wrong with a request.
+/// A failure of one request.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
-    /// 503.
+    /// Answers 503.
     Starting,
-    /// The connection ends without an answer.
+    /// Closes the connection without an answer.
     HangUp,
 }
 
@@ -39,12 +39,12 @@ pub struct FakeImds {
 }
 
 impl FakeImds {
-    /// A service whose first requests meet these troubles.
+    /// Starts a service whose first requests fail in these ways, one each.
     pub async fn start(troubles: &[Trouble]) -> FakeImds {
         FakeImds::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), troubles)
     }
 
-    /// The same, on a socket.
+    /// Like `start`, on this socket.
     pub fn start_on(listener: TcpListener, troubles: &[Trouble]) -> FakeImds {
         let state = Arc::new(Mutex::new(State {
             troubles: troubles.iter().copied().collect(),
@@ -71,17 +71,17 @@ impl FakeImds {
         self.state.lock().tokens_given
     }
 
-    /// Refuses each token after so many questions.
+    /// Rejects each token after this many requests.
     pub fn let_tokens_expire_after(&self, questions: u32) {
         self.state.lock().questions_per_token = questions;
     }
 
-    /// Tells of this IPv6 prefix from now on.
+    /// Serves this IPv6 prefix from now on.
     pub fn give_prefix(&self, prefix: &'static str) {
         self.state.lock().prefix = Some(prefix);
     }
 
-    /// Has no credentials of the role for so many questions.
+    /// Answers 404 to the next `questions` requests for the name of the role.
     pub fn let_credentials_be_late(&self, questions: u32) {
         self.state.lock().credentials_missing_for = questions;
     }

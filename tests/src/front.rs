@@ -1,7 +1,7 @@
-//! A server as the machines of a test meet it, in front of what really answers: it fails as a file says for as long as
-//! that file is there, and writes down what it was asked for and how that ended.
+//! A server in front of the server or folder that has the answers. While a fault file exists, it fails as the file says. It logs
+//! each request and its outcome.
 //!
-//! One request a connection, and a thread for each: so a fault meets every request from the moment it is wanted.
+//! Each request has its own connection and its own thread, so a fault affects every request from the moment it is set.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,11 +18,11 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::stand_in_api::unescaped;
 
-/// How often a held request looks whether its fault is over.
+/// How often a held request checks whether its fault has ended.
 const POLL: Duration = Duration::from_millis(50);
-/// A head of more bytes is none of a client of ours.
+/// The maximum size of a request's head, in bytes. Our clients send less.
 const LONGEST_HEAD: u64 = 64 * 1024;
-/// How far a signature's time may be from the server's (S3's "Error responses", `RequestTimeTooSkewed`).
+/// The maximum difference between a signature's time and the server's time (S3's "Error responses", `RequestTimeTooSkewed`).
 const LARGEST_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// A request without its body.
@@ -32,7 +32,7 @@ pub struct Head {
     pub method: String,
     /// The path with its query.
     pub target: String,
-    /// The headers, their names in small letters.
+    /// The headers, with their names in lower case.
     pub headers: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl Head {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// What follows the path, without its question mark.
+    /// The query, without its question mark.
     pub fn query(&self) -> &str {
         self.target.split_once('?').map_or("", |(_, query)| query)
     }
@@ -56,14 +56,14 @@ impl Head {
 pub enum Answer {
     /// A status and a text.
     Text(u16, String),
-    /// The content of a file, or 404 where there is none.
+    /// The content of a file, or 404 if the file is missing.
     File(PathBuf),
-    /// What the server at this address answers.
+    /// The answer of the server at this address.
     Of(SocketAddr),
 }
 
 impl Answer {
-    /// The file that the request's path names in the first of these folders that has it.
+    /// The file at the request's path, from the first of these folders that has it. If all folders lack it, the answer is 404.
     pub fn first_file(head: &Head, folders: &[PathBuf]) -> Answer {
         let path = unescaped(head.path());
         let relative: PathBuf = Path::new(path.trim_start_matches('/')).components().collect();
@@ -74,45 +74,42 @@ impl Answer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It holds the request until the fault is over, and then answers.
+    /// Holds the request until the fault ends, and then answers.
     Silent,
     HangUp,
-    /// It answers with this status.
+    /// Answers with this status.
     Status(u16),
-    /// Its clock is so many seconds ahead of the machines'; it refuses requests that are signed too long ago, as S3 does.
+    /// Sets the server's clock this many seconds ahead. The server then rejects requests with a too old signature, as S3 does.
     Clock(i64),
 }
 
-/// The folder by which a test steers its servers: `faults/NAME` has the fault of the server NAME, as
-/// `silent|hang-up|STATUS|clock SECONDS [PATH]`, of all paths or of those that begin so; `requests` has a line for each request:
-/// `NAME METHOD TARGET OUTCOME`.
+/// The folder with which a test controls its servers. `faults/NAME` has the fault of the server NAME:
+/// `silent|hang-up|STATUS|clock SECONDS [PATH]`. With PATH, the fault affects only paths that begin with PATH. `requests` has a line
+/// for each request: `NAME METHOD TARGET OUTCOME`.
 #[derive(Clone, Debug)]
 pub struct Controls {
     folder: PathBuf,
 }
 
 impl Controls {
-    /// Those in this folder.
-    ///
-    /// # Errors
-    /// If it cannot be made.
+    /// Uses this folder, and makes `faults` in it.
     pub fn new(folder: &Path) -> anyhow::Result<Controls> {
         let faults = folder.join("faults");
         fs::create_dir_all(&faults).with_context(|| format!("making {}", faults.display()))?;
         Ok(Controls { folder: folder.to_owned() })
     }
 
-    /// The words of the fault that a server has now; none where it has none.
+    /// The words of a server's current fault. Empty if the server has no fault.
     pub fn words(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.folder.join("faults").join(name)).unwrap_or_default();
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Writes down what a server was asked for and how that ended.
+    /// Logs a request to a server and its outcome.
     pub fn note(&self, name: &str, asked: &str, outcome: &str) {
         let line = format!("{name} {asked} {outcome}\n");
         let file = OpenOptions::new().create(true).append(true).open(self.folder.join("requests"));
-        // A test that looks for the line says that it is not there.
+        // The error is ignored: a test that expects the line fails without it.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
@@ -128,7 +125,7 @@ impl Controls {
     }
 }
 
-/// A server, for as long as the process lives.
+/// A server. It runs until the process ends.
 pub struct Front {
     name: String,
     controls: Controls,
@@ -137,10 +134,10 @@ pub struct Front {
 }
 
 impl Front {
-    /// Serves what `answer` says, under this name of its controls; by TLS where there is a configuration for that.
+    /// Serves the answers of `answer`. `name` is the server's name in `controls`. If `tls` is set, the server requires TLS.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start(
         name: &str,
         socket: TcpListener,
@@ -154,7 +151,7 @@ impl Front {
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             for client in socket.incoming().flatten() {
                 let front = Arc::clone(&front);
-                // A connection that fails shows on its other side.
+                // The client sees a failed connection, so the error is dropped here.
                 thread::spawn(move || drop(front.accept(client)));
             }
         })?;
@@ -167,7 +164,7 @@ impl Front {
             Some(config) => {
                 let mut session = ServerConnection::new(Arc::clone(config))?;
                 let mut client = client;
-                // A client that does not trust the certificate hangs up here, and that is worth a line.
+                // A client that does not trust the certificate hangs up here. The log gets a line for that.
                 if let Err(error) = session.complete_io(&mut client) {
                     self.controls.note(&self.name, "- -", &format!("tls: {error}").replace(' ', "-"));
                     return Ok(());
@@ -211,7 +208,7 @@ impl Front {
         Ok(())
     }
 
-    /// Answers as it should, and returns the status.
+    /// Sends the answer of a server without a fault, and returns the status.
     fn send(&self, client: &mut impl Write, head: &Head, body: &[u8]) -> anyhow::Result<String> {
         match (self.answer)(head) {
             Answer::Text(status, text) => send_text(client, head, status, &text, 0),
@@ -224,7 +221,7 @@ impl Front {
     }
 }
 
-/// Reads up to the empty line; `None` at the end of the connection.
+/// Reads a request's head, up to the empty line. Returns `None` at the end of the connection.
 fn read_head(client: &mut impl BufRead) -> anyhow::Result<Option<Head>> {
     let mut lines = client.take(LONGEST_HEAD).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(None) };
@@ -245,7 +242,7 @@ fn read_head(client: &mut impl BufRead) -> anyhow::Result<Option<Head>> {
     anyhow::bail!("the head of a request has no end")
 }
 
-/// Whether a request was signed at another time than it is for a server whose clock is so many seconds ahead.
+/// Whether a request's signature time is too far from the time of a server whose clock is `ahead` seconds ahead.
 fn is_skewed(head: &Head, ahead: i64) -> bool {
     let format = format_description!("[year][month][day]T[hour][minute][second]Z");
     let signed = head.header("x-amz-date").and_then(|date| PrimitiveDateTime::parse(date, &format).ok());
@@ -289,7 +286,7 @@ fn write_head(client: &mut impl Write, status: u16, size: u64, ahead: i64) -> an
     Ok(())
 }
 
-/// Has another server answer this one request.
+/// Forwards this request to another server, and forwards that server's answer.
 fn pass_on(client: &mut impl Write, head: &Head, body: &[u8], address: SocketAddr) -> anyhow::Result<String> {
     let mut server = TcpStream::connect(address)?;
     let mut request = format!("{} {} HTTP/1.1\r\n", head.method, head.target);
@@ -352,7 +349,7 @@ mod tests {
         }
         fs::remove_file(&fault).unwrap();
         assert!(held.join().unwrap().ends_with("content"));
-        // The last lines come after the answers.
+        // The server logs an outcome after it sends the answer.
         while requests().lines().count() < 6 {
             thread::sleep(POLL);
         }

@@ -1,5 +1,5 @@
-//! Compute Engine and an instance's metadata server as the agent asks them, for as long as its value lives: managed
-//! groups, templates, instances, refusals, and moods.
+//! A stand-in for Compute Engine and an instance's metadata server, as far as the agent uses them: managed groups,
+//! templates, instances, refusals, and moods.
 //!
 //! Source: the Compute Engine API v1 (`instanceGroupManagers`, `instanceTemplates`, `instances`, "Error codes").
 
@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use crate::metadata::{Guard, Metadata};
 use crate::stand_in_api::StandInApi;
 
-/// The project that this is.
+/// The project of this stand-in.
 pub const PROJECT: &str = "my-project";
-/// The zone that all of it is in.
+/// The zone of all groups and instances.
 pub const ZONE: &str = "us-test1-a";
 /// The key of metadata with the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
@@ -29,7 +29,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// That of a group of workers of a cluster.
+    /// The template of a cluster's group of workers.
     pub fn of_group(cluster: &str, group: &str) -> Template {
         let metadata =
             [(CLUSTER_METADATA, cluster), (INSTANCE_GROUP_METADATA, group), ("user-data", "#!/bin/bash")];
@@ -45,13 +45,13 @@ pub struct Instance {
     pub id: u64,
     /// `RUNNING`, `STOPPING`, …
     pub status: String,
-    /// When it was started last, in RFC 3339.
+    /// The time of its last start, in RFC 3339.
     pub last_start: String,
     pub metadata: BTreeMap<String, String>,
     pub network_ip: String,
     /// The external IPv6 ranges of its network interface, each as `ADDRESS/LENGTH`.
     pub external_ipv6: Vec<String>,
-    /// The key with which its TPM signs, in PEM; empty where it has none.
+    /// The public key that verifies its TPM's signatures, in PEM. Empty if it has no TPM.
     pub signing_key: String,
     /// The managed group that lists it.
     pub group: Option<String>,
@@ -60,20 +60,20 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The same with other metadata, as it may write it itself.
+    /// Sets an item of its metadata, as the instance itself can.
     pub fn saying(mut self, key: &str, value: &str) -> Instance {
         self.metadata.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The same with these external IPv6 ranges.
+    /// Sets its external IPv6 ranges.
     pub fn with_external_ipv6(mut self, ranges: &[&str]) -> Instance {
         self.external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
         self
     }
 }
 
-/// What the metadata server tells the instance of this name.
+/// The metadata of the instance with this name.
 ///
 /// Source: Compute Engine, "Predefined metadata keys".
 pub fn metadata(name: &str) -> Metadata {
@@ -89,17 +89,17 @@ pub fn metadata(name: &str) -> Metadata {
     )
 }
 
-/// How Compute Engine is to answer.
+/// How Compute Engine answers requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// That it is asked too much.
+    /// Answers 403 `rateLimitExceeded`.
     Throttling,
-    /// With an error of its own.
+    /// Answers 503.
     Down,
     Forbidding,
-    /// That it does not take this token any more, once.
+    /// Rejects the token of the next request with 401. After that request, the mood is `Good`.
     Revoking,
     Redirecting,
 }
@@ -127,10 +127,10 @@ struct State {
 pub struct Gce(StandInApi<State>);
 
 impl Gce {
-    /// Starts without anything in it.
+    /// Starts without groups and instances.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Gce> {
         let state = State { page: 500, ..State::default() };
         Ok(Gce(StandInApi::start("gce", state, |request, state| {
@@ -139,12 +139,11 @@ impl Gce {
         })?))
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// The variables by which it is found.
+    /// The environment variables with its addresses.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("GCE_METADATA_HOST", self.0.host()),
@@ -152,13 +151,13 @@ impl Gce {
         ]
     }
 
-    /// Adds a group of a cluster as kOps does: a template, and a managed group that makes instances from it, whose name
-    /// this gives.
+    /// Adds a group of a cluster as kOps does: a template, and a managed group that makes instances from it. Returns the
+    /// name of the managed group.
     pub fn put_group(&self, cluster: &str, name: &str) -> String {
         self.put_group_from(cluster, name, Template::of_group(cluster, name))
     }
 
-    /// The same, with this template.
+    /// Like `put_group`, with this template.
     pub fn put_group_from(&self, cluster: &str, name: &str, template: Template) -> String {
         let named = format!("{name}-{}", cluster.replace('.', "-"));
         let mut state = self.0.state();
@@ -168,7 +167,7 @@ impl Gce {
         format!("a-{named}")
     }
 
-    /// Has a managed group make a running instance of that name.
+    /// Makes a running instance with this name in a managed group.
     pub fn create_instance(&self, group: &str, name: &str) -> Instance {
         let mut state = self.0.state();
         let template = state.groups[group].template.clone();
@@ -191,12 +190,12 @@ impl Gce {
         instance
     }
 
-    /// Adds an instance, or changes it.
+    /// Adds or replaces an instance.
     pub fn put_instance(&self, name: &str, instance: Instance) {
         self.0.state().instances.insert(name.to_owned(), instance);
     }
 
-    /// Makes something else of an instance.
+    /// Replaces an instance by the result of `change`.
     pub fn change_instance(&self, name: &str, change: impl FnOnce(Instance) -> Instance) {
         let mut state = self.0.state();
         let changed = change(state.instances[name].clone());
@@ -207,22 +206,21 @@ impl Gce {
         self.0.state().instances.remove(name);
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// Gives at most so many items on a page from now on.
+    /// Sets the largest number of items on a page.
     pub fn set_page(&self, items: usize) {
         self.0.state().page = items;
     }
 
-    /// What was asked so far, each as Google's reference names it.
+    /// All requests to Compute Engine so far, by their names in Google's reference.
     pub fn calls(&self) -> Vec<String> {
         self.0.state().calls.clone()
     }
 
-    /// How often one was asked.
+    /// The number of requests with this name in Google's reference.
     pub fn calls_of(&self, action: &str) -> usize {
         self.0.state().calls.iter().filter(|call| *call == action).count()
     }

@@ -1,5 +1,5 @@
-//! Google Cloud Storage as the agent asks it: the objects of a bucket are the files of a folder, on one page. And a server of it, with
-//! what gives tokens to the key of a service account.
+//! A stand-in for Google Cloud Storage, as far as the agent uses it. The objects of a bucket are the files of a folder, and a list has
+//! one page. The server also issues tokens to the key of a service account.
 //!
 //! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
@@ -17,9 +17,9 @@ use crate::google_account::ServiceAccount;
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, said, unescaped};
 
-/// The token that an account's key is given.
+/// The token that the service account's key gets.
 pub const TOKEN: &str = "the-token-of-the-service-account";
-/// The scope that lets it read.
+/// The scope for reads.
 const READ: &str = "https://www.googleapis.com/auth/devstorage.read_only";
 const TOKENS: &str = "/token";
 
@@ -34,10 +34,10 @@ struct State {
 }
 
 impl Gcs {
-    /// Serves the folders of `root` as buckets, to an account with a new key.
+    /// Serves the folders of `root` as buckets, to a service account with a new key.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<Gcs> {
         let state = State { root: root.to_owned(), account: ServiceAccount::generate()? };
         Ok(Gcs(StandInApi::start("gcs", state, |request: Request<Incoming>, state| async move {
@@ -76,18 +76,18 @@ impl Gcs {
         })?))
     }
 
-    /// The file with the account's key.
+    /// The content of the service account's key file.
     pub fn key(&self) -> Value {
         self.0.state().account.file(&format!("{}{TOKENS}", self.0.url()))
     }
 
-    /// The variable by which it is found.
+    /// The environment variable with its URL.
     pub fn environment(&self) -> (&'static str, String) {
         ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", format!("{}/storage/v1", self.0.url()))
     }
 }
 
-/// Answers a request of a client that has this token, with the folders of `root` as buckets.
+/// Answers a request. The client must have this token. The folders of `root` are the buckets.
 pub fn answer(head: &Head, root: &Path, token: &str) -> Answer {
     if head.header("authorization") != Some(&format!("Bearer {token}")) {
         return Answer::Text(401, String::new());

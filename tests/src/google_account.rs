@@ -1,4 +1,4 @@
-//! A service account of Google's that has a key, and a server that gives tokens for what the key signs.
+//! A Google service account with a key, and the check of token requests that the key has signed.
 //!
 //! Source: Google, "Using OAuth 2.0 for Server to Server Applications" ("HTTP/REST"); RFC 7523; RFC 7515.
 
@@ -16,9 +16,9 @@ use time::OffsetDateTime;
 pub const EMAIL: &str = "kops-state@my-project.iam.gserviceaccount.com";
 const KEY_ID: &str = "3f1c0d5e7a";
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// Google's own bound, in seconds.
+/// Google's limit for the lifetime of a signed request, in seconds.
 const LONGEST_LIFE: i64 = 3600;
-/// How far a clock may be off, in seconds.
+/// The maximum clock skew, in seconds.
 const SKEW: i64 = 300;
 
 /// An account with one key.
@@ -28,15 +28,12 @@ pub struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// One with a new key.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Makes an account with a new key.
     pub fn generate() -> anyhow::Result<ServiceAccount> {
         Ok(ServiceAccount { key: KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)? })
     }
 
-    /// The file with its key, whose tokens are given at this URL.
+    /// The content of the key file. `token_uri` is the URL that issues tokens.
     pub fn file(&self, token_uri: &str) -> Value {
         json!({
             "type": "service_account", "project_id": "my-project", "private_key_id": KEY_ID,
@@ -46,11 +43,11 @@ impl ServiceAccount {
         })
     }
 
-    /// Takes a request for a token if its key has signed it, for the server of this URL, not long ago and for a while; and says for
-    /// which scope.
+    /// Checks a request for a token, and returns its scope. The account's key must have signed it recently, for the server at
+    /// `token_uri`, with a lifetime of at most one hour.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first problem with the request.
     pub fn scope_of(&self, form: &[u8], token_uri: &str) -> anyhow::Result<String> {
         let form: BTreeMap<String, String> = form_urlencoded::parse(form).into_owned().collect();
         ensure!(form.get("grant_type").is_some_and(|grant| grant == GRANT), "unsupported_grant_type");

@@ -1,4 +1,4 @@
-//! Hetzner Cloud's API as the agent asks it: lists of servers by a label.
+//! A stand-in for Hetzner Cloud's API, which the agent asks for lists of servers with a label.
 //!
 //! Source: Hetzner Cloud API, "Servers", "Label Selector", "Pagination", "Errors".
 
@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The token that is taken.
+/// The valid token.
 pub const TOKEN: &str = "hcloud-token-for-tests";
 /// The label with the name of the cluster.
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
@@ -44,7 +44,7 @@ impl Server {
     }
 }
 
-/// What the metadata service tells the server of this number, in one private network.
+/// The metadata of the server with this id, in one private network.
 ///
 /// Source: Hetzner Cloud, "Server Metadata".
 pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {

@@ -1,4 +1,4 @@
-//! EC2's metadata service (IMDSv2) for machines of tests: each is told about itself, by its address.
+//! A stand-in for EC2's metadata service (IMDSv2). It serves each machine of a test its own items, by the machine's address.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,13 +17,13 @@ use crate::sts::Principal;
 
 const TOKEN: &str = "the-token";
 
-/// What an instance is told, by the path below `/latest/meta-data/`; [`USER_DATA`] is its user-data.
+/// The items of an instance, by the path below `/latest/meta-data/`. The item [`USER_DATA`] is its user-data.
 pub type Instance = BTreeMap<String, String>;
 
-/// Names the user-data among what an instance is told.
+/// The path of the user-data among an instance's items.
 pub const USER_DATA: &str = "../user-data";
 
-/// The MAC address of the machine at an address: it ends as that does.
+/// The MAC address of the machine at an address. It ends with the last four bytes of the address.
 pub fn mac_of(address: IpAddr) -> String {
     let [.., a, b, c, d] = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -33,12 +33,12 @@ pub fn mac_of(address: IpAddr) -> String {
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// Names what an instance is told of its network interface with this MAC address.
+/// The path of an item of the network interface with this MAC address.
 pub fn item_of_interface(mac: &str, item: &str) -> String {
     format!("network/interfaces/macs/{mac}/{item}")
 }
 
-/// The credentials of an instance's role, as that instance is told them.
+/// The items with the credentials of an instance's role.
 ///
 /// Source: EC2, "Retrieve security credentials from instance metadata".
 pub fn credentials_of(principal: &Principal) -> Instance {
@@ -56,18 +56,18 @@ pub fn credentials_of(principal: &Principal) -> Instance {
     .into()
 }
 
-/// Serves what each instance is told.
+/// Serves each instance its own items.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can start.
 pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> anyhow::Result<LoopbackServer> {
     start_telling(socket, move |client| instances.get(&client).cloned().unwrap_or_default())
 }
 
-/// Serves what each instance is told at the time, by its address.
+/// Serves each client the items that `told` returns for its address at the time of the request.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can start.
 pub fn start_telling(
     socket: TcpListener,
     told: impl Fn(IpAddr) -> Instance + Send + Sync + 'static,
@@ -92,7 +92,7 @@ impl<F: Fn(IpAddr) -> Instance> Service<Request<Incoming>> for Metadata<F> {
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
         if is_token {
-            // For how long it is good, without which AWS' own clients take none.
+            // The token's lifetime in seconds. AWS' own clients reject a token without it.
             response.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", 21600.into());
         }
         ready(Ok(response))

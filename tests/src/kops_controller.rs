@@ -1,7 +1,8 @@
-//! A stand-in for kops-controller's bootstrap server, as upstream's nodes know it, and in moods that it should not have.
+//! A stand-in for kops-controller's bootstrap server, as upstream's nodes know it, with moods that a real server must not have.
 //!
-//! It looks at requests as upstream's server does, but cannot ask AWS whose a token is: its form and the hash in it
-//! have to do. Source: upstream's `cmd/kops-controller/pkg/server/server.go` and `pkg/bootstrap/awsbootstrap`.
+//! It checks requests as upstream's server does, except that it cannot ask AWS for the signer of a token. It checks only
+//! the token's form and the hash in it. Source: upstream's `cmd/kops-controller/pkg/server/server.go` and
+//! `pkg/bootstrap/awsbootstrap`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -36,7 +37,7 @@ pub fn server_name() -> String {
     format!("kops-controller.internal.{CLUSTER}")
 }
 
-/// What it has for the one node that it knows.
+/// The data for the only node that the server knows.
 #[derive(Clone)]
 pub struct Served {
     /// The authority that signs for it and its nodes.
@@ -48,45 +49,45 @@ pub struct Served {
     pub docker_config: String,
 }
 
-/// How it answers one request.
+/// How the server answers one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
     Honest,
-    /// As it should, with certificates of which little life is left.
+    /// Answers correctly, but with certificates that expire within a day.
     ShortLived,
-    /// With this status and text.
+    /// Answers with this status and text.
     Refusing(u16, &'static str),
-    /// Not at all.
+    /// Never answers.
     Silent,
-    /// Without end.
+    /// Sends a body that never ends.
     Endless,
-    /// With something else than JSON.
+    /// Answers with HTML instead of JSON.
     Babbling,
-    /// With nothing in it.
+    /// Answers with an empty JSON object.
     Empty,
-    /// Without the certificate of this name.
+    /// Omits the certificate of this name.
     Without(&'static str),
-    /// With certificates for a key of its own.
+    /// Issues certificates for another key than the node's.
     OtherKey,
-    /// With certificates that an authority of the same name has signed.
+    /// Issues certificates that another authority of the same name has signed.
     OtherAuthority,
-    /// With certificates for another node.
+    /// Issues certificates for another node.
     OtherNode,
     OtherConfiguration,
 }
 
-/// What it was asked for, and how it answered.
+/// A request, and the mood of its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     Configuration(Mood),
     Certificates(Vec<String>, Mood),
-    /// What comes next, by a node that shows its kubelet's certificate.
+    /// The next entry is a renewal. Its node must show its kubelet's certificate.
     ToRenew,
-    /// Something at a path that upstream's does not have.
+    /// A request for a path that upstream's server lacks.
     Elsewhere(String),
 }
 
-/// A running one; dropping it stops it.
+/// A running server; dropping it stops it.
 pub struct KopsController {
     server: LoopbackServer,
     state: Arc<State>,
@@ -95,7 +96,7 @@ pub struct KopsController {
 struct State {
     served: Served,
     impostor: Keyset,
-    /// Whether it knows `/renew`, as ours does.
+    /// Whether it serves `/renew`, as our server does.
     renews: bool,
     moods: Mutex<VecDeque<Mood>>,
     asked: Mutex<Vec<Asked>>,
@@ -104,7 +105,7 @@ struct State {
 }
 
 impl KopsController {
-    /// The one of the example cluster.
+    /// Starts the server of the example cluster.
     ///
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
@@ -112,7 +113,7 @@ impl KopsController {
         KopsController::start_as(&server_name(), served)
     }
 
-    /// One that renews, as ours does: `docs/certificate-renewal.md`.
+    /// Starts a server that renews certificates, as ours does: `docs/certificate-renewal.md`.
     ///
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
@@ -120,15 +121,15 @@ impl KopsController {
         KopsController::start_renewing_at((Ipv4Addr::LOCALHOST, 0).into(), served)
     }
 
-    /// The same at this address.
+    /// Like `start_renewing`, at this address.
     ///
     /// # Errors
-    /// If the address is not to be had, or the authority cannot sign.
+    /// If the address is not available, or the authority cannot sign.
     pub fn start_renewing_at(address: SocketAddr, served: Served) -> anyhow::Result<KopsController> {
         KopsController::start_at(address, &server_name(), served, true)
     }
 
-    /// One with a certificate of this name.
+    /// Starts a server with a certificate for this name.
     ///
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
@@ -172,25 +173,25 @@ impl KopsController {
         Ok(KopsController { server, state })
     }
 
-    /// Its URL, with its address in the place of its name.
+    /// Its URL, with its address instead of its name.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }
 
-    /// Has it answer the next requests in these moods, and honestly after them. They are those of another run, which
-    /// may have a token of an earlier one, if both are of the same second.
+    /// Sets the moods of the next requests. Later requests get honest answers. The next requests belong to another run, which may
+    /// repeat a token of an earlier run from the same second.
     pub fn answer_next(&self, moods: &[Mood]) {
         self.state.tokens.lock().clear();
         *self.state.moods.lock() = moods.iter().cloned().collect();
     }
 
-    /// What it was asked since this was last called. What comes next is another run's.
+    /// The requests since the previous call of `asked`. Later requests belong to another run.
     pub fn asked(&self) -> Vec<Asked> {
         self.state.tokens.lock().clear();
         std::mem::take(&mut *self.state.asked.lock())
     }
 
-    /// What was wrong with what it was asked.
+    /// The problems with all requests so far.
     pub fn problems(&self) -> Vec<String> {
         self.state.problems.lock().clone()
     }
@@ -248,7 +249,7 @@ impl State {
         }
     }
 
-    /// Whether it is the certificate of the node's kubelet.
+    /// Checks that the client shows the certificate of the node's kubelet.
     fn check_shown(&self, shown: Option<&[u8]>) -> anyhow::Result<()> {
         let (_, certificate) = X509Certificate::from_der(shown.context("no certificate is shown")?)?;
         let expected = format!("O=system:nodes, CN=system:node:{}", self.served.node_name);
@@ -257,7 +258,7 @@ impl State {
         Ok(())
     }
 
-    /// The request, if it is one that upstream's server would take.
+    /// Returns the body of the request if upstream's server would accept the request.
     async fn check(&self, request: Request<Incoming>) -> anyhow::Result<Value> {
         ensure!(request.method() == Method::POST, "not POST");
         ensure!(request.version() == Version::HTTP_11, "not HTTP/1.1");
@@ -266,7 +267,7 @@ impl State {
         let token = request.headers().get("authorization").context("no token")?.to_str()?.to_owned();
         let body = request.into_body().collect().await?.to_bytes();
         check_aws_token(&token, &body, REGION)?;
-        // One that was refused with 409 is as good as new to a server of ours, and upstream's is not asked again.
+        // Each path accepts a token once. A node may send a token to `/renew` that `/bootstrap` has refused with 409.
         ensure!(self.tokens.lock().insert(format!("{path} {token}")), "a token was used twice");
         let body: Value = serde_json::from_slice(&body)?;
         ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
@@ -345,15 +346,12 @@ fn name_in(mood: &Mood) -> &'static str {
     }
 }
 
-/// The names that the cloud would tell of a node.
+/// The name and the address that the cloud has for a node.
 fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
     Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
 }
 
-/// Checks that a token is of the first form of AWS, for this body, and signed for a region.
-///
-/// # Errors
-/// If it is not.
+/// Checks that a token has AWS' first form (`x-aws-sts`), is for this body, and is signed for this region.
 pub fn check_aws_token(token: &str, body: &[u8], region: &str) -> anyhow::Result<()> {
     let payload = token.strip_prefix("x-aws-sts ").context("another kind of token")?;
     let headers: BTreeMap<String, Vec<String>> = serde_json::from_slice(&STANDARD.decode(payload)?)?;

@@ -1,4 +1,4 @@
-//! What kOps releases say on the wire of bootstrap: nodeup's requests, kops-controller's answers, and what both are told. The bytes
+//! The bootstrap messages of kOps releases: nodeup's requests, kops-controller's answers, and the configurations of both. The bytes
 //! are in the form of `pkg/apis/nodeup/bootstrap.go`, `pkg/nodemodel/nodeupconfigbuilder.go` and
 //! `upup/pkg/fi/cloudup/template_functions.go` (`KopsControllerConfig`) at v1.34.3, v1.35.2, v1.36.2 and 268927e (1.37-alpha).
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::example_keys::Keyset;
 use crate::loopback::{Identity, LoopbackServer};
 
-/// The clouds in kops-controller's configuration, with what it says of each as a provider (`ServerProviderOptions`).
+/// The clouds in kops-controller's configuration, each with its provider options (`ServerProviderOptions`).
 const PROVIDERS: [(&str, &str); 9] = [
     ("aws", r#"{"aws":{"nodesRoles":["nodes.c.example.com"],"Region":"us-test-1"}}"#),
     (
@@ -35,7 +35,7 @@ const PROVIDERS: [(&str, &str); 9] = [
 /// The form of a machine's token on Azure; the other clouds' tokens are the same in all releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AzureToken {
-    /// The machine's id, its scale set, and its number there.
+    /// The machine's id, its scale set, and its number in the scale set.
     ScaleSet,
     /// The resource id and the machine's id.
     Id,
@@ -43,20 +43,21 @@ pub enum AzureToken {
     Document,
 }
 
-/// A kOps release, by what differs on the wire.
+/// A kOps release, described by its differences from other releases on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Release {
-    /// `1.34`.
+    /// The version: `1.34`, …
     pub name: &'static str,
-    /// Whether a boot config with addresses also has the name in the server's certificate. Otherwise the addresses are in it.
+    /// Whether a boot config with server addresses also has the server's name. Without the name, the server's certificate contains the
+    /// addresses.
     pub names_server: bool,
-    /// What nodeup sends on Azure, and kops-controller takes.
+    /// The Azure token that nodeup sends and kops-controller accepts.
     pub azure_token: AzureToken,
     /// Whether kops-controller knows Linode. kOps writes no configuration for it in any release.
     pub has_linode: bool,
-    /// Whether kops-controller may be told of a gossip cluster.
+    /// Whether kops-controller's configuration may describe a gossip cluster (`discovery`).
     pub has_discovery: bool,
-    /// Whether kops-controller may be told of Cluster API.
+    /// Whether kops-controller's configuration may describe Cluster API (`capi`).
     pub has_capi: bool,
 }
 
@@ -96,7 +97,8 @@ pub const RELEASES: [Release; 4] = [
 ];
 
 impl Release {
-    /// kops-controller's configurations: for each cloud, and with what else the release may say; each with its cloud.
+    /// kops-controller's configurations, each with its cloud. Each cloud has one without optional fields, and one for each optional
+    /// field of the release.
     pub fn kops_controller_configurations(&self) -> Vec<(&'static str, String)> {
         let known = PROVIDERS.into_iter().filter(|(cloud, _)| *cloud != "linode" || self.has_linode);
         let mut more = vec!["", r#","cacheNodeidentityInfo":true"#, r#","enableCloudIPAM":true"#];
@@ -127,12 +129,13 @@ impl Release {
     }
 }
 
-/// nodeup's request for its configuration. `challenge` is the JSON of its challenge, on clouds that call back.
+/// nodeup's request for its configuration. `challenge` is the JSON of its challenge, for clouds that need one.
 pub fn configuration_request(challenge: Option<&str>) -> String {
     request("null", "null", true, challenge)
 }
 
-/// nodeup's request for certificates: JSON of the public keys by name, and of the ids of key pairs by authority.
+/// nodeup's request for certificates. `certs` is the JSON of public keys by name. `keypair_ids` is the JSON of key pair ids by
+/// authority.
 pub fn certificates_request(certs: &str, keypair_ids: &str, challenge: Option<&str>) -> String {
     request(certs, keypair_ids, false, challenge)
 }
@@ -144,7 +147,7 @@ fn request(certs: &str, keypair_ids: &str, is_for_config: bool, challenge: Optio
     )
 }
 
-/// A kops-controller of a release that gives these answers, one to each request for bootstrap. It has no other path.
+/// A kops-controller that gives recorded answers of a release, one to each bootstrap request. It serves no other path.
 pub struct RecordedServer {
     server: LoopbackServer,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -158,7 +161,7 @@ pub struct Asked {
 }
 
 impl RecordedServer {
-    /// Starts it with a certificate as a control plane of the release has.
+    /// Starts the server with the certificate of a control plane of this release.
     ///
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
@@ -184,7 +187,7 @@ impl RecordedServer {
         Ok(RecordedServer { server, asked })
     }
 
-    /// Its URL, with its address.
+    /// Its URL, with its address instead of its name.
     pub fn url(&self) -> String {
         format!("{}/", self.server.url())
     }

@@ -1,4 +1,4 @@
-//! What the tests and the demo share: an example store and the servers that stand in for clouds and mirrors.
+//! Code that the tests and the demo share: an example store, and stand-ins for the servers of clouds and mirrors.
 
 pub mod api_server;
 pub mod authority;

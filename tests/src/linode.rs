@@ -1,4 +1,4 @@
-//! Linode's API as the agent asks it: lists of instances by a part of a tag.
+//! A stand-in for Linode's API, which the agent asks for lists of instances by a part of a tag.
 //!
 //! Source: Linode API v4, "List Linodes", "Pagination", "Filtering and sorting", "Errors".
 
@@ -12,7 +12,7 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The token that is taken.
+/// The valid token.
 pub const TOKEN: &str = "linode-token-for-tests";
 /// The header that selects instances.
 const FILTER: &str = "x-filter";
@@ -44,7 +44,7 @@ impl Instance {
     }
 }
 
-/// What the metadata service tells the instance of this number.
+/// The metadata of the instance with this id and label.
 ///
 /// Source: Linode, "Metadata Service API".
 pub fn metadata(number: u64, label: &str) -> Metadata {

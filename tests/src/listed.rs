@@ -1,5 +1,5 @@
-//! The API of a cloud that lists a project's machines page by page for a token, for as long as its value lives: refusals, and
-//! faults.
+//! A stand-in for a cloud's API that lists a project's machines page by page, to clients with a token. It can refuse requests and
+//! fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,92 +15,92 @@ use crate::stand_in_api::{Shared, StandInApi, elsewhere, header, parameters, sai
 
 /// A machine, as its cloud lists it.
 pub trait ListedMachine: Clone + Debug + Send + 'static {
-    /// What is told of its API.
+    /// The description of its API.
     const API: Api;
 
-    /// How the cloud writes the id that is made from a number.
+    /// The id with this number, in the cloud's form.
     fn id(number: u64) -> String {
         number.to_string()
     }
-    /// How the list has it under its number.
+    /// The entry of the machine with this number in the list.
     fn json(&self, number: u64) -> Value;
-    /// Whether these parameters of a request, among which its header [`Api::filter`] is, select it.
+    /// Whether the parameters of a request select the machine. They include the header [`Api::filter`].
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
-    /// A page of the list of so many in all.
+    /// A page of the list. All pages together have `total` machines.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
-    /// Below what each machine is, below [`Api::base`].
+    /// The path below [`Api::base`] that has each machine at `/ID`.
     const MACHINES: &'static str = Self::API.path;
-    /// The answer about one machine.
+    /// The response to a request for one machine.
     fn one(machine: Value) -> Value;
-    /// The page that another one always comes after.
+    /// A page after which a client always expects another page.
     fn endless_page(page: usize) -> Value;
     /// The body of an error.
     fn error(code: &str) -> Value;
 
-    /// Whether a page is asked for by the last machine of the one before.
+    /// Whether a request selects a page by the id of the last machine on the page before.
     const BY_MARKER: bool = false;
-    /// Where a login is asked for a token, if there is such a thing.
+    /// The path of logins, which issue tokens. `None` if the cloud has no logins.
     const LOGIN: Option<&'static str> = None;
-    /// What a login is answered: `body` is what it sends, `host` where it has come to, and `is_revoked` says to give a token that
-    /// will be refused.
+    /// The response to a login. `body` is the request's body, and `host` is its header `Host`. If `is_revoked`, the response has a token
+    /// that the API rejects.
     fn login(_body: &[u8], _host: &str, _is_revoked: bool) -> Response<String> {
         said(404, "")
     }
 }
 
-/// What is told of an API.
+/// The description of an API.
 #[derive(Debug)]
 pub struct Api {
     pub name: &'static str,
-    /// The token that is taken.
+    /// The valid token.
     pub token: &'static str,
-    /// Below what all of it is.
+    /// The path that all other paths are below.
     pub base: &'static str,
-    /// Where the list is.
+    /// The path of the list.
     pub path: &'static str,
-    /// The header that has the token, and what is before it there.
+    /// The header with the token, and the text before the token in that header.
     pub token_header: (&'static str, &'static str),
-    /// A header that selects machines.
+    /// The header that selects machines, if the API has one.
     pub filter: Option<&'static str>,
-    /// The parameter that says how many machines a page has.
+    /// The parameter with the number of machines per page.
     pub page_size: &'static str,
-    /// The machines of a page that is asked for without a number of them, and at most.
+    /// The default and the maximum number of machines per page.
     pub per_page: [usize; 2],
-    /// The parameter that has the newest machines on the first page, where there is one; else they are on the last.
+    /// The parameter that puts the newest machines on the first page, if the API has one. Without it, they are on the last page.
     pub newest_first: Option<(&'static str, &'static str)>,
-    /// Whether a header of an answer says how many machines all pages have.
+    /// Whether a header of the response has the number of machines on all pages.
     pub says_total: bool,
-    /// The code of the error of a throttled request.
+    /// The error code of a throttled request.
     pub throttled: &'static str,
-    /// The code of its own trouble.
+    /// The error code of an internal failure.
     pub down: &'static str,
 }
 
-/// How it is to answer.
+/// How the API answers requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// That it is asked too much.
+    /// Answers 429.
     Throttling,
-    /// The same, and for how long not to ask.
+    /// Answers 429, with this pause in `Retry-After`.
     ThrottlingFor(Duration),
-    /// With an error of its own.
+    /// Answers 503.
     Down,
     Forbidding,
-    /// That there is no such list.
+    /// Answers 404.
     NotFound,
-    /// What is no JSON.
+    /// Answers with HTML instead of JSON.
     Babbling,
-    /// With the beginning of an answer only.
+    /// Answers with only the beginning of a JSON document.
     Truncating,
-    /// With a page that there is another one after, always.
+    /// Answers with pages after which a client always expects another page.
     Endless,
     Redirecting,
-    /// As usual, but for the next token, which is revoked.
+    /// Issues one token that it then rejects. After that token, the mood is `Good`.
     Revoking,
     Distrusting,
-    /// Not at all.
+    /// Never answers.
     Silent,
 }
 
@@ -108,9 +108,9 @@ pub enum Mood {
 struct State<M> {
     machines: BTreeMap<u64, M>,
     mood: Mood,
-    /// The machine that is removed when a page has been given.
+    /// The machine to remove after the next page.
     removed_after_a_page: Option<u64>,
-    /// How many requests it does not answer to the end, from the next one on.
+    /// The number of requests, from the next one on, that fail with 503.
     lost: usize,
     calls: usize,
     logins: usize,
@@ -121,10 +121,10 @@ struct State<M> {
 pub struct ListApi<M>(StandInApi<State<M>>);
 
 impl<M: ListedMachine> ListApi<M> {
-    /// Starts without a machine in it.
+    /// Starts without machines.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<ListApi<M>> {
         let state = State {
             machines: BTreeMap::new(),
@@ -142,27 +142,26 @@ impl<M: ListedMachine> ListApi<M> {
         })?))
     }
 
-    /// Where it is.
+    /// The URL of the API, with its base path.
     pub fn url(&self) -> String {
         format!("{}{}", self.0.url(), M::API.base)
     }
 
-    /// Where it is, without what all of it is below.
+    /// The URL of the API, without its base path.
     pub fn origin(&self) -> String {
         self.0.url()
     }
 
-    /// How often a login was asked for a token.
+    /// The number of logins so far.
     pub fn logins(&self) -> usize {
         self.0.state().logins
     }
 
-    /// Adds the machine with the id that is made from a number, or changes it.
+    /// Adds or replaces the machine with this number.
     pub fn put(&self, number: u64, machine: M) {
         self.0.state().machines.insert(number, machine);
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
@@ -171,17 +170,17 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.state().machines.remove(&number);
     }
 
-    /// Removes a machine when it has given a page.
+    /// Removes a machine after the next page.
     pub fn remove_after_a_page(&self, number: u64) {
         self.0.state().removed_after_a_page = Some(number);
     }
 
-    /// Is in trouble of its own for so many requests.
+    /// Fails the next `requests` requests with 503.
     pub fn lose(&self, requests: usize) {
         self.0.state().lost = requests;
     }
 
-    /// How often it was asked.
+    /// The number of requests so far, without logins.
     pub fn calls(&self) -> usize {
         self.0.state().calls
     }
@@ -252,7 +251,7 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
     })
 }
 
-/// The parameters of a request, and the header that selects machines.
+/// The parameters of a request, including the header that selects machines.
 fn selecting<M: ListedMachine>(request: &Request<Incoming>) -> BTreeMap<String, String> {
     let mut parameters = parameters(request);
     parameters.extend(M::API.filter.map(|name| (name.to_owned(), header(request, name).to_owned())));

@@ -1,6 +1,6 @@
-//! An HTTP server on a free port of the loopback interface, or where a test wants it, for as long as its value lives.
+//! An HTTP server on a free port of the loopback interface, or at an address that the test chooses. It runs until it is dropped.
 //!
-//! It runs on a thread of its own, so tests that know nothing of async can start one as well.
+//! It has its own thread, so tests without async code can start it, too.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -37,7 +37,7 @@ pub struct LoopbackServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What answers requests, on a thread of its own.
+/// A service that answers requests on the server's thread.
 pub trait Answers:
     Service<
         Request<Incoming>,
@@ -67,27 +67,21 @@ where
 
 /// A TLS server's certificate and key.
 pub struct Identity {
-    /// The certificate for 127.0.0.1 and localhost, signed by itself.
+    /// The certificate, PEM.
     pub certificate_pem: String,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
-    /// How many certificates are shown beside that one.
+    /// How many additional copies of the certificate the server shows.
     beside: usize,
 }
 
 impl Identity {
-    /// Makes one up.
-    ///
-    /// # Errors
-    /// If no key can be made.
+    /// Makes a self-signed certificate for 127.0.0.1 and localhost.
     pub fn new() -> anyhow::Result<Identity> {
         Identity::named(&["127.0.0.1", "localhost"])
     }
 
-    /// Makes one up, of these names.
-    ///
-    /// # Errors
-    /// If no key can be made.
+    /// Makes a self-signed certificate for these names.
     pub fn named(names: &[&str]) -> anyhow::Result<Identity> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
@@ -95,14 +89,11 @@ impl Identity {
         Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key, beside: 0 })
     }
 
-    /// One of this DNS name that an authority has signed, as kOps does for kops-controller.
-    ///
-    /// # Errors
-    /// If the authority cannot sign.
+    /// Makes a certificate for this DNS name that an authority has signed, as kOps does for kops-controller.
     pub fn signed_by(authority: &Keyset, name: &str) -> anyhow::Result<Identity> {
         let signing_key = KeyPair::generate()?;
         let mut params = CertificateParams::new([name.to_owned()])?;
-        // As long as the authority itself, so that no test depends on the day it runs.
+        // Fixed years within the authority's validity, so no test depends on the day it runs.
         (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2045, 1, 1));
         let certificate = params.signed_by(&signing_key, &authority.issuer()?)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -110,7 +101,7 @@ impl Identity {
         Ok(Identity { certificate_pem, certificate, key, beside: 0 })
     }
 
-    /// The same, which shows so many more certificates of its own name.
+    /// Shows this many additional copies of its certificate.
     #[must_use]
     pub fn showing_more(self, beside: usize) -> Identity {
         Identity { beside, ..self }
@@ -120,7 +111,7 @@ impl Identity {
         vec![self.certificate.clone(); 1 + self.beside]
     }
 
-    /// What a server needs that speaks HTTP/1.1 only and asks no certificates of its clients.
+    /// The TLS configuration of a server that speaks only HTTP/1.1 and requests no client certificates.
     ///
     /// # Errors
     /// If the key does not fit the certificate.
@@ -133,7 +124,7 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// Takes certificates of clients that this authority (PEM) vouches for, where there is one, and clients without.
+    /// Accepts clients without a certificate. If `of_clients` is an authority (PEM), also accepts certificates that it has signed.
     fn acceptor(&self, of_clients: Option<&str>) -> anyhow::Result<TlsAcceptor> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let clients = match of_clients {
@@ -156,10 +147,10 @@ impl Identity {
 }
 
 impl LoopbackServer {
-    /// Starts to answer with `service`.
+    /// Starts a server on a free port of the loopback interface. `service` answers its requests.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start<S>(name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -167,10 +158,10 @@ impl LoopbackServer {
         LoopbackServer::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, service)
     }
 
-    /// The same at an address that need not be of the loopback interface.
+    /// Like `start`, at this address, which need not be on the loopback interface.
     ///
     /// # Errors
-    /// If the address or a thread is not to be had.
+    /// If the address is not available, or no thread can start.
     pub fn start_at<S>(address: SocketAddr, name: &str, service: S) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -179,10 +170,10 @@ impl LoopbackServer {
         LoopbackServer::start_on(name, socket, move |_| service.clone())
     }
 
-    /// The same on this socket, to each client with what `service_for` its address has.
+    /// Like `start`, on this socket. `service_for` returns the service for a client's address.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start_on<F, S>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
     where
         F: Fn(IpAddr) -> S + Send + 'static,
@@ -197,10 +188,10 @@ impl LoopbackServer {
         })
     }
 
-    /// The same by TLS, with HTTP/2 for clients that speak it.
+    /// Like `start`, but by TLS, and with HTTP/2 for clients that support it.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start_tls<S>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
     where
         S: Answers + Clone,
@@ -208,11 +199,11 @@ impl LoopbackServer {
         LoopbackServer::start_tls_for(name, identity, None, move |_| service.clone())
     }
 
-    /// The same, to each client with what `service_for` the certificate (DER) has that it has shown, if any, of this
-    /// authority (PEM).
+    /// Like `start_tls`. `service_for` returns the service for the certificate (DER) that the client shows, if it shows one. The
+    /// authority `of_clients` (PEM) must have signed that certificate.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had, or the authority is none.
+    /// If no port is free, no thread can start, or `of_clients` is not a certificate authority.
     pub fn start_tls_for<F, S>(
         name: &str,
         identity: &Identity,
@@ -227,10 +218,10 @@ impl LoopbackServer {
         LoopbackServer::start_tls_for_at(address, name, identity, of_clients, service_for)
     }
 
-    /// The same at an address.
+    /// Like `start_tls_for`, at this address.
     ///
     /// # Errors
-    /// If the address or a thread is not to be had, or the authority is none.
+    /// If the address is not available, no thread can start, or `of_clients` is not a certificate authority.
     pub fn start_tls_for_at<F, S>(
         address: SocketAddr,
         name: &str,
@@ -249,7 +240,7 @@ impl LoopbackServer {
                 let (connection, _) = accept(&listener, &connections).await?;
                 let (acceptor, service_for) = (acceptor.clone(), service_for.clone());
                 tokio::spawn(async move {
-                    // A client that does not trust us hangs up, and says so on its side.
+                    // A client that does not trust the certificate hangs up, and reports the error on its side.
                     let Ok(connection) = acceptor.accept(connection).await else { return };
                     let shown = connection.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let service = service_for(shown.map(|certificate| certificate.to_vec()));
@@ -271,7 +262,7 @@ impl LoopbackServer {
         let connections = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&connections);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // A server that fails shows in its clients, which are what a test looks at.
+            // The error is dropped: the test sees a failed server in its clients.
             let _ = runtime.block_on(async move {
                 let listener = TcpListener::from_std(socket)?;
                 tokio::select! {
@@ -283,12 +274,11 @@ impl LoopbackServer {
         Ok(LoopbackServer { address, scheme, connections, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `http://ADDRESS:PORT`.
+    /// `http://ADDRESS:PORT`, or `https://ADDRESS:PORT` with TLS.
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
@@ -305,7 +295,7 @@ async fn accept(
 ) -> std::io::Result<(tokio::net::TcpStream, SocketAddr)> {
     let (connection, client) = listener.accept().await?;
     connections.fetch_add(1, Ordering::Relaxed);
-    // As servers do: else a body waits up to 40 ms for the client's kernel to acknowledge the head before it.
+    // Real servers set this, too. Without it, a body waits up to 40 ms for the client's kernel to acknowledge the head.
     connection.set_nodelay(true)?;
     Ok((connection, client))
 }
@@ -314,7 +304,7 @@ impl Drop for LoopbackServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It ended by itself or by the line above; how does not matter any more.
+            // The thread has ended by itself or ends because `stop` is dropped. Its result does not matter.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! The metadata service of a cloud for the one machine of a test that there is, with the user-data that a file has: EC2's
-//! (IMDSv2) and GCE's. A file of the folder `metadata` beside the user-data is told in the place of the item whose path it has.
+//! A stand-in for the metadata service of EC2 (IMDSv2) or GCE, for the only machine of a test. A file has the machine's user-data.
+//! A file in the folder `metadata` beside the user-data replaces the item with the file's path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::imds::mac_of;
 pub const GCE_TOKEN: &str = "the-token-of-the-service-account";
 const EC2_TOKEN: &str = "the-token";
 
-/// A cloud that can be stood in for.
+/// A cloud that this module can replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cloud {
     /// Amazon's EC2.
@@ -25,7 +25,7 @@ pub enum Cloud {
     Gce,
 }
 
-/// What a machine is told.
+/// The metadata of a machine.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     cloud: Cloud,
@@ -35,7 +35,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Of a machine that has this address and hostname, and whose user-data is what this file has.
+    /// Makes the metadata of a machine with this address and hostname. The file `user_data` has the machine's user-data.
     pub fn new(cloud: Cloud, address: Ipv4Addr, hostname: &str, user_data: &Path) -> Metadata {
         let items = match cloud {
             Cloud::Aws => ec2(address, hostname),
@@ -44,7 +44,6 @@ impl Metadata {
         Metadata { cloud, items, user_data: user_data.to_owned(), told: user_data.with_file_name("metadata") }
     }
 
-    /// Answers a request.
     pub fn answer(&self, head: &Head) -> Answer {
         match self.cloud {
             Cloud::Aws => self.answer_as_ec2(head),
@@ -64,7 +63,7 @@ impl Metadata {
         if head.header("x-aws-ec2-metadata-token") != Some(EC2_TOKEN) {
             return Answer::Text(401, String::new());
         }
-        // Every version of the API that has been is there: /latest/…, /2021-03-23/….
+        // EC2 serves every version of its API that ever existed: /latest/…, /2021-03-23/….
         let item = head.path().trim_start_matches('/').split_once('/').map(|(_version, item)| item);
         match self.item(item, "user-data") {
             Answer::Text(404, _) => item.and_then(|item| self.listing(item)).unwrap_or_else(not_found),
@@ -72,7 +71,7 @@ impl Metadata {
         }
     }
 
-    /// What a folder has, a name a line, with a slash after those of folders.
+    /// Lists a folder, one name a line. The name of a folder ends with a slash.
     fn listing(&self, folder: &str) -> Option<Answer> {
         let below = format!("{}/", folder.trim_end_matches('/'));
         let names: BTreeSet<&str> = self
@@ -110,7 +109,7 @@ fn not_found() -> Answer {
 
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     const ID: &str = "i-0d3a0c0ffee000001";
-    // As vm-tests/lib/case.bash gives it.
+    // vm-tests/lib/case.bash gives the machine this MAC address.
     let mac = mac_of(address.into());
     let full_hostname = format!("{hostname}.{REGION}.compute.internal");
     let zone = format!("{REGION}a");
@@ -129,7 +128,7 @@ fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
         ("local-hostname", full_hostname),
         ("mac", mac.clone()),
     ];
-    // By these cloud-init configures the network.
+    // cloud-init configures the network with these items.
     let of_interface = [
         ("device-number", "0".to_owned()),
         ("local-ipv4s", address.to_string()),

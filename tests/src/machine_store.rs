@@ -1,4 +1,4 @@
-//! The example store for a machine that runs the programs of `tests/kube`, changed as a case of `vm-tests` wants it.
+//! The example store for a machine that runs the programs of `tests/kube`, with the changes of a `vm-tests` case.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::machine_metadata::Cloud;
 use crate::registry::Images;
 use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
-/// The release of GCE's cloud provider that kOps takes the credential provider from (`pkg/assets/wellknownassets`).
+/// The release of GCE's cloud provider from which kOps takes the credential provider (`pkg/assets/wellknownassets`).
 const GCE_CREDENTIALS: &str = "35.0.0";
 
-/// The releases that `tests/kube/build` has built, whose folder this is.
+/// The releases in `kube`, a folder that `tests/kube/build` has made.
 ///
 /// # Errors
-/// If it is no such folder.
+/// If the file `versions` in the folder is missing or incomplete.
 pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     let file = kube.join("versions");
     let versions = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -39,20 +39,18 @@ pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     })
 }
 
-/// Writes what machines download of these to `folder`, by the paths of the URLs, with a `.sha256` beside each.
-///
-/// # Errors
-/// If the folder cannot be written.
+/// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, with a `.sha256` beside
+/// each.
 pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
     let program = |name: &str, version: &str| {
         let built = kube.join(name);
-        // No node of these tests runs the others.
+        // No node of these tests runs the other programs, so scripts replace them.
         Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
     };
     let releases = built_releases(kube)?;
     let mut downloads = releases.stand_ins()?;
     downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program)?);
-    // What kubelet gets its credentials for registries from on GCE; no image is pulled here.
+    // On GCE, kubelet gets its registry credentials from this program. The tests pull no image that needs them.
     let name = "auth-provider-gcp";
     downloads.insert(
         format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{OWN_ARCHITECTURE}/{name}"),
@@ -68,10 +66,7 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The images that a worker pulls before it joins; each is of the program that does nothing.
-///
-/// # Errors
-/// If the program cannot be read.
+/// The images that a worker pulls before it joins. Each image contains the program `pause`, which does nothing.
 pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
     let file = kube.join("pause");
     let pause = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
@@ -82,9 +77,9 @@ pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
     Ok(images)
 }
 
-/// Writes the example's store and boot configs to `folder`, for machines of this cloud with these releases, which are at
-/// `mirror`. Each file of `overlays` is merged into the file of the cluster's folder that has its path (RFC 7396), or added
-/// where there is none.
+/// Writes the example's store and boot configs to `folder`, for machines of this cloud that download these releases from `mirror`.
+/// Each file of `overlays` is merged (RFC 7396) into the file at the same path in the cluster's folder. If that file is missing, the
+/// overlay's file is added.
 ///
 /// # Errors
 /// If the folder cannot be written, or an overlay is no YAML.
@@ -117,9 +112,6 @@ fn of_cloud(cloud: Cloud, text: &str) -> String {
 }
 
 /// Changes the text of each file below a folder.
-///
-/// # Errors
-/// If one cannot be read or written.
 pub fn replace_below(folder: &Path, change: &dyn Fn(&str) -> String) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
@@ -157,7 +149,7 @@ fn merge_below(target: &Path, overlay: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// JSON's merge patch (RFC 7396): what is null is taken away.
+/// Applies a JSON merge patch (RFC 7396): a null in the patch removes the field.
 pub fn merge(target: &mut Value, patch: Value) {
     let Value::Mapping(patch) = patch else {
         *target = patch;

@@ -1,5 +1,5 @@
-//! The metadata service of a cloud for the one machine of a test, for as long as its value lives. What each cloud's tells is in that
-//! cloud's own module.
+//! A stand-in for a cloud's metadata service, for the one machine of a test. The items of each cloud are in that cloud's own
+//! module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use hyper::{Method, Request, Response};
 
 use crate::stand_in_api::{StandInApi, header, said};
 
-/// A token that has to be asked for, and comes with each question after that.
+/// The token of the service. A client requests it first, and sends it with each later request.
 const TOKEN: &str = "the-token-of-the-metadata-service";
 
-/// What is made for a request and not there before it: of the query of the request.
+/// Computes an item from the query of a request.
 type Made = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// How a request shows that no page in between has made it.
+/// How a request proves that a client on the machine sends it, and not a page in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Not at all.
+    /// Without a proof.
     None,
     /// By a header of this name and value.
     Header(&'static str, &'static str),
-    /// By a token, which is put for at this path with the first header, and sent in the second.
+    /// By a token. The client requests it by PUT at this path with the first header, and sends it in the second header.
     Token(&'static str, [&'static str; 2]),
 }
 
-/// What a cloud tells a machine.
+/// The items that a cloud serves to a machine.
 pub struct Metadata {
     guard: Guard,
     items: BTreeMap<String, String>,
@@ -44,13 +44,13 @@ impl fmt::Debug for Metadata {
 }
 
 impl Metadata {
-    /// These answers, each by path, or by path and query where that says which.
+    /// Makes metadata of these items. The key of an item is a path, or a path with a query.
     pub fn of<const N: usize>(guard: Guard, items: [(&str, String); N]) -> Metadata {
         let items = items.map(|(path, answer)| (path.to_owned(), answer)).into();
         Metadata { guard, items, made: None }
     }
 
-    /// The same with what is made at a path of a request's query.
+    /// Adds an item at `path`, which `make` computes from the query of each request.
     pub fn making(
         self,
         path: &'static str,
@@ -62,7 +62,7 @@ impl Metadata {
     /// Serves it on this socket.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn serve(self, socket: TcpListener) -> anyhow::Result<ServedMetadata> {
         Ok(ServedMetadata(StandInApi::start_on(socket, "metadata", self, |request, state| {
             let response = state.lock().answer(&request);
@@ -101,7 +101,6 @@ impl Metadata {
 pub struct ServedMetadata(StandInApi<Metadata>);
 
 impl ServedMetadata {
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }

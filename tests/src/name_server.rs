@@ -1,4 +1,4 @@
-//! A name server on port 53 of a network namespace, which fails for a while and then knows every name of a test.
+//! A name server on port 53 of a network namespace. It fails for a while, and then resolves every name of a test.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -16,20 +16,20 @@ const A: u16 = 1;
 /// RFC 3596, section 2.1.
 const AAAA: u16 = 28;
 const INTERNET: u16 = 1;
-/// How often the server looks whether it is to stop.
+/// How often the server checks whether it must stop.
 const POLL: Duration = Duration::from_millis(20);
-/// The largest question that comes without extensions (RFC 1035, section 4.2.1), and enough for one with.
+/// The size of the buffer for a question, in bytes. A question without extensions has at most 512 (RFC 1035, section 4.2.1).
 const LARGEST: usize = 4096;
 
 /// How a name server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameFault {
-    /// It says that it cannot find out (`SERVFAIL`).
+    /// Answers that it cannot resolve the name (`SERVFAIL`).
     CannotTell,
-    /// It says that there is no such name (`NXDOMAIN`).
+    /// Answers that the name does not exist (`NXDOMAIN`).
     NoSuchName,
     Silent,
-    /// It has the address that kOps writes into DNS until there is a control plane (`pkg/dns/placeholder.go`).
+    /// Answers with the address that kOps writes into DNS until there is a control plane (`pkg/dns/placeholder.go`).
     Placeholder,
 }
 
@@ -41,10 +41,10 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Answers the first questions for each name of `failing` so, as many as it says, and all others with 127.0.0.1.
+    /// Answers the first questions for each name in `failing` with `fault`, as many as its number. All other answers are 127.0.0.1.
     ///
     /// # Errors
-    /// If port 53 of the loopback interface is not to be had.
+    /// If port 53 of the loopback interface is not available.
     pub fn start(fault: NameFault, failing: &[(&str, usize)]) -> anyhow::Result<NameServer> {
         let failing: BTreeMap<String, usize> =
             failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -56,11 +56,11 @@ impl NameServer {
         })
     }
 
-    /// Answers on this socket as `answer` says for a name and how often it was asked for: with a fault, or with an address,
-    /// which a question for one of the other family does not get.
+    /// Answers on this socket with a fault or an address. `answer` chooses it by the name and by the number of questions for that name
+    /// so far. A question for the other address family gets no address.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start_on(
         socket: UdpSocket,
         answer: impl Fn(&str, usize) -> (Option<NameFault>, IpAddr) + Send + 'static,
@@ -84,7 +84,7 @@ impl NameServer {
         Ok(NameServer { asked, stop, thread: Some(thread) })
     }
 
-    /// How often it was asked for a name.
+    /// The number of questions for a name so far.
     pub fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock();
         asked.get(name).copied().unwrap_or_default()
@@ -127,7 +127,7 @@ impl Question {
         Some(Question { id, name: labels.join("."), kind, bytes })
     }
 
-    /// The answer: with this address where one was asked for, or with this code.
+    /// The response with this code. It contains the address if the code is 0 and the question is for its address family.
     fn answer(&self, code: u8, address: IpAddr) -> Vec<u8> {
         let (kind, bytes) = match address {
             IpAddr::V4(address) => (A, address.octets().to_vec()),
@@ -135,11 +135,11 @@ impl Question {
         };
         let has_address = code == 0 && self.kind == kind;
         let mut packet = self.id.to_vec();
-        // An answer, recursion asked for and available.
+        // Flags: a response, recursion desired and available. Counts: one question, and one answer if there is an address.
         packet.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
         packet.extend(&self.bytes);
         if has_address {
-            // The name of the question, for one second.
+            // The name of the question, by a pointer. The answer is valid for one second.
             packet.extend([0xc0, 0x0c]);
             packet.extend(kind.to_be_bytes());
             packet.extend(INTERNET.to_be_bytes());

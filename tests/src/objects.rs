@@ -1,4 +1,4 @@
-//! The objects of a bucket that is a folder, as stores list them.
+//! The objects of a bucket, as stores list them. The bucket is a folder.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,11 @@ use std::path::Path;
 pub(crate) enum Entry {
     /// An object of this name.
     Object(String),
-    /// What several objects' names begin with, up to a delimiter.
+    /// The common beginning of several objects' names, up to a delimiter.
     Folder(String),
 }
 
 impl Entry {
-    /// Its name in a list.
     pub(crate) fn name(&self) -> &str {
         match self {
             Entry::Object(name) | Entry::Folder(name) => name,
@@ -21,7 +20,7 @@ impl Entry {
     }
 }
 
-/// The names of all objects, in their order.
+/// The names of all objects, sorted.
 pub(crate) fn names(bucket: &Path) -> Vec<String> {
     let mut names = Vec::new();
     collect(bucket, bucket, &mut names);
@@ -40,7 +39,8 @@ fn collect(bucket: &Path, folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// What a list has of the names that begin with a prefix; where there is a delimiter, no more of each than up to the next one.
+/// Lists the names that begin with `prefix`. If `delimiter` is not empty, a name that has it after the prefix becomes a folder,
+/// which ends at that delimiter.
 pub(crate) fn entries(names: &[String], prefix: &str, delimiter: &str) -> Vec<Entry> {
     let entry = |name: &String| {
         let rest = name.strip_prefix(prefix)?;

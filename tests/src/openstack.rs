@@ -1,4 +1,5 @@
-//! OpenStack as the agent asks it: Keystone's tokens and catalog, and Nova's lists of a project's servers. Swift is in [`swift`].
+//! A stand-in for OpenStack, as far as the agent uses it: Keystone's tokens and catalog, and Nova's lists of a project's servers.
+//! [`swift`] has Swift.
 //!
 //! Source: Identity API v3, "Authentication and token management"; Compute API v2.1, "List Servers Detailed", "Paginated
 //! collections", "Faults".
@@ -18,18 +19,18 @@ use crate::stand_in_api::said;
 
 pub use crate::listed::Mood;
 
-/// The token that is given and taken.
+/// The valid token, which logins issue.
 pub const TOKEN: &str = "gAAAAA-openstack-token-for-tests";
-/// A token that is given and refused.
+/// A token that a login issues and the API rejects.
 const REVOKED: &str = "gAAAAA-openstack-token-that-is-revoked";
 /// The secret of the application credential, and the password of the user.
 pub const SECRET: &str = "openstack-secret-for-tests";
-/// The region that there is, beside another one.
+/// The region of the services. The catalog also has another region.
 pub const REGION: &str = "RegionOne";
 pub const PROJECT: &str = "f7ac731cc11f40efbc03a9f9e1d1d21f";
-/// Where Keystone is.
+/// The path of Keystone's tokens.
 const KEYSTONE: &str = "/identity/v3/auth/tokens";
-/// Where Swift is.
+/// The path of the Swift account.
 const ACCOUNT: &str = "/swift/v1/AUTH_f7ac731cc11f40efbc03a9f9e1d1d21f";
 
 /// The UUID that is made from a number.
@@ -37,7 +38,8 @@ pub fn uuid(number: u64) -> String {
     format!("5c89f7b6-01a0-4eaa-ac03-{number:012x}")
 }
 
-/// The variables of a login by an application credential, as kOps gives them to control planes, to what is at this URL.
+/// The environment variables of a login by an application credential, in kOps' form for control planes. `url` is the URL of the
+/// stand-in.
 pub fn login(url: &str) -> Vec<(&'static str, String)> {
     vec![
         ("OS_AUTH_URL", format!("{url}/identity/v3")),
@@ -50,7 +52,7 @@ pub fn login(url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The variables of a login by a password.
+/// The environment variables of a login by a password.
 pub fn password_login(url: &str) -> Vec<(&'static str, String)> {
     vec![
         ("OS_AUTH_URL", format!("{url}/identity")),
@@ -62,7 +64,7 @@ pub fn password_login(url: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What Keystone answers a login.
+/// Keystone's response to a login. It issues `token` if the login is valid.
 fn token(body: &[u8], host: &str, token: &str) -> Response<String> {
     let asked: Value = serde_json::from_slice(body).unwrap_or_default();
     let credential = json!({"id": "app", "secret": SECRET});
@@ -105,7 +107,7 @@ pub struct Server {
     pub status: String,
     pub metadata: BTreeMap<String, String>,
     pub fixed: Vec<IpAddr>,
-    /// The addresses that a router keeps for it.
+    /// The floating IP addresses.
     pub floating: Vec<IpAddr>,
 }
 
@@ -130,9 +132,9 @@ impl Server {
     }
 }
 
-/// What the metadata service tells the server of the UUID that is made from this number.
+/// The metadata of the server whose UUID is made from this number.
 ///
-/// Source: Nova, "Metadata" (`meta_data.json`, and what speaks as EC2's does).
+/// Source: Nova, "Metadata" (`meta_data.json`, and the items in EC2's form).
 pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
     let told = json!({"uuid": uuid(number), "name": name, "hostname": format!("{name}.novalocal"),
                       "project_id": PROJECT, "meta": {}, "public_keys": {}});
@@ -185,7 +187,7 @@ impl ListedMachine for Server {
                "flavor": {"id": "1"}, "OS-EXT-STS:vm_state": "active", "key_name": "kops"})
     }
 
-    /// Nova takes a filter by metadata of administrators only.
+    /// Nova accepts a filter by metadata only from administrators, so it lists every server.
     fn is_selected(&self, _parameters: &BTreeMap<String, String>) -> bool {
         true
     }

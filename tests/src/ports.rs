@@ -1,23 +1,23 @@
-//! Ports for programs that are started with one and do not tell which they got.
+//! Free ports, for programs that take a port as an argument and do not report their port.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::Context as _;
 
-/// Below the kernel's ephemeral ports, and above those that have names.
+/// The first port of the range, which is below the kernel's ephemeral ports and above the ports of well-known services.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 18_000;
-/// How far processes that run beside each other begin apart.
+/// The distance between the first ports of two processes with consecutive process ids.
 const APART: u32 = 61;
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the loopback interface without a listener, which is given out once: neither by this function
-/// within this process nor by the kernel.
+/// Returns a port of the loopback interface without a listener. Neither this function within this process nor the
+/// kernel gives it out again.
 ///
 /// # Errors
-/// If all are taken.
+/// If all ports of the range are taken.
 pub fn free_port() -> anyhow::Result<u16> {
     let from = std::process::id().wrapping_mul(APART) % u32::from(COUNT);
     for _ in 0..COUNT {

@@ -1,12 +1,12 @@
-//! The program that tests drive from outside.
+//! The kops-agent program that tests run.
 
 use std::path::PathBuf;
 
-/// `KOPS_AGENT` if it is set, as in CI, where that is the binary that ships; else `built`, which cargo built for the test
-/// in its own profile.
+/// Returns `KOPS_AGENT` if it is set. In CI, it is set to the binary that ships. Otherwise returns `built`, which cargo has built
+/// for the test in the test's profile.
 ///
 /// # Panics
-/// If `KOPS_AGENT` is no absolute path: a test's working folder is its package's.
+/// If `KOPS_AGENT` is not an absolute path. A relative path would start at the package's folder, where a test runs.
 pub fn kops_agent(built: impl Into<PathBuf>) -> PathBuf {
     let Some(program) = std::env::var_os("KOPS_AGENT") else { return built.into() };
     let program = PathBuf::from(program);

@@ -1,4 +1,4 @@
-//! A proxy as operators have them: it takes whole URLs for http, and CONNECT for https.
+//! An HTTP proxy, as operators run it. It accepts whole URLs for http, and CONNECT for https.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,18 +14,18 @@ pub struct Proxy {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-/// How a proxy reaches what a request is passed on to.
+/// Connects to the target of a request.
 type Connect = dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync;
 
-/// What a proxy does besides passing on.
+/// The callbacks of a proxy: for each request, and for the connection to its target.
 struct Outside {
     on_request: Box<dyn Fn(&str) + Send + Sync>,
     connect: Box<Connect>,
 }
 
 impl Proxy {
-    /// Starts to listen on loopback. It passes requests for names below `test.` on to this machine: clients use no proxy for loopback
-    /// addresses.
+    /// Starts to listen on loopback. It forwards requests for names in the domain `test` to this machine, because clients use no proxy
+    /// for loopback addresses.
     ///
     /// # Errors
     /// If there is no free port.
@@ -41,8 +41,8 @@ impl Proxy {
         )
     }
 
-    /// Starts to listen on this socket. `on_request` is called with the first line of each request, and `connect` with the host and
-    /// the port that it is to be passed on to.
+    /// Starts to listen on this socket. It calls `on_request` with the method and target of each request, and `connect` with the
+    /// target's host and port.
     ///
     /// # Errors
     /// If the socket has no address.
@@ -57,7 +57,7 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let (asked, outside) = (Arc::clone(&asked), Arc::clone(&outside));
-                // A connection that fails shows on both of its sides.
+                // The client and the target see a failed connection, so the error is dropped here.
                 thread::spawn(move || drop(pass_on(client, &asked, &outside)));
             }
         });
@@ -69,13 +69,13 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// The first line of every connection's request so far, without its end: `GET http://…`, `CONNECT host:port`.
+    /// The method and target of each request so far: `GET http://…`, `CONNECT host:port`.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().clone()
     }
 }
 
-/// Serves one request, and for CONNECT all that follows.
+/// Serves one request. After CONNECT, it also copies all later bytes.
 fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut first = String::new();
@@ -99,7 +99,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
         let rest = target.strip_prefix("http://").unwrap_or(target);
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let mut server = (outside.connect)(host)?;
-        // One request a connection, so that each of them is seen.
+        // Each connection has one request, so that the proxy sees every request.
         let headers: String = headers
             .lines()
             .filter(|line| !line.is_empty() && !line.to_ascii_lowercase().starts_with("connection:"))
@@ -119,7 +119,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside)
 
 /// Copies until one side ends.
 fn copy(from: &mut dyn Read, to: &mut TcpStream) {
-    // Both ends see how it ended.
+    // Both ends see a failed copy, so the error is dropped here.
     let _ = std::io::copy(from, to);
     let _ = to.shutdown(std::net::Shutdown::Write);
 }

@@ -1,8 +1,8 @@
-//! Stand-ins for the publishers of Kubernetes' downloads: an HTTPS proxy that answers for every host itself, with
-//! the checksum files that each publisher has beside a download and nothing else.
+//! Stand-ins for the publishers of Kubernetes' downloads: an HTTPS proxy that answers for every host itself. It serves
+//! only the checksum files that each publisher has beside a download.
 //!
-//! The agent reaches it as it reaches the world from behind a company's proxy: `HTTPS_PROXY`, and `SSL_CERT_FILE`
-//! for the authority that signed the hosts' certificates.
+//! The agent reaches it in the way it reaches the internet from behind a company's proxy. `HTTPS_PROXY` is its address,
+//! and `SSL_CERT_FILE` is the authority that signed the hosts' certificates.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -46,7 +46,7 @@ struct World {
 }
 
 impl Publishers {
-    /// Publishes the SHA-256 of downloads, by URL; their authority's certificate goes into `folder`.
+    /// Publishes the SHA-256 of downloads, by URL. Writes the certificate of the hosts' authority to `folder`.
     ///
     /// # Errors
     /// If there is no free port, or the certificate cannot be made or written.
@@ -64,7 +64,7 @@ impl Publishers {
         let address = socket.local_addr()?;
         let (stop, stopped) = oneshot::channel::<Infallible>();
         let thread = thread::Builder::new().name("publishers".to_owned()).spawn(move || {
-            // A server that fails shows in its clients, which are what a test looks at.
+            // The error is dropped: the test sees a failed server in its clients.
             let _ = runtime.block_on(async {
                 let listener = TcpListener::from_std(socket)?;
                 tokio::select! {
@@ -76,7 +76,7 @@ impl Publishers {
         Ok(Publishers { address, authority: authority_file, asked, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The environment in which a program reaches them.
+    /// The environment variables with which a program reaches them.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("HTTPS_PROXY", format!("http://{}", self.address)),
@@ -84,7 +84,7 @@ impl Publishers {
         ]
     }
 
-    /// Every URL that was asked for.
+    /// All requested URLs so far.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().clone()
     }
@@ -94,14 +94,14 @@ impl Drop for Publishers {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It ended by itself or by the line above; how does not matter any more.
+            // The thread has ended by itself or ends because `stop` is dropped. Its result does not matter.
             let _ = thread.join();
         }
     }
 }
 
-/// The files in which publishers tell hashes: Kubernetes and most others `<file>.sha256`, containerd
-/// `<file>.sha256sum`, runc one list for a release.
+/// The publishers' checksum files. Kubernetes and most other publishers have `<file>.sha256`, containerd has
+/// `<file>.sha256sum`, and runc has one list for a release.
 fn checksum_files(sha256: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     for (url, hash) in sha256 {
@@ -128,7 +128,7 @@ async fn accept_forever(listener: TcpListener, world: Arc<World>) -> std::io::Re
     }
 }
 
-/// One client's tunnel to one host, at whose other end we are.
+/// Serves one client's tunnel to one host, in the role of that host.
 async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> {
     let mut connection = BufReader::new(connection);
     let mut request = String::new();

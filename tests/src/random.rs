@@ -1,4 +1,4 @@
-//! Tokens that cannot be guessed, for keys made on the spot.
+//! Random tokens, which cannot be guessed, for new keys.
 
 use std::fs::File;
 use std::io::Read;

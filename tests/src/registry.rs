@@ -1,4 +1,4 @@
-//! A registry of container images for the machines of a test, read-only, with images made of static programs of this machine's
+//! A read-only registry of container images for the machines of a test. Its images contain static programs of this machine's
 //! architecture (OCI's image and distribution specifications).
 
 use std::collections::BTreeMap;
@@ -23,24 +23,24 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// What a registry has, by the path that it is asked for at, without the registry's own `/v2`.
+/// The objects of a registry, by their path below `/v2`.
 #[derive(Clone, Default)]
 pub struct Images {
     objects: BTreeMap<String, (&'static str, Bytes)>,
 }
 
 impl Images {
-    /// Adds those of others that are not there.
+    /// Adds the objects of `others` whose paths are missing here.
     pub fn extend(&mut self, others: &Images) {
         for (path, object) in &others.objects {
             self.objects.entry(path.clone()).or_insert_with(|| object.clone());
         }
     }
 
-    /// Adds an image of one layer with these programs, by their paths in it; the first is its entry point.
+    /// Adds an image of one layer with these programs at these paths. The first program is the entry point.
     ///
     /// # Errors
-    /// If there is no program, or one cannot be packed.
+    /// If `programs` is empty, or a program cannot be packed.
     pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) -> anyhow::Result<()> {
         let (entry_point, _) = programs.first().context("an image without a program")?;
         let layer = layer(programs).with_context(|| format!("packing the image {name}"))?;
@@ -71,7 +71,7 @@ impl Images {
 /// Serves these images.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can start.
 pub fn start(socket: TcpListener, images: Arc<Images>) -> anyhow::Result<LoopbackServer> {
     LoopbackServer::start_on("registry", socket, move |_| Registry { images: Arc::clone(&images) })
 }

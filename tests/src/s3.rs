@@ -28,10 +28,10 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Serves the folders in `root` as buckets, to requests that are signed with the keys it makes up.
+    /// Serves the folders in `root` as buckets. It makes new keys, and requests must be signed with them.
     ///
     /// # Errors
-    /// If `root` is no folder, or there is no free port.
+    /// If `root` is not a folder, or there is no free port.
     pub fn start(root: &Path) -> anyhow::Result<S3Server> {
         S3Server::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?, root)
     }
@@ -39,7 +39,7 @@ impl S3Server {
     /// [`S3Server::start`] on this socket.
     ///
     /// # Errors
-    /// If `root` is no folder.
+    /// If `root` is not a folder.
     pub fn start_on(socket: TcpListener, root: &Path) -> anyhow::Result<S3Server> {
         let access_key_id = format!("EXAMPLE{}", random::token(13)?);
         let secret_access_key = random::token(40)?;
@@ -69,7 +69,7 @@ impl S3Server {
         &self.access_key_id
     }
 
-    /// `S3_SECRET_ACCESS_KEY` for its clients; worth nothing once the server has stopped.
+    /// `S3_SECRET_ACCESS_KEY` for its clients. It has no use after the server stops.
     pub fn secret_access_key(&self) -> &str {
         &self.secret_access_key
     }
@@ -79,8 +79,8 @@ impl S3Server {
         self.policy.forbidden.lock().insert(key.to_owned());
     }
 
-    /// From now on, no object below these folders of a bucket can be read or listed: the answer is the same for objects
-    /// that exist and for objects that do not.
+    /// From now on, no object below these folders of a bucket can be read or listed. The answer is the same for existing
+    /// and for missing objects.
     pub fn forbid_below(&self, prefixes: &[&str]) {
         let mut below = self.policy.forbidden_below.lock();
         *below = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
@@ -104,8 +104,8 @@ impl S3Server {
     }
 }
 
-/// Which objects may be read, and which buckets there are: of a bucket that is not there, s3s-fs says that its
-/// objects are not, where Amazon's says that the bucket is not.
+/// Decides which objects may be read and which buckets exist. For a missing bucket, s3s-fs reports a missing object, but
+/// Amazon's S3 reports the missing bucket.
 struct Policy {
     root: PathBuf,
     forbidden: Mutex<BTreeSet<String>>,
@@ -139,7 +139,7 @@ impl Policy {
     }
 }
 
-/// Whether a request lists what is below a prefix.
+/// Whether a request lists the keys below a prefix.
 fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
     let query = context.uri().query().unwrap_or_default();
     let prefix = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "prefix");
@@ -149,7 +149,7 @@ fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
 struct Access(Arc<Policy>);
 
 impl S3Access for Access {
-    // Written as async_trait would, which s3s uses and this crate has no other need of.
+    // This is the form that `async_trait` generates. s3s uses `async_trait`, and this crate does not need it otherwise.
     fn check<'access, 'context, 'request, 'check>(
         &'access self,
         context: &'context mut S3AccessContext<'request>,

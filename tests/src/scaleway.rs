@@ -1,4 +1,4 @@
-//! Scaleway's Instance API as the agent asks it: lists of a zone's servers by a tag.
+//! A stand-in for Scaleway's Instance API, which the agent asks for lists of a zone's servers with a tag.
 //!
 //! Source: Scaleway's Instance API v1, "List all Instances", "Pagination", "Errors", and the recorded answers of its SDK
 //! (`api/instance/v1/testdata`).
@@ -13,11 +13,11 @@ use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
-/// The secret key that is taken.
+/// The valid secret key.
 pub const TOKEN: &str = "scaleway-key-for-tests";
 /// The zone whose servers are listed.
 pub const ZONE: &str = "fr-par-1";
-/// The project that they are in.
+/// The project of the servers.
 pub const PROJECT: &str = "105bdce1-64c0-48ab-899d-868455867ecf";
 
 /// The UUID that is made from a number.
@@ -51,7 +51,7 @@ impl Server {
     }
 }
 
-/// What the metadata service tells the server of the UUID that is made from this number.
+/// The metadata of the server whose UUID is made from this number.
 ///
 /// Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`.
 pub fn metadata(number: u64, name: &str) -> Metadata {
@@ -106,11 +106,11 @@ impl ListedMachine for Server {
         json!({ "servers": servers })
     }
 
-    /// A full one, for only then another may come after it.
     fn one(server: Value) -> Value {
         json!({ "server": server })
     }
 
+    /// A full page. A client expects another page only after a full page.
     fn endless_page(_page: usize) -> Value {
         let server = json!({"id": uuid(1), "name": "a", "state": "running"});
         json!({ "servers": vec![server; 100] })

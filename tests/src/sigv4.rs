@@ -1,34 +1,33 @@
-//! AWS' Signature Version 4, by the book and without a library, so that what the agent signs and checks is held
-//! against an independent reading.
+//! AWS' Signature Version 4, implemented from the specification and without a library. It is an independent check of the
+//! signatures that the agent makes and verifies.
 //!
 //! Source: "Create a signed AWS API request" in the IAM User Guide; HMAC: RFC 2104.
 
 use sha2::{Digest as _, Sha256};
 
-/// A request, as far as it is signed.
+/// The signed parts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Signable<'a> {
-    /// `GET` or `POST`, of `/`.
+    /// `GET` or `POST`. The path is always `/`.
     pub method: &'a str,
-    /// The query, its parameters in order and without the signature; empty where there is none.
+    /// The query without the signature, its parameters in order. Empty if the request has no query.
     pub query: &'a str,
-    /// The headers that are signed, in small letters and in order, with their values.
+    /// The signed headers with their values, in order. The names are in lower case.
     pub headers: &'a [(&'a str, &'a str)],
     pub body: &'a [u8],
-    /// When, as `20240518T131902Z`.
+    /// The time: `20240518T131902Z`.
     pub date: &'a str,
-    /// Where.
     pub region: &'a str,
     pub service: &'a str,
 }
 
 impl Signable<'_> {
-    /// The names of the signed headers, as a signature has them.
+    /// The names of the signed headers, in the form of `SignedHeaders`.
     pub fn signed_headers(&self) -> String {
         self.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";")
     }
 
-    /// For what the key is good.
+    /// The credential scope: the day, the region and the service that the signing key is valid for.
     pub fn scope(&self) -> String {
         let day = self.date.split('T').next().unwrap_or_default();
         format!("{day}/{}/{}/aws4_request", self.region, self.service)

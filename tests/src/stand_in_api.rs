@@ -1,5 +1,5 @@
-//! What the stand-ins of clouds' APIs have in common: a server on loopback that answers out of a state which the test changes
-//! meanwhile, and the shapes of requests and answers.
+//! The common parts of the stand-ins for clouds' APIs: a loopback server that answers from a state, and helpers for requests and
+//! responses. The test can change the state while the server runs.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::loopback::LoopbackServer;
 
-/// A state that answers come out of. Clones are the same.
+/// The state that a stand-in answers from. Clones share it.
 #[derive(Debug, Default)]
 pub(crate) struct Shared<S>(Arc<Mutex<S>>);
 
@@ -28,7 +28,6 @@ impl<S> Clone for Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// The state, for one look or change.
     pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
         self.0.lock()
     }
@@ -42,10 +41,10 @@ pub(crate) struct StandInApi<S> {
 }
 
 impl<S: Send + 'static> StandInApi<S> {
-    /// Starts with this state, and answers each request with what `answer` gives; not at all where that gives nothing.
+    /// Starts with this state. `answer` makes the response to each request. If it returns `None`, the server never answers.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub(crate) fn start<F, A>(name: &str, state: S, answer: F) -> anyhow::Result<StandInApi<S>>
     where
         F: Fn(Request<Incoming>, Shared<S>) -> A + Clone + Send + 'static,
@@ -55,10 +54,10 @@ impl<S: Send + 'static> StandInApi<S> {
         StandInApi::start_on(socket, name, state, answer)
     }
 
-    /// The same on this socket.
+    /// Like `start`, on this socket.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub(crate) fn start_on<F, A>(
         socket: TcpListener,
         name: &str,
@@ -84,12 +83,11 @@ impl<S: Send + 'static> StandInApi<S> {
         Ok(StandInApi { state, server })
     }
 
-    /// The state, for one look or change.
     pub(crate) fn state(&self) -> MutexGuard<'_, S> {
         self.state.lock()
     }
 
-    /// The same, for what outlives this look.
+    /// A handle to the state, for code that outlives this borrow.
     pub(crate) fn shared(&self) -> Shared<S> {
         self.state.clone()
     }
@@ -104,14 +102,14 @@ impl<S: Send + 'static> StandInApi<S> {
     }
 }
 
-/// An answer of a status and a text.
+/// A response with this status and text.
 pub(crate) fn said(status: u16, text: impl Into<String>) -> Response<String> {
     let mut response = Response::new(text.into());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
 }
 
-/// The answer that something is elsewhere.
+/// A redirect to `location`.
 pub(crate) fn elsewhere(status: u16, location: &str) -> Response<String> {
     let mut response = said(status, "");
     if let Ok(location) = HeaderValue::try_from(location) {
@@ -120,7 +118,7 @@ pub(crate) fn elsewhere(status: u16, location: &str) -> Response<String> {
     response
 }
 
-/// A header of a request; empty where it has none.
+/// A header of a request. Empty if the request lacks it.
 pub(crate) fn header<'a>(request: &'a Request<Incoming>, name: &str) -> &'a str {
     request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -130,13 +128,13 @@ pub(crate) fn parameters(request: &Request<Incoming>) -> BTreeMap<String, String
     form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).into_owned().collect()
 }
 
-/// The fields of a request that is a form.
+/// The fields of a request whose body is a form.
 pub(crate) async fn form(request: Request<Incoming>) -> BTreeMap<String, String> {
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     form_urlencoded::parse(&body).into_owned().collect()
 }
 
-/// A path of a request's URL, without its escapes.
+/// Decodes the percent-encoding of a path.
 pub(crate) fn unescaped(path: &str) -> String {
     percent_decode_str(path).decode_utf8_lossy().into_owned()
 }

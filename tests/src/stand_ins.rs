@@ -1,5 +1,5 @@
-//! Small files in the place of the Kubernetes downloads: the same URL paths, the same members in the
-//! archives, and in each of them a script that says what it stands for. The same bytes every time.
+//! Small files that replace the Kubernetes downloads. They have the same URL paths, and the archives have the same
+//! members. Each program is a script that prints what it replaces. Every run makes the same bytes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,23 +17,24 @@ pub struct Releases {
     pub containerd: String,
     /// `spec.containerd.runc.version`.
     pub runc: String,
-    /// Of the CNI plugins, by the Kubernetes version (upstream: `pkg/assets/wellknownassets` and its callers).
+    /// The version of the CNI plugins, which follows from the Kubernetes version (upstream: `pkg/assets/wellknownassets` and its
+    /// callers).
     pub cni_plugins: String,
-    /// Of the AWS cloud provider that the ECR credential provider comes from.
+    /// The version of the AWS cloud provider that contains the ECR credential provider.
     pub cloud_provider_aws: String,
 }
 
 /// The architectures kOps knows, by Go's names.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
-/// This machine's, by Go's name: what is built here runs here.
+/// This machine's architecture, by Go's name. Programs that are built on this machine run on it.
 pub const OWN_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
-/// What is in `/bin` of a containerd 2 archive.
+/// The programs in `bin/` of a containerd 2 archive.
 pub const CONTAINERD_BINARIES: [&str; 4] =
     ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
 
-/// What is in an archive of the CNI plugins, besides a licence and a read-me.
+/// The programs in an archive of the CNI plugins, which also has a license and a README.
 pub const CNI_PLUGINS: [&str; 18] = [
     "bandwidth",
     "bridge",
@@ -55,14 +56,11 @@ pub const CNI_PLUGINS: [&str; 18] = [
     "vrf",
 ];
 
-/// Big enough that a download that stops half-way has two halves worth the name.
+/// The size of a stand-in. It is large enough that both halves of an interrupted download contain many bytes.
 const STAND_IN_BYTES: usize = 64 * 1024;
 
 impl Releases {
     /// Every download of these releases for both architectures, by URL path.
-    ///
-    /// # Errors
-    /// If an archive cannot be packed.
     pub fn stand_ins(&self) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         let mut files = BTreeMap::new();
         for arch in ARCHITECTURES {
@@ -73,11 +71,11 @@ impl Releases {
         Ok(files)
     }
 
-    /// Every download of these releases for one architecture, by URL path, made of the programs that
-    /// `program` has for a name and a version.
+    /// Every download of these releases for one architecture, by URL path. `program` returns the bytes of a
+    /// program by its name and version.
     ///
     /// # Errors
-    /// If there is no such program, or an archive cannot be packed.
+    /// If `program` fails, or an archive cannot be packed.
     pub fn downloads(
         &self,
         arch: &str,
@@ -137,7 +135,7 @@ impl Releases {
 
 /// The bytes of a program, by name and version.
 type Program<'a> = dyn Fn(&str, &str) -> anyhow::Result<Vec<u8>> + 'a;
-/// The same of one release.
+/// The bytes of a program of one release, by name.
 type Member<'a> = dyn Fn(&str) -> anyhow::Result<Vec<u8>> + 'a;
 
 fn containerd_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec<u8>> {
@@ -158,10 +156,7 @@ fn cni_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec
     archive.finish()
 }
 
-/// An archive of programs that are stand-ins, by their paths in it.
-///
-/// # Errors
-/// If it cannot be packed.
+/// Packs stand-ins for these programs into an archive. The programs are paths in the archive.
 pub fn archive_of(programs: &[&str]) -> anyhow::Result<Vec<u8>> {
     let mut archive = Archive::new(Compression::fast());
     for program in programs {
@@ -170,7 +165,7 @@ pub fn archive_of(programs: &[&str]) -> anyhow::Result<Vec<u8>> {
     archive.finish()
 }
 
-/// A script that says what it stands for.
+/// A script that prints the name, version and architecture of the program that it replaces.
 pub fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
     let mut text = format!("#!/bin/sh\necho 'a stand-in for {name} {version} ({arch})'\nexit 0\n");
     let mut line = 0;
@@ -201,7 +196,7 @@ impl Archive {
 
     fn append(&mut self, name: &str, kind: tar::EntryType, mode: u32, content: &[u8]) -> anyhow::Result<()> {
         let mut header = tar::Header::new_gnu();
-        // Written as it is: `Header::set_path` would drop the `./` that the real archives have.
+        // The name is written directly: `Header::set_path` would drop the `./` that the real archives have.
         let field = &mut header.as_gnu_mut().context("a GNU header")?.name;
         field.get_mut(..name.len()).context("a short name")?.copy_from_slice(name.as_bytes());
         header.set_entry_type(kind);

@@ -1,5 +1,5 @@
-//! STS as the bootstrap server asks it, for as long as its value lives: it checks signatures, tells whose they are, and
-//! has moods. And the machines that sign.
+//! A stand-in for STS, as far as the bootstrap server uses it. It checks signatures, identifies the signer, and has moods. The module
+//! also has the machines that sign.
 //!
 //! Source: the STS API Reference, `GetCallerIdentity`; tokens: upstream's `pkg/bootstrap/awsbootstrap/authenticator.go`.
 
@@ -32,7 +32,7 @@ pub struct Principal {
     /// The id of the key.
     pub access_key: String,
     pub secret: String,
-    /// What a role's temporary key comes with.
+    /// The session token of a role's temporary key.
     pub session_token: String,
     pub arn: String,
     pub user_id: String,
@@ -52,7 +52,7 @@ impl Principal {
         }
     }
 
-    /// A token of the first form for a request, signed at this time (seconds since 1970).
+    /// A token of the first form (`x-aws-sts`) for a request, signed at this time (seconds since 1970).
     pub fn token_v1(&self, host: &str, region: &str, body: &[u8], at: i64) -> String {
         let (date, hash) = (date(at), hash(body));
         let headers = [
@@ -89,7 +89,7 @@ impl Principal {
         format!("x-aws-sts {}", STANDARD.encode(token.to_string()))
     }
 
-    /// A token of the second form.
+    /// A token of the second form (`x-aws-sts-v2`).
     pub fn token_v2(&self, host: &str, region: &str, body: &[u8], at: i64) -> String {
         let (date, hash) = (date(at), hash(body));
         let headers = [("host", host), ("x-kops-request-sha", hash.as_str())];
@@ -120,19 +120,19 @@ impl Principal {
     }
 }
 
-/// How STS is to answer.
+/// How STS answers requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
-    /// A redirect to another server.
+    /// Redirects to this URL.
     Redirecting(String),
-    /// With an error of its own.
+    /// Answers 500.
     Down,
-    /// With a body larger than any bound.
+    /// Answers with a body that is larger than any limit.
     Endless,
     Late(Duration),
-    /// Not at all, as long as it is in this mood.
+    /// Does not answer until the mood of STS changes.
     Hanging,
 }
 
@@ -140,7 +140,7 @@ pub enum Mood {
 struct State {
     known: BTreeMap<String, Principal>,
     mood: Mood,
-    /// By the id of the access key, where that is answered otherwise.
+    /// The moods for single principals, by the id of their access key. They take precedence over `mood`.
     moods: BTreeMap<String, Mood>,
     calls: usize,
 }
@@ -150,23 +150,22 @@ struct State {
 pub struct Sts(StandInApi<State>);
 
 impl Sts {
-    /// Starts, and knows no principal.
+    /// Starts without known principals.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start() -> anyhow::Result<Sts> {
         Ok(Sts(StandInApi::start("sts", State::default(), answered)?))
     }
 
-    /// The same on this socket.
+    /// Like `start`, on this socket.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If no thread can start.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Sts> {
         Ok(Sts(StandInApi::start_on(socket, "sts", State::default(), answered)?))
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }
@@ -176,22 +175,21 @@ impl Sts {
         self.0.host()
     }
 
-    /// Knows this principal from now on.
+    /// Adds or replaces a known principal.
     pub fn put(&self, principal: &Principal) {
         self.0.state().known.insert(principal.access_key.clone(), principal.clone());
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// Answers like this from now on to requests of this principal.
+    /// Sets the mood for requests of this principal.
     pub fn set_mood_for(&self, principal: &Principal, mood: Mood) {
         self.0.state().moods.insert(principal.access_key.clone(), mood);
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     pub fn calls(&self) -> usize {
         self.0.state().calls
     }
@@ -240,7 +238,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     }
 }
 
-/// A request, and what its signature says of itself.
+/// A request, and the parts of its signature.
 struct Signed {
     method: String,
     query: String,

@@ -1,7 +1,7 @@
-//! A real TPM 2.0 in software (swtpm), as the bare device is: there is no resource manager, and room for three keys. Google's
-//! templates can be put into its memory.
+//! A real TPM 2.0 in software (swtpm) that behaves like the bare device: it has no resource manager, and room for three keys. Tests
+//! can store Google's templates in its memory.
 //!
-//! Source: swtpm(8); go-tpm-tools' `cmd/attest_test.go` for what Google's template is.
+//! Source: swtpm(8); go-tpm-tools' `cmd/attest_test.go` for Google's template.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -28,13 +28,13 @@ use tpm2_protocol::frame::{
 };
 use tpm2_protocol::{TpmMarshal as _, TpmWriter};
 
-/// Where Google puts the template of the RSA key.
+/// The index in the TPM's memory at which Google stores the template of the RSA key.
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
 const START_WITHIN: Duration = Duration::from_secs(30);
-/// The tag, the size and the code that every answer begins with.
+/// The size of every answer's header (tag, size and code), in bytes.
 const HEADER: usize = 10;
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// The DER of a public RSA key of 2048 bits, up to its modulus, and behind it, with the usual exponent.
+/// The DER of a public 2048-bit RSA key: the bytes before the modulus, and the bytes after it, with the usual exponent.
 const SPKI: ([u8; 33], [u8; 5]) = (
     [
         0x30, 0x82, 0x01, 0x22, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
@@ -43,14 +43,14 @@ const SPKI: ([u8; 33], [u8; 5]) = (
     [0x02, 0x03, 0x01, 0x00, 0x01],
 );
 
-/// A template of a key of RSA with 2048 bits.
+/// A template of a 2048-bit RSA key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Template {
-    /// Google's: signs what the TPM has hashed itself.
+    /// Google's template. Its key signs only data that the TPM itself has hashed.
     Restricted,
-    /// Signs whatever it is given.
+    /// Its key signs any data.
     Unrestricted,
-    /// Signs with RSAPSS only.
+    /// Its key signs only with RSAPSS.
     Pss,
     Storage,
 }
@@ -101,7 +101,7 @@ impl Template {
     }
 }
 
-/// A running TPM with a seed of its own; dropping it ends it.
+/// A running TPM with its own seed; dropping it stops it.
 #[derive(Debug)]
 pub struct Swtpm {
     process: Child,
@@ -109,10 +109,10 @@ pub struct Swtpm {
 }
 
 impl Swtpm {
-    /// Starts one with this template; on a machine without swtpm `None`, which it says for the test that is skipped.
+    /// Starts a TPM with this template. On a machine without swtpm, prints that the test is skipped and returns `None`.
     ///
     /// # Errors
-    /// If it cannot be started, or refuses.
+    /// If swtpm does not start, or the TPM refuses the template.
     pub fn start_with(template: Template) -> Result<Option<Swtpm>> {
         let swtpm = Swtpm::start()?;
         if let Some(swtpm) = &swtpm {
@@ -121,10 +121,10 @@ impl Swtpm {
         Ok(swtpm)
     }
 
-    /// The same, without a template.
+    /// Like `start_with`, but without a template.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If swtpm ends, or does not listen within 30 s.
     #[allow(clippy::print_stderr)]
     pub fn start() -> Result<Option<Swtpm>> {
         let folder = tempfile::tempdir().context("a folder for a TPM")?;
@@ -157,23 +157,23 @@ impl Swtpm {
         Ok(Some(swtpm))
     }
 
-    /// Its device: what is written to it is a command, and what is read the answer. One may have it at a time, as with
-    /// `/dev/tpm0`; the next one waits.
+    /// Connects to its device. A write is a command, and a read returns the answer. As with `/dev/tpm0`, one client at a time has the
+    /// device, and the next client waits.
     ///
     /// # Errors
-    /// If it does not listen.
+    /// If swtpm does not listen.
     pub fn connect(&self) -> std::io::Result<UnixStream> {
         let device = UnixStream::connect(self.folder.path().join("device"))?;
         device.set_read_timeout(Some(ANSWER_WITHIN))?;
         Ok(device)
     }
 
-    /// Puts a template where Google puts that of the instance's RSA key.
+    /// Stores a template at the index that Google uses for the template of the instance's RSA key.
     fn put_template(&self, template: Template) -> Result<()> {
         self.put_template_bytes(&template.bytes()?)
     }
 
-    /// Puts these bytes where Google puts the template of the instance's RSA key.
+    /// Stores these bytes at the index that Google uses for the template of the instance's RSA key.
     ///
     /// # Errors
     /// If the TPM refuses.
@@ -209,7 +209,7 @@ impl Swtpm {
         Ok(())
     }
 
-    /// The public key that a template makes in this TPM, in PEM, as Google gives it.
+    /// The public key that this TPM makes from a template, in PEM, in Google's form.
     ///
     /// # Errors
     /// If the TPM refuses.
@@ -263,7 +263,7 @@ impl Swtpm {
         Ok(())
     }
 
-    /// Runs a command; where it needs authorization, with the empty password.
+    /// Runs a command. If the command needs authorization, uses the empty password.
     fn run<C: TpmFrame, R: TpmUnmarshalBody>(&self, command: &C, needs_proof: bool) -> Result<R> {
         let proof = TpmsAuthCommand {
             session_handle: handle(TpmRh::Pw),
@@ -283,7 +283,7 @@ impl Swtpm {
             let answer = self.exchange(writer.as_bytes()).with_context(|| name.to_string())?;
             let answer = TpmResponse::cast(&answer).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
             match answer.rc().map(|code| code.base()) {
-                // It tests itself when it is first asked for something.
+                // The TPM tests itself at the first command that needs it, and asks for a retry meanwhile.
                 Ok(TpmRcBase::Retry | TpmRcBase::Testing) if Instant::now() < until => {}
                 Ok(TpmRcBase::Success) => {
                     return answer.unmarshal().map_err(|error| anyhow::anyhow!("{name}: {error}"));
@@ -308,7 +308,7 @@ impl Swtpm {
 
 impl Drop for Swtpm {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // `kill` fails if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,7 +1,7 @@
-//! What a terminal shows of the agent at work on the example node, as a picture for README.
+//! A picture of a terminal with the agent's output on the example node, for README.
 //!
-//! All of it is what the agent prints. What differs from run to run (times, the hash of a configuration that holds fresh
-//! keys) is replaced by a value of the same form, so that the picture of the same program is the same to the byte.
+//! The agent prints all of it. Values that differ between runs (times, the hash of a configuration with new keys) are
+//! replaced by values of the same form. So the same program always makes the same bytes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,16 +13,16 @@ use crate::example_cluster::ExampleCluster;
 use crate::example_keys::make_keysets;
 use crate::example_store::{CONFIG_BASE, NODES};
 
-/// What stands for every time.
+/// Replaces every time.
 const TIME: &str = "2026-11-22T03:00:00Z";
-/// What stands for the hash of the configuration.
+/// Replaces the hash of the configuration.
 const CONFIG_HASH: &str = "LTITxt0yV2Lb+4t2qpZVruhy5uGTg1bj6p9DbnJwe8w=";
-/// What a screen reader says in the picture's place.
+/// The text that a screen reader reads instead of the picture.
 pub const TITLE: &str = "A terminal: kops-agent plan shows the diff of kubelet.conf and the restart of kubelet, kops-agent \
                          converge carries it out, kops-agent status shows the node converged.";
 const CONF: &str = "--conf /opt/kops/conf/kube_env.yaml";
 
-/// A changed InstanceGroup reaches a node: `plan`, `converge` and `status`, as a terminal has them, with its colours.
+/// The output of `plan`, `converge` and `status` on a node whose InstanceGroup has changed, with a terminal's colours.
 ///
 /// # Errors
 /// If the example cluster cannot be served, or a command fails.
@@ -39,7 +39,7 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
             }
             _ => cluster.agent(agent, verb, NODES, CONFIG_BASE),
         };
-        // By TLS nothing is reached: the stand-ins have all that is wanted.
+        // HTTPS has no working route: the stand-ins serve all that the agent needs over HTTP.
         command.env("HTTPS_PROXY", "http://127.0.0.1:1").arg("--root").arg(&root).args(flags);
         let output = command.output().with_context(|| format!("running {}", agent.display()))?;
         ensure!(output.status.success(), "{verb} failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -61,7 +61,7 @@ pub fn session(agent: &Path, folder: &Path) -> anyhow::Result<String> {
     Ok(session.trim_end().lines().map(|line| repeatable(line) + "\n").collect())
 }
 
-/// The line, where what no two runs have alike is replaced.
+/// Replaces the values in a line that differ between runs.
 fn repeatable(line: &str) -> String {
     if line.starts_with("config hash") {
         return format!("config hash  {CONFIG_HASH}");
@@ -80,10 +80,10 @@ const CHARACTER_WIDTH: f64 = 8.4;
 const LINE_HEIGHT: usize = 19;
 const PADDING: usize = 16;
 
-/// The picture of a session, as SVG. Colours are those of `SGR` sequences; `title` is what a screen reader says.
+/// Draws a session as SVG. Colours come from its `SGR` sequences. A screen reader reads `title`.
 ///
 /// # Errors
-/// None: writing to a string cannot fail.
+/// Never: writing to a string cannot fail.
 pub fn svg(session: &str, title: &str) -> Result<String, std::fmt::Error> {
     let lines: Vec<Vec<Run>> = session.lines().map(runs).collect();
     let length = |line: &Vec<Run>| line.iter().map(|run| run.text.chars().count()).sum::<usize>();

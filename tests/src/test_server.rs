@@ -13,7 +13,7 @@ use s3s::Body;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The connection is to be dropped without an answer.
+/// Tells the server to drop the connection without an answer.
 #[derive(Debug)]
 pub struct HangUp;
 
@@ -27,7 +27,7 @@ impl std::error::Error for HangUp {}
 
 pub type Answer = Result<Response<Body>, HangUp>;
 
-/// A server that ends with its owner.
+/// A server that stops when it is dropped.
 #[derive(Debug)]
 pub struct TestServer {
     /// `http://127.0.0.1:PORT`.
@@ -36,7 +36,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Answers every request with what the handler says.
+    /// Starts a server that answers every request with the result of `handler`.
     pub async fn start<F, A>(handler: F) -> TestServer
     where
         F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
@@ -46,7 +46,7 @@ impl TestServer {
         TestServer::start_on(listener, handler)
     }
 
-    /// The same, on a socket that may have been listening for a while.
+    /// Like `start`, on a socket that may already have been listening for a while.
     pub fn start_on<F, A>(listener: TcpListener, handler: F) -> TestServer
     where
         F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
@@ -56,7 +56,7 @@ impl TestServer {
         let handler = Arc::new(handler);
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                // Else a body waits for the client's kernel to acknowledge the head before it.
+                // Without this, a body waits for the client's kernel to acknowledge the head.
                 let _ = socket.set_nodelay(true);
                 let handler = handler.clone();
                 tokio::spawn(async move {
@@ -77,7 +77,7 @@ impl Drop for TestServer {
     }
 }
 
-/// An answer of a status and a text.
+/// A response with this status and text.
 pub fn text(status: u16, text: &str) -> Response<Body> {
     Response::builder().status(status).body(Body::from(text.to_owned())).unwrap()
 }

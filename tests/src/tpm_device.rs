@@ -1,6 +1,8 @@
-//! A TPM in software behind a device file, as the kernel has it: what opens the file has the TPM to itself, a write is a command, and
-//! what is read then is its answer. A FUSE file, for which it takes root; elsewhere than in a mount namespace of a test's own all
-//! programs of the machine would see it.
+//! A device file for a TPM in software, as the kernel has it. A client that opens the file has the TPM to itself. A write is a command,
+//! and the next read returns its answer.
+//!
+//! It is a FUSE file, and mounting it requires root. A test must mount it in its own mount namespace. Otherwise all programs of the
+//! machine would see it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,7 +28,7 @@ const FOLDER: u64 = 1;
 const FILE: u64 = 2;
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
-/// A folder that has the device file; dropping it takes the file away.
+/// A mounted folder with the device file; dropping it unmounts the folder.
 pub struct TpmDevice(#[allow(dead_code)] BackgroundSession);
 
 impl std::fmt::Debug for TpmDevice {
@@ -39,7 +41,7 @@ impl TpmDevice {
     /// Mounts it on this folder, in the mount namespace of the caller.
     ///
     /// # Errors
-    /// If nothing may be mounted there.
+    /// If the caller may not mount there.
     pub fn mount(tpm: Arc<Swtpm>, folder: &Path) -> Result<TpmDevice> {
         let device = Device { tpm, open: BTreeMap::new(), opened: 0 };
         let options = [MountOption::FSName("kops-agent-tpm".into()), MountOption::DefaultPermissions];
@@ -51,7 +53,7 @@ impl TpmDevice {
 
 struct Device {
     tpm: Arc<Swtpm>,
-    /// What has it open, by the handle that the kernel was given.
+    /// The open connections, by the handle that the kernel got.
     open: BTreeMap<u64, UnixStream>,
     opened: u64,
 }

@@ -1,4 +1,4 @@
-//! The servers that stand in for S3 and for a mirror behave as the real ones do where it matters.
+//! The stand-ins for S3 and for a mirror behave as the real servers do where it matters.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ impl Answer {
     }
 }
 
-/// A request without any client in between, so that a cut answer arrives as it was cut.
+/// Sends a request without an HTTP client, so that a cut answer arrives as it was cut.
 fn get(url: &str, path: &str, headers: &str) -> Answer {
     let mut connection = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nhost: mirror\r\nconnection: close\r\n{headers}\r\n").unwrap();

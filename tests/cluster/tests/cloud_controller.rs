@@ -1,5 +1,5 @@
-//! What AWS' cloud controller would do for each Node, which no registry of these machines has: its addresses, its way for pods,
-//! and the end of the taint by which a Node waits for both.
+//! Does the work of AWS' cloud controller for each Node, because the machines' registry does not have its image. It sets the Node's
+//! addresses, adds the route to its pods, and removes the taint with which a Node waits for both.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized:NoSchedule-";
 
-/// Does it for all Nodes once each has its range for pods.
+/// Initializes each Node when the Node has its pod range.
 pub fn initializes_nodes(cluster: &Cluster) {
     for member in &cluster.members {
         let range = cluster.control_plane().until(&format!("{} has a range for pods", member.id), || {

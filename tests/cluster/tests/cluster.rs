@@ -1,4 +1,4 @@
-//! The cluster: machines with nothing but Debian and kOps' boot script, all powered on at once.
+//! The cluster: machines that have only Debian and kOps' boot script. All are powered on at the same time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,16 +25,16 @@ use crate::store::{self, Store};
 use crate::world::{World, apt_source};
 use crate::{agent, programs};
 
-/// Where kOps' boot script puts the program.
+/// The path at which kOps' boot script puts the agent.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
-/// Where it puts the boot config.
+/// The path at which kOps' boot script puts the boot config.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The group whose Nodes are tainted.
 pub const BATCH: &str = "batch";
 
 const LATER_DOWNLOADS: &str = "later-downloads";
 
-/// A machine and what the cloud knows of it.
+/// A machine, with its instance id, instance group and address.
 pub struct Member {
     pub machine: Machine,
     /// The instance's id, which is the Node's name.
@@ -44,19 +44,18 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether it is a control plane.
     pub fn is_control_plane(&self) -> bool {
         store::is_control_plane(self.group)
     }
 }
 
-/// What there is of a machine before it is powered on.
+/// The properties of a machine before it is powered on.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub name: &'static str,
     pub id: &'static str,
     pub group: &'static str,
-    /// Its address is the network's with this number.
+    /// The number of the machine's address in the network.
     pub number: u8,
 }
 
@@ -66,38 +65,39 @@ impl Plan {
     }
 }
 
-/// The machines of the scene.
+/// The machines of the test `blank_machines_become_a_cluster`.
 pub const MACHINES: [Plan; 3] = [
     Plan { name: "control-plane", id: "i-0d3a0c0ffee000001", group: CONTROL_PLANE, number: 20 },
     Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, number: 21 },
     Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, number: 22 },
 ];
 
-/// A machine that is not on at first, of a group that is not in the store at first.
+/// A machine that a scenario powers on later. At first, its instance group is not in the state store.
 pub const SPARE: Plan = Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", number: 23 };
 
-/// A cluster; dropping it ends its machines first, and then what serves them.
+/// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
 pub struct Cluster {
     pub members: Vec<Member>,
     /// When the machines were powered on.
     pub since: Instant,
-    /// The same in seconds of the host's clock, by which machines' journals go.
+    /// When the machines were powered on, in seconds since the boot of the host. The machines' journals have this clock.
     pub powered_on: f64,
-    /// Which of the members is asked what the API server says.
+    /// The index of the control plane whose API server the test uses.
     asked: AtomicUsize,
-    /// When each Node was first seen Ready by one look at all of them.
+    /// When each Node was first seen Ready. Each look is at all Nodes.
     seen: Mutex<BTreeMap<String, Instant>>,
     pub store: Store,
     pub world: World,
     pub network: Network,
-    /// The files of the group that is not in the store at first.
+    /// The files of the spare machine's group, which are not in the state store at first.
     late: Vec<(PathBuf, Vec<u8>)>,
     root: PathBuf,
     folder: TempDir,
 }
 
 impl Cluster {
-    /// Powers its machines on, of which the control planes come first, in a network with addresses of this family, and waits for nothing.
+    /// Powers the machines on, in a network with addresses of this family. Waits only until each machine has a PID 1. `machines` must
+    /// list the control planes first.
     pub fn power_on(suite: &str, machines: &'static [Plan], family: Family) -> Cluster {
         let root = PathBuf::from(script("machines/root", &[suite]).trim());
         let kube = PathBuf::from(script("kube/build", &[]).trim());
@@ -168,7 +168,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the group of the spare machine into the store, as `kops create instancegroup` and `kops update cluster` do.
+    /// Puts the spare machine's group into the state store, like `kops create instancegroup` and `kops update cluster`.
     pub fn add_group_of_spare(&self) {
         for (file, content) in &self.late {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -176,28 +176,27 @@ impl Cluster {
         }
     }
 
-    /// Powers the spare machine on.
     pub fn power_spare_on(&self) -> Member {
         power_on(&SPARE, &self.network, &self.root, self.world.authority())
     }
 
-    /// Where the mirror has what is published after the machines were powered on.
+    /// The mirror's folder for files that are published after the machines were powered on.
     pub fn later_downloads(&self) -> PathBuf {
         self.folder.path().join(LATER_DOWNLOADS)
     }
 
-    /// The control plane that is asked what the API server says.
+    /// The control plane whose API server the test uses.
     pub fn asked(&self) -> &Member {
         &self.members[self.asked.load(Ordering::Relaxed)]
     }
 
-    /// Asks this control plane from now on.
+    /// Uses the API server of this control plane from now on.
     pub fn ask(&self, control_plane: &Member) {
         let number = self.members.iter().position(|member| member.id == control_plane.id).unwrap();
         self.asked.store(number, Ordering::Relaxed);
     }
 
-    /// The machine of the control plane that is asked.
+    /// The machine of the control plane whose API server the test uses.
     pub fn control_plane(&self) -> &Machine {
         &self.asked().machine
     }
@@ -214,7 +213,7 @@ impl Cluster {
         self.members.iter().filter(|member| member.is_control_plane()).count()
     }
 
-    /// The worker of a group.
+    /// The first machine of an instance group.
     pub fn of_group(&self, group: &str) -> &Member {
         self.members.iter().find(|member| member.group == group).unwrap()
     }
@@ -225,13 +224,13 @@ impl Cluster {
         self.control_plane().try_run(&[&kubectl[..], arguments].concat())
     }
 
-    /// What kubectl says; `None` where it fails.
+    /// Runs kubectl and returns its output. `None` if kubectl fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Option<String> {
         let ended = self.try_kubectl(arguments);
         (ended.code == Some(0)).then_some(ended.stdout)
     }
 
-    /// What kubectl, which must succeed, says.
+    /// Runs kubectl and returns its output. Panics if kubectl fails.
     #[track_caller]
     pub fn run_kubectl(&self, arguments: &[&str]) -> String {
         let ended = self.try_kubectl(arguments);
@@ -239,12 +238,12 @@ impl Cluster {
         ended.stdout
     }
 
-    /// Whether the API server of the control plane that is asked is ready.
+    /// `Some` if the API server that the test uses is ready.
     pub fn is_ready(&self) -> Option<()> {
         (self.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
     }
 
-    /// What tells the members' Nodes from others of their names.
+    /// The UIDs of the members' Nodes. If a Node is created again, it has another UID.
     pub fn uids(&self) -> Vec<String> {
         let uid = |member: &Member| self.get("node", member.id).unwrap()["metadata"]["uid"].to_string();
         self.members.iter().map(uid).collect()
@@ -256,7 +255,7 @@ impl Cluster {
         self.run_kubectl(&["apply", "--filename", "/root/manifest.yaml"]);
     }
 
-    /// When a Node was first seen Ready, since then; each look is at all Nodes.
+    /// The time from `since` until a Node was first seen Ready. `None` if it is not Ready yet. Each look is at all Nodes.
     pub fn ready_since(&self, node: &str, since: Instant) -> Option<Duration> {
         let mut seen = self.seen.lock();
         seen.retain(|_, at| *at > since);
@@ -272,13 +271,13 @@ impl Cluster {
         seen.get(node).map(|at| *at - since)
     }
 
-    /// An object as the API server has it; `None` while it cannot be had.
+    /// An object from the API server. `None` if the object does not exist or the API server does not respond.
     pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
         let said = self.kubectl(&["get", kind, name, "--output", "json"])?;
         Some(serde_json::from_str(&said).unwrap())
     }
 
-    /// Waits until something is so of an object.
+    /// Waits until `is_so` is true for an object.
     #[track_caller]
     pub fn until(&self, what: &str, kind: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
         self.control_plane().until(what, || self.get(kind, name).filter(&is_so).map(drop));
@@ -301,7 +300,7 @@ pub fn has_condition(object: &Value, kind: &str) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
 }
 
-/// What the mirror has: `downloads/`, and `release/` with the program under test in nodeup's place.
+/// Builds the mirror's files, and returns their folder: `downloads/`, and `release/` with the agent under test in nodeup's place.
 fn built(kube: &Path) -> PathBuf {
     let printed = Command::new(path_of("../vm-tests/lib/built"))
         .arg(agent())
@@ -336,7 +335,8 @@ fn instance_metadata(id: &str, address: IpAddr, principal: &Principal, user_data
     told
 }
 
-/// Lays out what an image of a cloud has besides Debian's packages: its network, what runs user-data, and what it trusts.
+/// Writes the files that a cloud's image has besides Debian's packages: network files, the unit that runs user-data, and the
+/// trusted CAs.
 fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &str) {
     let write = |path: &str, text: &str| instance::write(files, path, text);
     let hostname = hostname(address, plan.id);
@@ -346,13 +346,13 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
-    // As an operator's image or user-data says it.
+    // An operator sets these variables in an image or in user-data.
     let mut environment = String::new();
     if plan.is_control_plane() {
         environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
     }
     if address.is_ipv6() {
-        // The machine does not take the IPv4 address by which EC2 has its metadata service reached.
+        // Without this, the machine would use the IPv4 address of EC2's metadata service.
         environment.push_str("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE=IPv6\n");
     }
     write("/etc/environment", &environment);
@@ -367,7 +367,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     symlink("../user-data.service", wants.join("user-data.service")).unwrap();
 }
 
-/// Seconds since this host's kernel has started, which is that of its machines.
+/// Seconds since the boot of this host's kernel. The machines share this kernel.
 fn uptime() -> f64 {
     let uptime = fs::read_to_string("/proc/uptime").unwrap();
     uptime.split(' ').next().unwrap().parse().unwrap()

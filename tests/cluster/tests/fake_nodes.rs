@@ -1,5 +1,5 @@
-//! Nodes without a machine, beside the real ones: each joins by an identity of its own, registers its Node as a kubelet does, and
-//! takes its turn at a change by the protocol of `docs/pacing.md`.
+//! Nodes without machines, beside the real ones. Each joins with its own identity, registers its Node like a kubelet, and takes a
+//! disruption slot by the protocol of `docs/pacing.md`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::liars::Newcomer;
 
-/// How long a turn may be waited for.
+/// The timeout for a slot or a certificate.
 const TIMEOUT: Duration = Duration::from_secs(280);
-/// Between two questions for a slot at first, and later at most: less than an agent's, and no more than a server answers.
+/// The first pause between two requests for a slot. The last one is `LONGEST_PAUSE`. They are shorter than an agent's pauses, but
+/// the server's rate limit allows them.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
-/// The type of what is sent.
+/// The content type of requests.
 const JSON: &str = "application/json";
 
 /// A Node without a machine.
@@ -32,7 +33,7 @@ pub struct FakeNode {
 }
 
 impl FakeNode {
-    /// One that asks for its certificate until it gets it, as a machine does, and registers its Node.
+    /// Requests a certificate until the server gives one, like a machine, and registers the Node.
     pub fn join(cluster: &Cluster, authority: &str, group: &'static str, number: u8) -> FakeNode {
         let id = format!("i-0d3a0c0ffee2000{number:02x}");
         let address = IpAddr::V4(Ipv4Addr::new(10, 99, 1, number));
@@ -55,7 +56,7 @@ impl FakeNode {
         assert_eq!(status, StatusCode::CREATED, "{}: {said}", self.id);
     }
 
-    /// Takes a slot, is unavailable, and lets it go.
+    /// Takes a slot, cordons and uncordons the Node, and releases the slot.
     pub fn takes_its_turn(&self, cluster: &Cluster, max_unavailable: u32) {
         self.waits_for_a_slot(cluster, max_unavailable);
         self.set_schedulable(cluster, false);
@@ -64,12 +65,12 @@ impl FakeNode {
         self.until_told(cluster, "release", max_unavailable, false);
     }
 
-    /// Takes a slot as soon as there is one.
+    /// Waits until a slot is free, and takes it.
     pub fn waits_for_a_slot(&self, cluster: &Cluster, max_unavailable: u32) {
         self.until_told(cluster, "acquire", max_unavailable, true);
     }
 
-    /// Asks for this until it is told that it has a slot, or has none.
+    /// Sends this action until the server responds that the Node has a slot (`is_granted`), or has no slot.
     fn until_told(&self, cluster: &Cluster, action: &str, max_unavailable: u32, is_granted: bool) {
         let body = json!({"action": action, "maxUnavailable": max_unavailable}).to_string();
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -82,7 +83,7 @@ impl FakeNode {
                 {
                     return;
                 }
-                // 500 is said where others write the same Lease at the same time. A connection that ends is asked anew, as a run does.
+                // The server responds with 500 if others write the Lease at the same time. After a broken connection, a run retries too.
                 Ok((
                     StatusCode::OK | StatusCode::TOO_MANY_REQUESTS | StatusCode::INTERNAL_SERVER_ERROR,
                     _,
@@ -130,12 +131,12 @@ fn certificate_of(cluster: &Cluster, client: &Client, newcomer: &Newcomer) -> St
             return certificates["Certs"]["kubelet"].as_str().unwrap().to_owned();
         }
         assert!(begun.elapsed() < TIMEOUT, "no certificate is given: {answer:?}");
-        // A token is taken once, and has the second in it.
+        // The server accepts a token only once. A new token differs by its time, which is in seconds.
         thread::sleep(FIRST_PAUSE);
     }
 }
 
-/// Waits until our controller has labelled the Nodes of all of them.
+/// Waits until our controller has labelled all these Nodes.
 pub fn are_labelled(cluster: &Cluster, fakes: &[FakeNode]) {
     cluster.control_plane().until("the Nodes are of their groups", || {
         let said = cluster.kubectl(&["get", "nodes", "--output=json"])?;
@@ -150,7 +151,7 @@ pub fn are_labelled(cluster: &Cluster, fakes: &[FakeNode]) {
     });
 }
 
-/// Removes the Nodes, and what the cloud knows of them.
+/// Removes the Nodes, and their instances in the cloud.
 pub fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     for fake in fakes {
         cluster.world.ec2.remove(&fake.id);

@@ -1,5 +1,5 @@
-//! A cluster whose machines, pods and services have IPv6 addresses only: each Node's pods have theirs of the prefix that its machine has
-//! asked EC2 for, which our controller gives the Node.
+//! A cluster whose machines, pods and services have only IPv6 addresses. Each machine asks EC2 for a prefix, and our controller gives
+//! the prefix to the machine's Node. The pods of the Node have addresses from this prefix.
 
 use std::net::IpAddr;
 
@@ -16,10 +16,10 @@ pub const MACHINES: [Plan; 3] = [
     cluster::MACHINES[1],
     Plan { name: "node-2", id: "i-0d3a0c0ffee000007", group: NODES, number: 26 },
 ];
-/// The first address of the services' range, which is that of the API server.
+/// The first address of the services' range. The service of the API server has this address.
 const API_SERVER: &str = "fd00:5e4f:ce::1";
 
-/// Each machine has asked for one prefix, which is its Node's range of pods; and forwards packets to them.
+/// Each machine has asked for one prefix, which is the pod range of its Node. Each machine forwards packets to its pods.
 pub fn nodes_have_the_prefixes_that_they_asked_for(cluster: &Cluster) {
     let prefixes = cluster.world.ec2.prefixes();
     for member in &cluster.members {
@@ -40,8 +40,8 @@ pub fn nodes_have_the_prefixes_that_they_asked_for(cluster: &Cluster) {
     each_has_asked_once(cluster);
 }
 
-/// What a network plugin's pod would write on each machine, which kOps leaves to the operator where it installs none: a bridge for the
-/// Node's range of pods.
+/// Writes the CNI configuration of each machine: a bridge for the Node's pod range. A network plugin would write it. If kOps installs no
+/// network plugin, it leaves this to the operator.
 pub fn has_pod_network(cluster: &Cluster) {
     for member in &cluster.members {
         let node = cluster.get("node", member.id).unwrap();
@@ -57,7 +57,7 @@ pub fn has_pod_network(cluster: &Cluster) {
     }
 }
 
-/// From a worker, each kubelet and the API server show certificates of the addresses by which they are reached.
+/// From a worker, each kubelet and the API server show certificates for the addresses to which the worker connects.
 pub fn servers_are_known_by_their_addresses(cluster: &Cluster) {
     const VERIFY: &str = r#"
 import socket, ssl, sys
@@ -74,7 +74,8 @@ for server in sys.argv[1:]:
     cluster.workers()[0].machine.run(&verify);
 }
 
-/// No machine, Node, pod, service or API server has an address of IPv4; and pods have theirs of their Node's range.
+/// No machine, Node, pod, service or API server has an IPv4 address, except for the loopback interfaces of machines. Pods have
+/// addresses from the range of their Node.
 pub fn there_is_no_ipv4(cluster: &Cluster) {
     for member in &cluster.members {
         let addresses = member.machine.run(&["ip", "-4", "-oneline", "address", "show"]);
@@ -82,7 +83,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
             addresses.lines().filter(|line| line.split_whitespace().nth(1) != Some("lo")).collect();
         assert!(elsewhere.is_empty(), "{}: {elsewhere:?}", member.id);
         let node = cluster.get("node", member.id).unwrap();
-        // Kubelet leaves its Node's addresses to the cloud's controller, which this test stands for; it adds none of its own.
+        // kubelet leaves its Node's addresses to the cloud controller, whose part this test plays. kubelet adds no address of its own.
         let internal = |address: &&Value| address["type"] == "InternalIP";
         let internal: Vec<&Value> = array(&node["status"]["addresses"]).iter().filter(internal).collect();
         let own = json!({"type": "InternalIP", "address": member.address.to_string()});
@@ -113,7 +114,7 @@ pub fn there_is_no_ipv4(cluster: &Cluster) {
     assert_eq!(api_server["endpoints"][0]["addresses"], at, "{api_server:#}");
 }
 
-/// A worker that has a prefix asks for no other when it boots again; its pods have addresses of it.
+/// A worker that has a prefix does not ask for another one when it reboots. Its pods have addresses from its prefix.
 pub fn a_worker_keeps_its_prefix(cluster: &Cluster) {
     let worker: &Member = &cluster.workers()[0];
     life::reboots(cluster, worker);

@@ -1,10 +1,10 @@
-//! Leaves the machines on after a test, whether it has passed or not, for an engineer to look at them.
+//! Keeps the machines on after a test, whether it passed or failed, so that an engineer can look at them.
 
 use std::io::{self, Read as _};
 
 use crate::cluster::Cluster;
 
-/// Waits for the end of standard input when it is dropped, if `tests/cluster/run --keep` asks for it.
+/// When dropped, waits for the end of standard input. It waits only if `tests/cluster/run --keep` asks for it.
 pub struct Kept<'a>(pub &'a Cluster);
 
 impl Drop for Kept<'_> {

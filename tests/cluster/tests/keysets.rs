@@ -1,4 +1,4 @@
-//! The keysets of a cluster's store, changed as `kops create keypair`, `kops promote keypair` and `kops distrust keypair` leave them
+//! Changes the keysets of a cluster's store like `kops create keypair`, `kops promote keypair` and `kops distrust keypair`
 //! (upstream: `AddItem` in `upup/pkg/fi/ca.go`, `cmd/kops/promote_keypair.go`, `cmd/kops/distrust_keypair.go`).
 
 use std::fs;
@@ -10,13 +10,13 @@ use serde_yaml::Value;
 
 use crate::store::Store;
 
-/// By how much the id of a key that is created is above those of before.
+/// The difference between the id of a new key and the id of the primary key.
 const NEXT: u64 = 100_000_000;
-/// Any time: that it is there is what counts.
+/// Any time. A key with a timestamp is distrusted, whatever the time is.
 const DISTRUSTED: &str = "2026-06-01T00:00:00Z";
 
 impl Store {
-    /// Adds a key to a keyset, which is trusted and does not sign; returns its id.
+    /// Adds a key to a keyset, and returns the key's id. The key is trusted, but does not sign yet.
     pub fn create_keypair(&self, keyset: &str) -> String {
         let id = self.primary_id(keyset).parse::<u64>().unwrap() + NEXT;
         let made = Keyset::make(keyset, id).unwrap().yaml();
@@ -27,12 +27,12 @@ impl Store {
         id.to_string()
     }
 
-    /// Has a key of a keyset be the one that signs.
+    /// Makes a key the primary key of a keyset, which signs.
     pub fn promote_keypair(&self, keyset: &str, id: &str) {
         self.edit_keyset(keyset, |spec| spec["primaryId"] = id.into());
     }
 
-    /// Has a key of a keyset be trusted no more.
+    /// Marks a key of a keyset as distrusted.
     pub fn distrust_keypair(&self, keyset: &str, id: &str) {
         self.edit_keyset(keyset, |spec| {
             let keys = spec["keys"].as_sequence_mut().unwrap();
@@ -41,12 +41,12 @@ impl Store {
         });
     }
 
-    /// The id of the key that signs.
+    /// The id of the primary key, which signs.
     pub fn primary_id(&self, keyset: &str) -> String {
         self.keyset(keyset)["spec"]["primaryId"].as_str().unwrap().to_owned()
     }
 
-    /// The key that signs: its certificate and its private key.
+    /// The primary key, which signs: its certificate and its private key.
     pub fn primary(&self, keyset: &str) -> Keyset {
         let (id, document) = (self.primary_id(keyset), self.keyset(keyset));
         let keys = document["spec"]["keys"].as_sequence().unwrap();

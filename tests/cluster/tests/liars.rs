@@ -1,4 +1,4 @@
-//! Machines that claim to be what they are not, at the bootstrap server that honest ones are served by.
+//! Machines with false identities send requests to the bootstrap server of the cluster.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 
 const STS: &str = "sts.eu-west-1.amazonaws.com";
 
-/// A machine that has not joined yet, and a key of its own.
+/// A machine that has not joined yet, with its own key.
 pub struct Newcomer {
     principal: Principal,
     pub key: KeyPair,
@@ -20,12 +20,12 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    /// A machine of the group `nodes`, which the cloud knows.
+    /// A machine of the group `nodes`. The stand-ins for EC2 and STS know the machine.
     pub fn of_nodes(cluster: &Cluster, id: &str) -> Newcomer {
         Newcomer::of_group(cluster, NODES, id)
     }
 
-    /// A machine of a group, which the cloud knows.
+    /// A machine of this group. The stand-ins for EC2 and STS know the machine.
     pub fn of_group(cluster: &Cluster, group: &str, id: &str) -> Newcomer {
         let principal = Principal::instance(&format!("nodes.{CLUSTER}"), id);
         cluster.world.sts.put(&principal);
@@ -34,19 +34,19 @@ impl Newcomer {
         Newcomer { principal, request: request_for(&key), key }
     }
 
-    /// What it shows of itself for its request.
+    /// A token that proves the machine's identity for its request.
     pub fn token(&self) -> String {
         self.principal.token_v1(STS, REGION, self.request.as_bytes(), now())
     }
 
-    /// Asks for its certificate once; the status of the answer, if there is one.
+    /// Requests the certificate once. Returns the status of the response, or `None` if no response comes.
     pub fn try_join(&self, cluster: &Cluster) -> Option<u16> {
         let worker = &cluster.workers()[0].machine;
         try_ask(worker, cluster.asked().address, &self.token(), &self.request).map(|answer| answer.status)
     }
 }
 
-/// Each is refused, and learns nothing; an honest newcomer beside them is served.
+/// The server rejects each false identity and gives it no certificate. It gives a certificate to an honest newcomer.
 pub fn get_nothing(cluster: &Cluster) {
     let node = |id: &str| Principal::instance(&format!("nodes.{CLUSTER}"), id);
     let (world, worker, server) = (&cluster.world, &cluster.workers()[0].machine, cluster.asked().address);
@@ -75,7 +75,7 @@ pub fn get_nothing(cluster: &Cluster) {
         ("a token of yesterday", honest.token_v1(STS, REGION, request.as_bytes(), now() - 86_400)),
     ] {
         let Answer { status, body: answer, .. } = ask(worker, server, &token, &request);
-        // 429 would be said of an honest machine, too.
+        // 429 is not enough, because an honest machine could get it too.
         assert!((400..500).contains(&status) && status != 429, "{what}: {status} {answer}");
         assert!(!answer.contains("BEGIN"), "{what}: {answer}");
     }

@@ -1,4 +1,4 @@
-//! What a cluster lives through after it has come to be. Each scenario leaves it well.
+//! Scenarios for a running cluster. Each scenario leaves the cluster healthy.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -15,11 +15,12 @@ use crate::{cloud_controller, workload};
 
 pub const AT_BOOT: &str = "kops-configuration.service";
 const CONTROLLER: &str = "kops-agent-controller.service";
-/// The numbers of the Nodes without machines that join at once.
+/// The numbers of the Nodes without machines that join at the same time.
 const JOINING: RangeInclusive<u8> = 101..=120;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
 
-/// An add-on is changed, and what it says is applied; one that leaves the channel stays, and is said to be in none.
+/// A changed add-on is applied. An add-on that leaves the channel stays in the cluster, and `addons status` reports that it is in
+/// no channel.
 pub fn add_ons_change(cluster: &Cluster) {
     let file = cluster.store.path(WIDGET);
     let manifest = fs::read_to_string(&file).unwrap();
@@ -35,19 +36,20 @@ pub fn add_ons_change(cluster: &Cluster) {
     assert!(cluster.get("limitrange", "limits").is_some(), "what no rule names was pruned");
 }
 
-/// Labels of a group are changed, and its Nodes have them without being touched; one that was changed by hand is put back.
+/// If labels of a group change, the controller changes its Nodes, and no machine reboots. If a label is changed by hand, the
+/// controller restores it.
 pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
-    // By what kOps has written of the group they go, and not by what was edited.
+    // The labels come from the configuration that kOps writes for the group, not from the edited group.
     cluster.store.update(NODES);
     has_label(cluster, node, "web");
     a_label_is_put_back(cluster, node, "web");
     assert_eq!(boot_id(node), boot);
 }
 
-/// A label of a Node is changed by hand, and has the value of its group again.
+/// If a label of a Node is changed by hand, the controller restores the value of the group.
 pub fn a_label_is_put_back(cluster: &Cluster, member: &Member, value: &str) {
     cluster.run_kubectl(&["label", "node", member.id, "example.com/pool=stolen", "--overwrite"]);
     has_label(cluster, member, value);
@@ -59,8 +61,8 @@ fn has_label(cluster: &Cluster, member: &Member, value: &str) {
     });
 }
 
-/// Taints of a group are changed, and a worker converges: kubelet may give its Node taints only when it registers it. So the Node keeps
-/// its own, and has those of its group once it was deleted and is registered anew.
+/// kubelet may set the taints of its Node only when it registers the Node. If taints of a group change and a worker converges, its
+/// Node keeps the old taints. If the Node is deleted and registered again, it has the new taints.
 pub fn taints_change(cluster: &Cluster) {
     const NEW: &str = "example.com/spot=yes:PreferNoSchedule";
     let worker = cluster.of_group(BATCH);
@@ -81,12 +83,12 @@ pub fn taints_change(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// A setting of kubelets is changed, and a worker takes it up by converging; its pods go on.
+/// A worker that converges applies a changed kubelet setting. Its pods keep running.
 pub fn kubelet_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 42}}}");
     let node = cluster.of_group(NODES);
     let pods = workload::pods_of(cluster, node.id);
-    // The bootstrap server has the new configuration, whose hash `kops update cluster` puts into the boot config of new machines.
+    // The bootstrap server serves the new configuration. `kops update cluster` puts its hash into the boot config of new machines.
     converge_with(node, &cluster.store.update(NODES));
     cluster.until("kubelet has it", "node", node.id, |node| node["status"]["capacity"]["pods"] == "42");
     assert_eq!(
@@ -96,7 +98,7 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
     );
 }
 
-/// The first worker of `nodes` takes up another setting of kubelet's, in a slot that our server gives it.
+/// The first worker of `nodes` applies another kubelet setting, in a disruption slot that our server gives it.
 pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
     let worker = cluster.of_group(NODES);
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 41}}}");
@@ -109,12 +111,12 @@ pub fn a_setting_is_taken_up_in_a_slot(cluster: &Cluster) {
     });
 }
 
-/// How often the machine's runs at boot have said this.
+/// How often the machine's runs at boot have logged `text`.
 pub fn times_said(member: &Member, text: &str) -> usize {
     member.machine.run(&["journalctl", "--no-pager", "--unit", AT_BOOT]).matches(text).count()
 }
 
-/// A flag of the API server is changed, and the control plane takes it up by converging.
+/// A control plane that converges applies a changed flag of the API server.
 pub fn api_server_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubeAPIServer: {logLevel: 3}}}");
     let control_plane = cluster.of_group(CONTROL_PLANE);
@@ -126,12 +128,12 @@ pub fn api_server_settings_change(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The control plane reboots while the store does not answer: it comes back as it was, and no pod of a worker ends.
+/// The control plane reboots while the state store responds with 503. The API server comes back, and no pod of a worker ends.
 pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     let pods: Vec<Vec<String>> =
         cluster.workers().iter().map(|worker| workload::pods_of(cluster, worker.id)).collect();
     cluster.world.fail("store", "503");
-    // What converges at boot asks the store again and again.
+    // The run at boot retries the store, so the boot does not finish.
     cluster.control_plane().reboot_at_work();
     cluster.control_plane().until("the API server is back", || cluster.is_ready());
     cluster.world.mend("store");
@@ -144,7 +146,7 @@ pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// A worker reboots: it is Ready again, with its workload, and its certificates are those of before.
+/// A worker reboots. Its Node is Ready again, its workload runs, and it keeps its certificates.
 pub fn a_worker_reboots(cluster: &Cluster) {
     let worker = cluster.of_group(BATCH);
     let certificate = worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]);
@@ -153,7 +155,7 @@ pub fn a_worker_reboots(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// A worker reboots, and is Ready again, with its workload.
+/// Reboots a worker, and waits until its Node is Ready and its workload runs again.
 pub fn reboots(cluster: &Cluster, worker: &Member) {
     let (boot, pods) = (boot_id(worker), workload::pods_of(cluster, worker.id));
     worker.machine.reboot();
@@ -163,8 +165,8 @@ pub fn reboots(cluster: &Cluster, worker: &Member) {
     workload::runs_on_all_workers(cluster);
 }
 
-/// A group is added, and a machine of it, while the store does not answer: it waits, and joins once the store does. Then it is
-/// removed: its Node is deleted, the machine is reset, and it does not come back.
+/// A group and a machine of it are added while the state store fails. The machine waits, and joins when the store works. Then the
+/// machine is reset and its Node is deleted. After a reboot, the machine does not join again.
 pub fn a_machine_comes_and_goes(cluster: &Cluster) {
     cluster.add_group_of_spare();
     cluster.world.fail("store", "503");
@@ -192,7 +194,7 @@ pub fn a_machine_comes_and_goes(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The controller is killed while twenty Nodes without machines join: each gets its certificate and its labels in the end.
+/// The controller is killed while twenty Nodes without machines join. In the end, each Node has its certificate and its labels.
 pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     let control_plane = cluster.control_plane();
     let authority = control_plane.read("/srv/kubernetes/ca.crt");
@@ -210,7 +212,7 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
         JOINING.take(half).for_each(join);
         control_plane.until("some have joined", || (joined.lock().len() > 2).then_some(()));
         control_plane.run(&["systemctl", "kill", "--signal=KILL", CONTROLLER]);
-        // Those of before are under way, and for these it is not there at first.
+        // The first half of the Nodes is still joining. The second half starts while the controller is down.
         JOINING.skip(half).for_each(join);
     });
     control_plane.until("it has been started again", || {
@@ -222,21 +224,21 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
     fake_nodes::leave(cluster, &joined);
 }
 
-/// Has a machine converge to this boot config.
+/// Converges a machine with this boot config.
 #[track_caller]
 pub fn converge_with(member: &Member, boot_config: &str) {
     member.machine.write(BOOT_CONFIG, boot_config);
     converge(member);
 }
 
-/// Has what converges at boot run.
+/// Runs the unit that converges at boot.
 #[track_caller]
 pub fn converge(member: &Member) {
     let ended = member.machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 
-/// Since when the machine's systemd runs; machines of tests share the kernel and its boot id.
+/// The start time of the machine's systemd. The kernel's boot id is of no use, because test machines share the host's kernel.
 pub fn boot_id(member: &Member) -> String {
     member.machine.run(&["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
 }

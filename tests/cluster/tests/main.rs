@@ -1,7 +1,7 @@
-//! Blank machines become a cluster of a kOps store, by kOps' boot script with the agent in nodeup's place, and no program of kOps on
-//! them; then that cluster lives on, a scenario after another.
+//! Blank machines become a cluster from a kOps state store. kOps' boot script runs the agent in nodeup's place, and no program of
+//! kOps runs on the machines. Then scenarios change the cluster, one after another.
 //!
-//! Run by `tests/cluster/run`, as root: it boots machines.
+//! `tests/cluster/run` runs these tests as root, because they boot machines.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -36,20 +36,20 @@ use kops_agent_tests::program::kops_agent;
 
 use cluster::Cluster;
 
-/// Where cargo has put the programs of the tests.
+/// The folder of the programs that cargo builds for the tests.
 fn programs() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug")
 }
 
-/// The agent that is tested.
+/// The path of the agent under test.
 fn agent() -> PathBuf {
     kops_agent(programs().join("kops-agent"))
 }
 
-/// What a scenario does to a cluster.
+/// A scenario: changes a cluster and checks the result.
 type Scenario = fn(&Cluster);
 
-/// The scenarios, in the order in which they come.
+/// All scenarios, in the order in which they run.
 const SCENARIOS: [(&str, Scenario); 14] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
@@ -64,13 +64,13 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("machine-added", life::a_machine_comes_and_goes),
     ("controller-killed", life::the_controller_is_killed_while_nodes_join),
     ("paced-rollout", rollout::paced),
-    // Machines that were not on before have boot configs with the keys of before.
+    // This scenario comes last: after it, the boot config of the spare machine has old keys.
     ("keys-rotated", rotation::keys_are_rotated),
 ];
-/// Those of a run that names none.
+/// The scenarios of a run that names no scenario.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
 
-/// The scenarios that are wanted: `KOPS_AGENT_CLUSTER_SCENARIOS`, names with spaces between them, or `all`.
+/// The scenarios to run, from `KOPS_AGENT_CLUSTER_SCENARIOS`: names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {
     let named = std::env::var("KOPS_AGENT_CLUSTER_SCENARIOS").unwrap_or_default();
     let mut names: Vec<&str> = named.split_whitespace().collect();
@@ -113,7 +113,7 @@ fn blank_machines_become_a_cluster() {
         step(name);
         let since = Instant::now();
         scenario(&cluster);
-        // Those of before a failure are told, too.
+        // If a later scenario fails, the durations of the earlier ones are printed already.
         println!("| {name} | {:.0} s |", since.elapsed().as_secs_f32());
     }
     if let Some(file) = std::env::var_os("KOPS_AGENT_CLUSTER_PICTURE") {

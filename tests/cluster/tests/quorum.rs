@@ -1,5 +1,5 @@
-//! A cluster of three control planes: it lives without one of them, stands still without two, and goes on where it was once they are
-//! back.
+//! A cluster of three control planes. It works without one of them, and no API server works without two of them. When both are back,
+//! the cluster works as before.
 
 use kops_agent_machines::containers::containers;
 use kops_agent_tests::example_store::NODES;
@@ -9,7 +9,7 @@ use crate::fake_nodes::FakeNode;
 use crate::life::{self, AT_BOOT};
 use crate::workload;
 
-/// The machines: kOps has a group for each control plane.
+/// The machines. kOps has an instance group for each control plane.
 pub const MACHINES: [Plan; 4] = [
     cluster::MACHINES[0],
     Plan {
@@ -29,7 +29,7 @@ pub const MACHINES: [Plan; 4] = [
 const CONTROLLER: &str = "kops-agent-controller.service";
 const LEASE: &str = "kops-controller-leader";
 
-/// The control plane whose controller leads is gone at once: another leads, and nodes go on as if nothing were.
+/// The control plane whose controller leads is lost without a shutdown. Another controller leads, and nodes work as before.
 pub fn one_is_lost(cluster: &Cluster) -> &Member {
     let worker = cluster.of_group(NODES);
     let pods = workload::pods_of(cluster, worker.id);
@@ -57,7 +57,8 @@ pub fn one_is_lost(cluster: &Cluster) -> &Member {
     lost
 }
 
-/// A second one is gone: no API server answers, and what runs goes on, whatever our programs try meanwhile.
+/// A second control plane is lost, and no API server works. kubelets and containers keep running, even while the agent verifies and
+/// repairs nodes.
 pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     let worker = cluster.of_group(NODES);
     let second = leader(cluster).unwrap();
@@ -72,7 +73,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     left.machine
         .until("our controller knows that it has none", || (complaints(left) > complained).then_some(()));
     for member in members {
-        // As the hourly timer runs it where differences are to be put right.
+        // The hourly timer runs this command if an operator sets `ARGUMENTS=--repair`.
         let run = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect"];
         let environment = ["/etc/environment", "/etc/sysconfig/kops-configuration"]
             .map(|file| format!("--property=EnvironmentFile=-{file}"));
@@ -81,7 +82,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
         let verified = member.machine.try_run(&[&run[..], &environment, &verify].concat());
         let explained = || member.machine.explain(&verified);
         assert!(verified.stdout.contains("this node is as it should be"), "{}", explained());
-        // A worker has its configuration of a server that knows no Nodes now, the control plane of the store.
+        // A worker gets its configuration from a server that cannot read Nodes now. A control plane reads the state store.
         let is_told = verified.stderr.contains("no kops-controller gives this machine its configuration");
         assert_eq!(is_told, !member.is_control_plane(), "{}", explained());
     }
@@ -91,7 +92,7 @@ pub fn two_are_lost<'a>(cluster: &'a Cluster, first: &Member) -> &'a Member {
     second
 }
 
-/// Both are back: the cluster is the one that it was, and is looked after as before.
+/// Both control planes are back. The cluster has its old Nodes, and the controller restores labels again.
 pub fn all_are_back(cluster: &Cluster, lost: [&Member; 2], uids: &[String]) {
     let worker = cluster.of_group(NODES);
     let pods = containers(&worker.machine);
@@ -125,13 +126,13 @@ fn leader(cluster: &Cluster) -> Option<&Member> {
     cluster.control_planes().iter().find(|member| holder.starts_with(&format!("{}_", of(member))))
 }
 
-/// How often the controller of a control plane has said that its API server does not give it the Lease.
+/// How often the controller of a control plane has logged that it cannot renew the Lease.
 fn complaints(member: &Member) -> usize {
     let said = member.machine.run(&["journalctl", "--no-pager", "--unit", CONTROLLER]);
     said.matches(&format!("the Lease kube-system/{LEASE} cannot be renewed")).count()
 }
 
-/// Takes a machine from the others at once, as a power cut does, and then ends it.
+/// Takes a machine's link down, so that it disappears for the others like after a power cut. Then powers the machine off.
 fn lose(cluster: &Cluster, member: &Member) {
     cluster.network.unplug(member.machine.name());
     member.machine.power_off();

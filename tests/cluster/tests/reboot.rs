@@ -1,4 +1,4 @@
-//! A worker loses its power while it changes.
+//! A power cut of a worker while a run changes it.
 
 use kops_agent_tests::example_store::NODES;
 
@@ -7,13 +7,13 @@ use crate::life::{AT_BOOT, boot_id};
 use crate::workload;
 
 const CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
-/// What a run has of the files of before, from its first change until all is well.
+/// The folder of a run's backups. It exists from the run's first change until all components are healthy.
 const AT_WORK: &str = "var/lib/kops-agent/rollback";
 const SLOT: &str = "kops-agent-disruption.nodes.0";
 const SLOTS: &str = "kops-agent";
 
-/// A worker's power is cut once its converge has written what kubelet is to be restarted for. At boot it becomes by itself what
-/// the cluster wants, and nothing of the run that was cut off is left: no cordon, no slot, no files.
+/// A worker's power is cut when its run has written kubelet's new configuration, before the run has ended. At boot, the worker
+/// converges by itself. Nothing of the interrupted run is left: no cordon, no slot, no backups.
 pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
     let worker = cluster.of_group(NODES);
     let machine = &worker.machine;
@@ -50,7 +50,7 @@ pub fn a_worker_is_cut_off_while_it_converges(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Which Node has the slot of the group; empty where it is free, and `None` where it is not known.
+/// The Node that has the group's slot. It is empty if the slot is free, and `None` if the Lease cannot be read.
 fn slot_holder(cluster: &Cluster) -> Option<String> {
     let holder = "--output=jsonpath={.spec.holderIdentity}";
     cluster.kubectl(&["get", "lease", SLOT, "--namespace", SLOTS, holder])

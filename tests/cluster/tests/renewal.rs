@@ -1,4 +1,4 @@
-//! The certificates of workers that live long come near their end, and are renewed before it.
+//! The certificates of long-lived workers are renewed before they expire.
 
 use std::fs;
 
@@ -13,17 +13,18 @@ use crate::cluster::{AGENT, Cluster, Member, has_condition};
 use crate::requests::Requests;
 use crate::workload;
 
-/// What a timer of the packages starts every hour.
+/// The unit that a timer of the packages starts every hour.
 const VERIFY: &str = "kops-agent-verify.service";
-/// How long a certificate of the bootstrap server's lives, about.
+/// The approximate lifetime of a certificate from the bootstrap server.
 const LIFE: Duration = Duration::days(465);
-/// Less than a third of it, and more than the days for which a slot is waited for.
+/// The time until the certificates expire. It is less than a third of `LIFE`, and more than the days for which a run waits for a
+/// slot.
 const LEFT: Duration = Duration::days(30);
 const SERVING: [&str; 2] = ["/srv/kubernetes/kubelet-server.crt", "/srv/kubernetes/kubelet-server.key"];
 const KUBECONFIGS: [&str; 2] = ["/var/lib/kubelet/kubeconfig", "/var/lib/kube-proxy/kubeconfig"];
 
-/// Each worker has certificates with a month left. What its timer starts has all of them renewed by the bootstrap server, and what
-/// uses them started anew, a worker after another; no pod of the workload ends.
+/// The certificates of each worker expire in a month. On one worker after another, the timer's unit renews all certificates at the
+/// bootstrap server and restarts the programs that use them. No pod of the workload ends.
 pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
     let requests = Requests::begin(cluster);
     let pods = workload::pods_of_workers(cluster);
@@ -49,8 +50,8 @@ pub fn certificates_near_their_end_are_renewed(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Puts certificates of the cluster's authority that were issued long ago in the place of those that the worker has, has kubelet run
-/// with them, and brings the timer's unit as an operator does (`docs/install/mirror.md`).
+/// Replaces the worker's certificates by certificates that the cluster's CA issued long ago, and restarts kubelet with them. Installs
+/// the timer's unit like an operator (`docs/install/mirror.md`).
 fn grow_old(cluster: &Cluster, worker: &Member) {
     let machine = &worker.machine;
     let serving = issued(cluster, worker.id, None, ExtendedKeyUsagePurpose::ServerAuth, Some(worker));
@@ -84,7 +85,7 @@ fn grow_old(cluster: &Cluster, worker: &Member) {
     machine.run(&["systemctl", "daemon-reload"]);
 }
 
-/// A certificate that the authority of nodes has issued long ago, and its key.
+/// A certificate that the cluster's CA issued long ago, and its key.
 fn issued(
     cluster: &Cluster,
     name: &str,
@@ -110,7 +111,7 @@ fn issued(
     (params.signed_by(&key, &authority).unwrap().pem(), key.serialize_pem())
 }
 
-/// How many days each of the node's certificates has left, by what `status` prints.
+/// The days until each of the node's certificates expires, from the output of `status`.
 fn days_left(status: &str) -> Vec<i64> {
     let status: Value = serde_json::from_str(status).unwrap();
     let certificates = status["certificates"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Requests to the workload's service from a worker, one after another, by which a scenario can say that the workload went on.
+//! Requests from a worker to the workload's service, one after another. A scenario checks with them that the workload keeps running.
 
 use crate::cluster::Cluster;
 use crate::workload;
@@ -27,7 +27,7 @@ pub struct Requests<'a> {
 }
 
 impl Requests<'_> {
-    /// Makes them from now on.
+    /// Starts to send requests.
     pub fn begin(cluster: &Cluster) -> Requests<'_> {
         let machine = &cluster.workers()[0].machine;
         let service = cluster.get("service", "hello").unwrap();
@@ -47,7 +47,7 @@ impl Requests<'_> {
         Requests { machine }
     }
 
-    /// Makes no more; each was answered.
+    /// Stops the requests. Checks that each request succeeded.
     #[track_caller]
     pub fn were_all_answered(self) {
         self.machine.write(STOP, "");

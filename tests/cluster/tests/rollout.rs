@@ -1,5 +1,5 @@
-//! A change that restarts kubelet goes through a fleet: thirty Nodes without machines beside the two real workers, half of them in
-//! each group, of which one is changed one node at a time and the other three at a time, its real worker drained.
+//! A change that restarts kubelet rolls out to two groups, each with one real worker and fifteen Nodes without machines. One group
+//! changes one node at a time. The other group changes three nodes at a time, and drains its real worker.
 
 use std::thread;
 
@@ -16,13 +16,14 @@ use crate::workload;
 const FAKES: u8 = 15;
 /// How many of the group `batch` may be disrupted at a time.
 const OF_BATCH: u32 = 3;
-/// How many pods the workload has that a budget guards.
+/// How many pods the guarded workload has. A PodDisruptionBudget guards them.
 const GUARDED: usize = 4;
 const CORDONED_SINCE: &str = "kops-agent/cordoned-since";
-/// The run by hand on the worker of `batch`.
+/// The unit of the run that the test starts on the worker of `batch`.
 const BY_HAND: &str = "rollout.service";
 
-/// The change reaches every node, and at no instant more of a group at a time than it may; runs that are killed leave nothing.
+/// The change reaches every node, and a group never has more nodes in their slots than allowed. After killed runs, no cordon and no
+/// slot is left.
 pub fn paced(cluster: &Cluster) {
     let witness = Witness::begins(cluster);
     let fakes = join(cluster);
@@ -52,7 +53,7 @@ pub fn paced(cluster: &Cluster) {
             let max_unavailable = if fake.group == BATCH { OF_BATCH } else { 1 };
             scope.spawn(move || fake.takes_its_turn(cluster, max_unavailable));
         }
-        // As if its holder had been killed some minutes ago.
+        // This makes the slot expire, as if its holder had been killed some minutes ago.
         let lease = format!("kops-agent-disruption.{NODES}.0");
         let patch = r#"{"spec": {"leaseDurationSeconds": 1}}"#;
         cluster.run_kubectl(&[
@@ -84,7 +85,7 @@ pub fn paced(cluster: &Cluster) {
     leave(cluster, &fakes);
 }
 
-/// Half of them of each group; those of `nodes` come first.
+/// Lets the Nodes without machines join, half of them in each group. The Nodes of `nodes` come first.
 fn join(cluster: &Cluster) -> Vec<FakeNode> {
     let authority = cluster.control_plane().read("/srv/kubernetes/ca.crt");
     let fakes: Vec<FakeNode> = (0..FAKES * 2)
@@ -97,7 +98,7 @@ fn join(cluster: &Cluster) -> Vec<FakeNode> {
     fakes
 }
 
-/// A workload on both workers of which a budget lets no pod go for now.
+/// Creates a workload on both workers, with a PodDisruptionBudget that allows no eviction at first.
 fn guard(cluster: &Cluster) {
     let deployment = workload::deployment("guarded", GUARDED, "Honor");
     let budget = json!({
@@ -110,8 +111,8 @@ fn guard(cluster: &Cluster) {
     });
 }
 
-/// A run that drains the worker comes as far as the budget lets it, and is killed there: its slot stays for now, and what runs beside
-/// it takes its cordon back.
+/// A run drains the worker until the budget blocks the drain, and then the run is killed. Its slot stays taken for now. The agent's
+/// uncordon unit, which runs beside the run, uncordons the Node.
 fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &Member) {
     let before = kubelet_runs_since(batch);
     batch.machine.run(&[&["systemd-run", "--quiet", "--unit", BY_HAND][..], &draining()].concat());
@@ -139,7 +140,7 @@ fn is_killed_while_it_drains(cluster: &Cluster, witness: &Witness<'_>, batch: &M
     assert_eq!(kubelet_runs_since(batch), before);
 }
 
-/// The next run has the slot that the killed one had, drains the worker once the budget lets single pods go, and uncordons it.
+/// When the budget allows single evictions, the next run takes over the slot of the killed run, drains the worker and uncordons it.
 fn is_drained_within_its_budget(cluster: &Cluster, batch: &Member) {
     let patch = json!({"spec": {"minAvailable": GUARDED - 1}}).to_string();
     cluster.run_kubectl(&["patch", "poddisruptionbudget", "guarded", "--type=merge", "--patch", &patch]);
@@ -163,7 +164,7 @@ fn waits_for_a_slot(node: &Member) {
     });
 }
 
-/// What the witness has seen from the beginning to the end.
+/// Checks all states that the witness has seen.
 fn nothing_went_beyond(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNode]) {
     let workers = cluster.workers().iter().map(|worker| (worker.group, worker.id));
     let all: Vec<(&str, &str)> =
@@ -190,7 +191,7 @@ fn nothing_went_beyond(cluster: &Cluster, witness: &Witness<'_>, fakes: &[FakeNo
     }
 }
 
-/// Takes away what is not the cluster's own, and has its pods on both workers again.
+/// Removes the Nodes without machines and the guarded workload. Checks that the cluster's own workload runs on both workers again.
 fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     fake_nodes::leave(cluster, fakes);
     cluster.run_kubectl(&["delete", "deployment,poddisruptionbudget", "guarded"]);
@@ -198,7 +199,7 @@ fn leave(cluster: &Cluster, fakes: &[FakeNode]) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// When kubelet was started, to the second, as Leases have their times.
+/// When kubelet was started, in UTC and to the second, like the times of a `Turn`.
 fn kubelet_runs_since(member: &Member) -> String {
     let show = [
         "systemctl",

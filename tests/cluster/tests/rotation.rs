@@ -1,5 +1,5 @@
-//! The keys that a cluster lives by are replaced in the order that kOps documents (docs/operations/rotate-secrets.md): others are
-//! created, then promoted, then those of before are distrusted, and after each of that all machines converge, the control plane first.
+//! Rotates the keys of a cluster in the order that kOps documents (docs/operations/rotate-secrets.md): creates new keys, promotes
+//! them, and distrusts the old keys. After each step, all machines converge, the control plane first.
 
 use kops_agent_machines::machine::Ended;
 
@@ -10,11 +10,11 @@ use crate::requests::Requests;
 use crate::workload;
 
 const KEYSETS: [&str; 2] = ["kubernetes-ca", "service-account"];
-/// Of clients and servers alike, on each machine.
+/// The file of the trusted CAs on each machine, for clients and servers.
 const AUTHORITIES: &str = "/srv/kubernetes/ca.crt";
 
-/// kOps' `kubernetes-ca` and `service-account` are replaced. No Node is lost and no pod of a worker ends; what the old keys have
-/// signed is good until they are distrusted, and not after.
+/// kOps' `kubernetes-ca` and `service-account` are replaced. No Node is lost and no pod of a worker ends. Credentials that the old
+/// keys signed are valid until the old keys are distrusted.
 pub fn keys_are_rotated(cluster: &Cluster) {
     let pods = workload::pods_of_workers(cluster);
     let requests = Requests::begin(cluster);
@@ -54,8 +54,8 @@ pub fn keys_are_rotated(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// `kops update cluster`, and each machine converges with the boot config that follows; after each of them machines join that have
-/// no certificate yet.
+/// Does the work of `kops update cluster`. Then each machine converges with its new boot config. After each machine, a newcomer
+/// without a certificate can join.
 fn all_converge(cluster: &Cluster, what: &str) {
     let configs: Vec<String> =
         cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
@@ -66,7 +66,7 @@ fn all_converge(cluster: &Cluster, what: &str) {
         cluster.control_plane().until(&format!("machines join, {what}"), || {
             (newcomer.try_join(cluster) == Some(200)).then_some(())
         });
-        // Workers meet an API server that has changed before they have, and then each other.
+        // After the first machine, the API server has changed, but the workers have not. After the last machine, all have changed.
         if number == 0 || number + 1 == cluster.members.len() {
             kubelets_are_at_work(cluster);
         }
@@ -77,7 +77,7 @@ fn all_converge(cluster: &Cluster, what: &str) {
     }
 }
 
-/// Each kubelet renews its Lease still: a Node is Ready for a while after its kubelet is cut off.
+/// Each kubelet still renews its Lease. The condition Ready is not enough, because it stays True for a while after kubelet is cut off.
 fn kubelets_are_at_work(cluster: &Cluster) {
     let renewed = |member: &Member| {
         let time = "--output=jsonpath={.spec.renewTime}";
@@ -91,18 +91,18 @@ fn kubelets_are_at_work(cluster: &Cluster) {
     }
 }
 
-/// Two digits that tell a word from others.
+/// Two hexadecimal digits that are different for each word of this test.
 fn hex(word: &str) -> String {
     format!("{:02x}", word.bytes().fold(0_u8, u8::wrapping_add))
 }
 
-/// The certificates with which the kubelet of each worker serves, and is a client.
+/// The server certificate and the client certificate of each worker's kubelet, for comparison.
 fn kubelets_certificates(cluster: &Cluster) -> Vec<String> {
     let of = "sha256sum /srv/kubernetes/kubelet-server.crt; grep client-certificate-data /var/lib/kubelet/kubeconfig";
     cluster.workers().iter().map(|worker| worker.machine.run(&["sh", "-c", of])).collect()
 }
 
-/// All servers of the cluster are verified by the authorities that machines trust, of which there is one.
+/// Machines trust only one CA, and all servers of the cluster have certificates of this CA.
 fn servers_are_of_the_one_authority(cluster: &Cluster) {
     const VERIFY: &str = r#"
 import socket, ssl, sys
@@ -133,7 +133,7 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Those that the cluster gives now.
+    /// Credentials that the cluster gives now.
     fn of_now(cluster: &Cluster, name: &str) -> Credentials {
         let token = cluster.run_kubectl(&["create", "token", "default"]).trim().to_owned();
         let (certificate, key) = (format!("/root/{name}.crt"), format!("/root/{name}.key"));
@@ -162,7 +162,7 @@ impl Credentials {
         }
     }
 
-    /// What the API server says to each.
+    /// The API server's responses to requests with the token and with the certificate.
     fn ask(&self, cluster: &Cluster) -> [Ended; 2] {
         let server = [
             "kubectl",

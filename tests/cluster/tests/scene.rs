@@ -1,4 +1,4 @@
-//! From blank machines to a cluster that runs workloads: each part of it, in the order in which it comes to be.
+//! Checks that blank machines become a cluster: one function for each part, in the order in which the parts come up.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,15 @@ use serde_json::Value;
 use crate::cluster::{BATCH, BOOT_CONFIG, Cluster, Member};
 use crate::{liars, store};
 
-/// The machines' Nodes are Ready; returns when each was first seen so, since then, in the order of the machines.
+/// Waits until the Nodes of all machines are Ready. Returns the time from `since` until each was first seen Ready, in the order of
+/// the machines.
 pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static str, Duration)> {
     let mut ready: Vec<(&str, Duration)> = Vec::new();
     cluster.control_plane().until("kubectl is there", || {
         (cluster.control_plane().try_run(&["test", "-e", "/root/.kube/config"]).code == Some(0)).then_some(())
     });
     for member in &cluster.members {
-        // Asked of the machine, whose journal says why it is not.
+        // If the Node does not become Ready, the failure shows the journal of this machine.
         let seen = member
             .machine
             .until(&format!("{} is Ready", member.id), || cluster.ready_since(member.id, since));
@@ -43,7 +44,7 @@ pub fn the_control_plane_is_up(cluster: &Cluster) {
     }
 }
 
-/// The add-ons of the channel are applied by our service, those with a kind and an object of it in one pass.
+/// Our service applies the add-ons of the channel. One manifest has a new kind and an object of this kind.
 pub fn add_ons_are_applied(cluster: &Cluster) {
     cluster.until("the widget is there", "widget", "first", |widget| widget["spec"]["size"] == 1);
     for (addon, ..) in store::ADDONS {
@@ -69,7 +70,7 @@ pub fn nodes_are_labelled(cluster: &Cluster) {
     assert!(taints_of(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
 }
 
-/// Each Node has the labels that its group gives, of whichever groups there are.
+/// Each Node has the labels that every instance group gives.
 pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     for member in &cluster.members {
         cluster.until(&format!("{} is labelled", member.id), "node", member.id, |node| {
@@ -78,7 +79,7 @@ pub fn nodes_have_the_labels_of_all_groups(cluster: &Cluster) {
     }
 }
 
-/// Whether a Node has the labels that each group gives: its name and its role.
+/// Whether a Node has the labels that every instance group gives: the group's name and role.
 pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
     let labels = &node["metadata"]["labels"];
     let role = if member.is_control_plane() { "control-plane" } else { "node" };
@@ -86,7 +87,7 @@ pub fn has_labels_of_its_group(node: &Value, member: &Member) -> bool {
         && labels[format!("node-role.kubernetes.io/{role}")] == ""
 }
 
-/// Its taints, as kubectl writes them.
+/// The taints of a Node, in the format of kubectl: `KEY=VALUE:EFFECT`.
 pub fn taints_of(node: &Value) -> Vec<String> {
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
     let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
@@ -96,7 +97,7 @@ pub fn taints_of(node: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Workers have read nothing of the store, and got what they have by their own identity alone.
+/// Workers have no access to the state store. They got their configuration and certificates by their identity alone.
 pub fn workers_joined_by_their_identity(cluster: &Cluster) {
     for worker in cluster.workers() {
         for path in ["/etc/sysconfig/kops-configuration", BOOT_CONFIG] {

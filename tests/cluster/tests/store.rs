@@ -1,4 +1,4 @@
-//! The state store that kOps would leave for this cluster, and what each machine is told at boot.
+//! The state store that kOps would write for this cluster, and the boot config of each machine.
 
 use std::fs;
 use std::net::IpAddr;
@@ -31,15 +31,15 @@ pub const ADDONS: [(&str, &str, &str); 4] = [
 
 pub struct Store {
     example: ExampleStore,
-    /// Where the mirror has its files: those of the first release, and of others.
+    /// The mirror's folders of downloads: for the first release, and for later releases.
     downloads: [PathBuf; 2],
-    /// Where the control planes are.
+    /// The addresses of the control planes.
     control_planes: Vec<IpAddr>,
 }
 
 impl Store {
-    /// Writes it to `folder`, for downloads that are in others, and for control planes of these groups at these addresses; that of a
-    /// cluster with IPv6 addresses only where theirs are.
+    /// Writes the store to `folder`. `downloads` are the mirror's folders. `control_planes` has the instance group and the address of
+    /// each control plane. If all these addresses are IPv6 addresses, the store is of an IPv6-only cluster.
     pub fn write(
         folder: &Path,
         kube: &Path,
@@ -55,7 +55,7 @@ impl Store {
         let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &overlays).unwrap();
         let addresses: Vec<IpAddr> = control_planes.iter().map(|(_, address)| *address).collect();
         let store = Store { example, downloads, control_planes: addresses };
-        // kOps writes the names of images as `assets.containerRegistry` has them.
+        // kOps writes the names of images with the registry from `assets.containerRegistry`.
         let named = |text: &str| text.replace("registry.k8s.io/", &format!("{REGISTRY}/"));
         machine_store::replace_below(&store.example.cluster_folder(), &named).unwrap();
         store.put_control_planes(control_planes);
@@ -67,7 +67,7 @@ impl Store {
         store
     }
 
-    /// Makes of the one control plane's group one for each, whose etcds are members of one cluster.
+    /// Copies the example's group of control planes for each control plane. The control planes' etcds are members of one cluster.
     fn put_control_planes(&self, groups: &[(&str, IpAddr)]) {
         let example = fs::read_to_string(self.path(&format!("instancegroup/{CONTROL_PLANE}"))).unwrap();
         for (number, (group, _)) in groups.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Store {
         fs::write(file, serde_yaml::to_string(&cluster).unwrap()).unwrap();
     }
 
-    /// The folder whose folders are buckets.
+    /// The folder in which each folder is a bucket.
     pub fn buckets(&self) -> PathBuf {
         self.example.buckets()
     }
@@ -111,12 +111,12 @@ impl Store {
         self.example.cluster_folder().join(path)
     }
 
-    /// Has the bootstrap channel have these add-ons, besides those of the example.
+    /// Adds these add-ons to the bootstrap channel, or updates their entries.
     pub fn put_addons(&self, addons: &[(&str, &str, &str)]) {
         self.edit_channel(|entries| {
             for (name, id, manifest) in addons {
                 let text = fs::read_to_string(self.path(&format!("addons/{manifest}"))).unwrap();
-                // kOps hashes what it trims, and writes that.
+                // kOps trims the manifest, and then hashes and writes the trimmed text.
                 let hash = sha256_hex(text.trim().as_bytes());
                 let fields = [("name", *name), ("id", id), ("manifest", manifest), ("manifestHash", &hash)];
                 let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
@@ -151,7 +151,7 @@ impl Store {
         files.map(take).into()
     }
 
-    /// Merges a change into a file of the cluster's folder (RFC 7396), as `kops edit` and `kops update` leave it.
+    /// Merges a patch (RFC 7396) into a file of the cluster's folder. The result is as after `kops edit` and `kops update`.
     pub fn merge(&self, path: &str, patch: &str) {
         let file = self.path(path);
         let mut document: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -181,7 +181,7 @@ impl Store {
     }
 
     fn boot_config(&self, group: &str) -> String {
-        // As those of the example's machines of its role, of whichever group.
+        // The boot config of the example's group with this role. Its fields are correct for each group of the role.
         let of = if is_control_plane(group) { CONTROL_PLANE } else { NODES };
         let example = fs::read_to_string(self.example.kube_env(of)).unwrap();
         let mut config: Value = serde_yaml::from_str(&example).unwrap();
@@ -199,7 +199,7 @@ impl Store {
         serde_yaml::to_string(&config).unwrap()
     }
 
-    /// The hash of each download, as kOps finds it beside the file.
+    /// A line for each download: its hash and its URL. kOps reads the hash from a file beside the download.
     fn hashes(&self) -> String {
         let mut lines = String::new();
         let mut folders: Vec<(PathBuf, &Path)> =
@@ -222,7 +222,7 @@ impl Store {
     }
 }
 
-/// Whether a group is of control planes.
+/// Whether the machines of an instance group are control planes, from the group's name.
 pub fn is_control_plane(group: &str) -> bool {
     group.starts_with("control-plane")
 }

@@ -1,4 +1,4 @@
-//! How long it takes from power-on until Nodes are Ready, against machines that have everything on their disks already.
+//! Measures the time from power-on until Nodes are Ready, compared with machines that already have everything on their disks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::cluster::{Cluster, MACHINES, Member};
 use crate::scene;
 
-/// What is promised of the machines that become a cluster, to those that have been one: the last Node that is Ready.
+/// The limit for the time until the last Node is Ready, divided by the time of machines that already have everything on their disks.
 pub const RATIO: f64 = 1.5;
-/// The units of ours and of the boot script, which the others do without.
+/// The units of the agent and of the boot script. The machines of the floor boot without them.
 const OURS: [&str; 4] = [
     "kops-configuration.service",
     "kops-agent-controller.service",
@@ -23,12 +23,12 @@ const OURS: [&str; 4] = [
     "user-data.service",
 ];
 
-/// When a machine was how far, in seconds since power-on.
+/// When a machine reached each stage, in seconds since power-on.
 pub struct Row {
     machine: String,
-    /// The boot script has put the agent in its place, which runs.
+    /// The boot script has installed the agent, and the agent's run begins.
     runs: f64,
-    /// The agent has ended: all is in place.
+    /// The agent's run has converged.
     converged: f64,
     ready: f64,
 }
@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-/// What the journals say of a cluster that has just come to be.
+/// The rows for a new cluster, from the journals of its machines.
 pub fn of(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
     let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
         let entries = journal(member, "kops-configuration.service");
@@ -66,8 +66,8 @@ fn journal(member: &Member, unit: &str) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Powers the machines off and on again, without anything of ours and with an etcd that has nothing: how long kernel, systemd,
-/// containerd, kubelet and the control plane take by themselves, with every file, package and image on the disk.
+/// Powers the machines off and on again, without the agent's units and with empty etcds. Every file, package and image is on the
+/// disk, so only kernel, systemd, containerd, kubelet and the control plane take time. Returns the time until each Node is Ready.
 pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
     let before = cluster.uids();
     for member in &cluster.members {
@@ -98,14 +98,14 @@ pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
 const HEADS: &str = "| machine | the agent runs, s | converged, s | Ready, s |";
 const RULES: &str = "| --- | ---: | ---: | ---: |";
 
-/// The table of how far each machine was when.
+/// The table of the times at which each machine reached its stages.
 pub fn table(rows: &[Row]) -> String {
     let mut table = format!("{HEADS}\n{RULES}\n");
     rows.iter().for_each(|row| table.push_str(&format!("{}\n", row.cells())));
     table
 }
 
-/// The table of both, and the ratio of their ends.
+/// The table of the rows and the floor, and the ratio of the times until the last Node is Ready.
 pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String {
     let mut table = format!("{HEADS} Ready with all on its disk, s |\n{RULES} ---: |\n");
     for (row, (_, alone)) in rows.iter().zip(floor) {
@@ -120,11 +120,11 @@ pub fn table_of_both(rows: &[Row], floor: &[(&'static str, Duration)]) -> String
     table
 }
 
-/// How many clusters are measured where `KOPS_AGENT_CLUSTER_ROUNDS` does not say.
+/// The number of measured clusters. `KOPS_AGENT_CLUSTER_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
-/// Has blank machines become a cluster again and again, each time against its own floor: what a kubelet's back-off does to one of
-/// them is a third of its time.
+/// Measures several new clusters, each compared with its own floor. The median of the ratios counts, because kubelet's back-off
+/// alone can be a third of one cluster's time.
 #[test]
 #[ignore = "measures: tests/bench/run cluster"]
 #[allow(clippy::print_stdout)]

@@ -1,4 +1,4 @@
-//! The next patch release of Kubernetes: it is published, and the cluster takes it up, a machine after another.
+//! The next patch release of Kubernetes is published, and the cluster upgrades to it, one machine after another.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use crate::life::{converge_with, times_said};
 use crate::requests::Requests;
 use crate::workload;
 
-/// The programs that say which release they are of.
+/// The programs that contain the name of their release.
 const PROGRAMS: [&str; 6] =
     ["kubelet", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"];
 
-/// The control plane converges to the release, then each worker in its turn. Machines that have not yet are what they were, pods of
-/// workers go on, and each machine is changed in a slot.
+/// The control plane converges to the release first, and then each worker. Each machine changes in a disruption slot. The other
+/// machines keep the old release until their turn, and pods of workers keep running.
 pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     let old = assets().releases.kubernetes.clone();
     let new = next_patch(&old);
@@ -62,7 +62,7 @@ pub fn a_patch_release_is_taken_up(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The release after this one. Its name is as long, so that it fits into programs.
+/// Another patch release, usually the next one. Its name is as long as the name of `release`, so that it fits into programs.
 fn next_patch(release: &str) -> String {
     let (minor, patch) = release.rsplit_once('.').unwrap();
     let next = if patch.ends_with('9') {
@@ -74,7 +74,7 @@ fn next_patch(release: &str) -> String {
     format!("{minor}.{next}")
 }
 
-/// Has the mirror and the registry have the release: the programs of the one before, which say that they are of this one.
+/// Publishes the release `new` in the mirror and the registry. Its programs are the programs of `old` with the name `new`.
 fn publish(cluster: &Cluster, old: &str, new: &str) {
     let built = PathBuf::from(kops_agent_machines::script("kube/build", &[]).trim());
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn publish(cluster: &Cluster, old: &str, new: &str) {
     cluster.world.serve_images(images);
 }
 
-/// The bytes of a program with its release replaced by one whose name is as long.
+/// The bytes of a program in which `new` replaces `old`. Both names must have the same length.
 fn renamed(program: &Path, old: &str, new: &str) -> Vec<u8> {
     let replace = format!("s/{}/{new}/g", old.replace('.', "\\."));
     let sed = Command::new("sed").env("LC_ALL", "C").arg(replace).arg(program).output().unwrap();
@@ -121,7 +121,7 @@ fn write(file: &Path, content: &[u8]) {
     fs::write(format!("{}.sha256", file.display()), sha256_hex(content)).unwrap();
 }
 
-/// The releases of the machines' kubelets, as their Nodes have it.
+/// The releases of the machines' kubelets, from their Nodes. `None` if a Node is not Ready or cannot be read.
 fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
     let version = |member: &Member| {
         let node = cluster.get("node", member.id)?;
@@ -132,7 +132,7 @@ fn kubelets(cluster: &Cluster) -> Option<Vec<String>> {
     cluster.members.iter().map(version).collect()
 }
 
-/// The machine's kube-proxy is of this release, and ready.
+/// Waits until the machine's kube-proxy has this release and is ready.
 fn proxies_traffic(cluster: &Cluster, member: &Member, release: &str) {
     let name = format!("pod/kube-proxy-{}", member.id);
     member.machine.until(&format!("{name} is of {release}"), || {

@@ -1,5 +1,5 @@
-//! Every state that Leases of slots, Nodes and pods were in, in the order in which the API server has written them: what is watched
-//! misses none, as looking now and then would.
+//! Records every state of the slots' Leases, the Nodes and the pods, in the order in which the API server wrote them. It uses
+//! watches, because polling would miss states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,37 +7,37 @@ use serde_json::{Deserializer, Value};
 
 use crate::cluster::{Cluster, has_condition};
 
-/// What is watched: a name, and what kubectl is asked for.
+/// The watches: a name, and the arguments of `kubectl get`.
 const WATCHED: [(&str, &[&str]); 3] = [
     ("leases", &["leases", "--namespace=kops-agent"]),
     ("nodes", &["nodes"]),
     ("pods", &["pods", "--selector=app=guarded"]),
 ];
 
-/// Watches since it was made.
+/// Watches that run from `begins` to `ends`.
 pub struct Witness<'a>(&'a Cluster);
 
-/// A slot as one event has it.
+/// The time during which a Node had a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub group: String,
     pub node: String,
-    /// Since when, and until when it had the slot; to the second, as of RFC 3339.
+    /// When the Node got the slot. `until` is when the Node lost it. Both are RFC 3339 to the second, without the time zone.
     pub since: String,
     pub until: String,
 }
 
-/// The states of a cluster, one after the other.
+/// The states of a cluster, gathered from its events.
 #[derive(Default)]
 pub struct States {
-    /// By a Lease's name, its group, its holder and since when.
+    /// By the name of a Lease: its group, its holder, and when the holder acquired it.
     leases: BTreeMap<String, (String, String, String)>,
     pub turns: Vec<Turn>,
     cordoned: BTreeSet<String>,
-    /// Guarded pods that have been ready and were not taken away.
+    /// Guarded pods that have been ready, and are neither deleted nor ending.
     pods: BTreeSet<String>,
     most_holders: BTreeMap<String, usize>,
-    /// The fewest of them since there were all.
+    /// The smallest number of `pods` since all guarded pods were in it.
     fewest_pods: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ impl Witness<'_> {
         Witness(cluster)
     }
 
-    /// What it has seen so far; of `pods` ready pods of the guarded workload.
+    /// The states so far. `pods` is the number of pods of the guarded workload.
     pub fn states(&self, pods: usize) -> States {
         let mut events: Vec<(u64, &str, Value)> = Vec::new();
         for (name, _) in WATCHED {
@@ -83,7 +83,7 @@ impl Witness<'_> {
 }
 
 impl States {
-    /// Those that these events tell of, each with its version and of what it is.
+    /// The states from these events. Each event has its resource version and the name of its watch.
     fn of(mut events: Vec<(u64, &str, Value)>, pods: usize) -> States {
         events.sort_by_key(|(version, ..)| *version);
         let mut states = States::default();
@@ -135,7 +135,7 @@ impl States {
     fn pod(&mut self, pod: &Value, is_there: bool, all: usize) {
         let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
         let is_ending = !pod["metadata"]["deletionTimestamp"].is_null();
-        // A kubelet that has just been started calls pods unready until it has probed them: that takes none away.
+        // After its start, kubelet reports pods as not ready until it has probed them. These pods still count.
         if !is_there || is_ending {
             self.pods.remove(&name);
         } else if has_condition(pod, "Ready") {
@@ -153,17 +153,16 @@ impl States {
         of_group.map(|(_, holder, _)| holder.as_str()).collect()
     }
 
-    /// How many slots of a group were taken at a time at most.
+    /// The largest number of slots of a group that were taken at the same time.
     pub fn most_holders(&self, group: &str) -> usize {
         self.most_holders.get(group).copied().unwrap_or_default()
     }
 
-    /// The Nodes that are cordoned.
     pub fn cordoned(&self) -> &BTreeSet<String> {
         &self.cordoned
     }
 
-    /// How many guarded pods that had been ready there were at least, since there were all.
+    /// The smallest number of guarded pods since all of them were ready. `None` if they never all were.
     pub fn fewest_pods(&self) -> Option<usize> {
         self.fewest_pods
     }
@@ -177,7 +176,7 @@ fn file(name: &str) -> String {
     format!("/root/witness-{name}.json")
 }
 
-/// Objects of all kinds that one etcd keeps have versions of one count.
+/// The resource version of an object. All kinds of objects in an etcd share one counter, so versions order all events.
 fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"]
         .as_str()

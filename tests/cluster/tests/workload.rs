@@ -9,9 +9,10 @@ use crate::cluster::{Cluster, Member, has_condition};
 use crate::world::REGISTRY;
 
 const PORT: u16 = 8080;
-/// The port of its service.
+/// The port of the workload's service.
 pub const SERVICE_PORT: u16 = 80;
-/// How often the service is asked: that it never chooses one of two machines is less likely than one in a million.
+/// The number of requests to the service. The probability that the service never chooses a given one of two machines is less than
+/// one in a million.
 const ASKED: usize = 20;
 
 struct Pod {
@@ -21,7 +22,7 @@ struct Pod {
     restarts: u64,
 }
 
-/// It is Available, with pods on each worker.
+/// Applies the workload, and waits until it is Available. Each worker has pods of it.
 pub fn runs_on_all_workers(cluster: &Cluster) {
     cluster.apply(&manifest(cluster.workers().len() * 2).to_string());
     cluster.until("the Deployment is Available", "deployment", "hello", |deployment| {
@@ -33,12 +34,13 @@ pub fn runs_on_all_workers(cluster: &Cluster) {
     assert_eq!(nodes, workers);
 }
 
-/// From a pod, by its address each other pod, those of the other machine among them; and by the service's address, all.
+/// A pod of each node reaches every pod by its address, across machines too. By the service's address, it reaches pods of all
+/// workers.
 pub fn pods_reach_each_other(cluster: &Cluster) {
     let pods = pods_there_are(cluster);
     let service = cluster.control_plane().until("the service is there", || cluster.get("service", "hello"));
     let of_service = url_of(service["spec"]["clusterIP"].as_str().unwrap(), SERVICE_PORT);
-    // What a kubelet, a kube-proxy or an API server that was away for a moment looks after works again some time after that.
+    // After a restart of kubelet, kube-proxy or the API server, requests may fail for some time.
     for from in first_on_each_node(&pods) {
         for to in &pods {
             let url = url_of(&to.address, PORT);
@@ -60,11 +62,11 @@ pub fn pods_reach_each_other(cluster: &Cluster) {
     }
 }
 
-/// What a pod of each worker has said can be read, which goes from the API server to the kubelet.
+/// The logs of a pod of each worker can be read. For this, the API server connects to the kubelet.
 pub fn logs_are_read(cluster: &Cluster) {
     for pod in first_on_each_node(&pods_there_are(cluster)) {
         let worker = cluster.workers().iter().find(|worker| worker.id == pod.node).unwrap();
-        // A kubelet that has just been started anew learns of its pods by and by.
+        // After a restart, kubelet needs some time to find its pods.
         let said = worker
             .machine
             .until(&format!("the logs of {} are read", pod.name), || cluster.kubectl(&["logs", &pod.name]));
@@ -72,7 +74,7 @@ pub fn logs_are_read(cluster: &Cluster) {
     }
 }
 
-/// The pods of a Node with how often each was restarted.
+/// The workload's pods on a Node, each with its number of restarts.
 pub fn pods_of(cluster: &Cluster, node: &str) -> Vec<String> {
     on_node(pods_there_are(cluster), node)
 }
@@ -87,12 +89,12 @@ fn on_node(pods: Vec<Pod>, node: &str) -> Vec<String> {
     pods
 }
 
-/// The same of each worker.
+/// The workload's pods on each worker, each with its number of restarts.
 pub fn pods_of_workers(cluster: &Cluster) -> Vec<Vec<String>> {
     cluster.workers().iter().map(|worker| pods_of(cluster, worker.id)).collect()
 }
 
-/// Pods of a worker run again: as many as these, of which none is there as it was.
+/// Waits until a worker has at least as many pods as in `before`, and each pod is new or was restarted.
 pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     worker.machine.until("its pods have been started again", || {
         let again = on_node(pods(cluster)?, worker.id);
@@ -100,27 +102,27 @@ pub fn is_started_again(cluster: &Cluster, worker: &Member, before: &[String]) {
     });
 }
 
-/// Where a port of an address of either family is asked by HTTP.
+/// The HTTP URL of a port at an IPv4 or IPv6 address.
 pub fn url_of(address: &str, port: u16) -> String {
     format!("http://{}", SocketAddr::new(address.parse().unwrap(), port))
 }
 
-/// What answers a pod there; `None` where nothing does.
+/// The response to a request from a pod. `None` if the request fails.
 fn get(cluster: &Cluster, from: &Pod, url: &str) -> Option<String> {
     cluster.kubectl(&["exec", &from.name, "--", "/hello", "get", url]).map(|said| said.trim().to_owned())
 }
 
-/// Whether a pod has ended for good: kubelet ends pods before a shutdown, and others take their place.
+/// Whether a pod has ended for good. kubelet ends pods before a shutdown, and then new pods replace them.
 pub fn is_over(pod: &Value) -> bool {
     pod["status"]["phase"] == "Failed" || pod["status"]["phase"] == "Succeeded"
 }
 
-/// Those that are not over, once the API server says which.
+/// The workload's pods that are not over. Waits until the API server lists them.
 fn pods_there_are(cluster: &Cluster) -> Vec<Pod> {
     cluster.control_plane().until("the API server says which pods there are", || pods(cluster))
 }
 
-/// Those that are not over; `None` while the API server does not say.
+/// The workload's pods that are not over. `None` if the API server does not list them.
 fn pods(cluster: &Cluster) -> Option<Vec<Pod>> {
     let there_are = ["get", "pods", "--selector=app=hello", "--output=json"];
     let list: Value = serde_json::from_str(&cluster.kubectl(&there_are)?).unwrap();
@@ -145,8 +147,8 @@ fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
     of_node.into_values().collect()
 }
 
-/// A Deployment of as many pods that answer requests, spread over the workers. With the policy `Honor` a cordoned worker's pods may go to others, with
-/// `Ignore` they wait for it.
+/// A Deployment of pods that serve HTTP, spread over the workers. With the taints policy `Honor`, the pods of a cordoned worker may
+/// move to other workers. With `Ignore`, they wait for their worker.
 pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
     let labels = json!({"app": name});
     let container = json!({
@@ -160,7 +162,7 @@ pub fn deployment(name: &str, replicas: usize, taints_policy: &str) -> Value {
             "metadata": {"labels": labels},
             "spec": {
                 "containers": [container], "terminationGracePeriodSeconds": 0,
-                // A kubelet on each says what it runs on, which tells workers from Nodes without machines.
+                // kubelet sets the label `kubernetes.io/os`, so Nodes without machines do not have it.
                 "nodeSelector": {"node-role.kubernetes.io/node": "", "kubernetes.io/os": "linux"},
                 "tolerations": [{"key": "dedicated", "operator": "Exists"}],
                 "topologySpreadConstraints": [{

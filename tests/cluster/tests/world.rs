@@ -1,5 +1,6 @@
-//! All that the cluster's machines meet in their closed network, under the names that they would ask for: metadata, the store, a
-//! mirror, Debian's packages, a registry, EC2 and STS. The last three speak TLS, by an authority that the machines' image trusts.
+//! The servers in the closed network of the cluster's machines: the metadata service, the state store, a mirror, Debian's packages,
+//! a registry, EC2 and STS. Machines use the servers' usual DNS names. The last three use TLS, with a CA that the machines' image
+//! trusts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ pub const REGISTRY: &str = "registry.example.com";
 const STORE: &str = "store.example.com";
 const PACKAGES: &str = "packages.example.com";
 
-/// The server of each name, which is called so in `faults/` and `requests` of the folder as well.
+/// The short name and the DNS name of each server. `faults/` and `requests` in the test's folder use the short name.
 const SERVERS: [(&str, &str); 6] = [
     ("store", STORE),
     ("mirror", MIRROR),
@@ -36,15 +37,14 @@ const SERVERS: [(&str, &str); 6] = [
     ("sts", "sts.eu-west-1.amazonaws.com"),
 ];
 
-/// What serves the machines; dropping it stops it, after them.
+/// The servers that the machines use. Dropping it stops the servers. The machines must end before that.
 pub struct World {
-    /// EC2's state.
     pub ec2: Ec2,
     pub sts: Sts,
     s3: S3Server,
     authority: Keyset,
     folder: PathBuf,
-    /// Where the registry is that answers under its name.
+    /// The address of the registry that currently serves the name `REGISTRY`.
     registry: Arc<Mutex<SocketAddr>>,
     _registries: Mutex<Vec<LoopbackServer>>,
     _others: Vec<LoopbackServer>,
@@ -52,7 +52,7 @@ pub struct World {
 }
 
 impl World {
-    /// Serves what is in these folders: the store's buckets, what the mirror has, and Debian's packages.
+    /// Starts servers for these folders: the buckets of the state store, the files of the mirror, and Debian's packages.
     pub fn start(
         network: &Network,
         folder: &Path,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Has EC2's metadata service tell these instances about themselves, from now on.
+    /// Starts EC2's metadata service, which serves these instances their own metadata.
     pub fn tell(&mut self, network: &Network, instances: BTreeMap<IpAddr, Instance>) {
         let prefixes = self.ec2.prefixes();
         let told = move |client| {
@@ -137,14 +137,14 @@ impl World {
         self._others.push(imds::start_telling(socket, told).unwrap());
     }
 
-    /// Has the registry have these images and no others, from now on.
+    /// Replaces all images of the registry by these images.
     pub fn serve_images(&self, images: Images) {
         let server = registry_of(Arc::new(images));
         *self.registry.lock() = socket_of(&server.url());
         self._registries.lock().push(server);
     }
 
-    /// The variables by which a machine with access to the store reaches it, as kOps exports them in user-data.
+    /// The environment variables with which a machine reaches the state store, as kOps exports them in user-data.
     pub fn store_environment(&self) -> Vec<String> {
         let of_s3 = self.s3.environment(REGION).into_iter();
         of_s3
@@ -155,12 +155,12 @@ impl World {
             .collect()
     }
 
-    /// The authority of the TLS servers, for the machines' image.
+    /// The CA certificate of the TLS servers, for the machines' image.
     pub fn authority(&self) -> &str {
         &self.authority.certificate
     }
 
-    /// Has a server fail so from now on; see [`Controls`].
+    /// Makes a server fail with this fault from now on. See [`Controls`].
     pub fn fail(&self, server: &str, fault: &str) {
         fs::write(self.folder.join("faults").join(server), fault).unwrap();
     }
@@ -182,7 +182,7 @@ fn address_of(family: Family, number: usize) -> IpAddr {
     family.address(u8::try_from(2 + number).unwrap())
 }
 
-/// The packages' place in a machine's `sources.list`.
+/// The line for Debian's packages in a machine's `sources.list`.
 pub fn apt_source() -> String {
     format!("deb [trusted=yes] http://{PACKAGES} ./\n")
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a tree after a fault.
+//! Finds the problems of a tree after a fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use rcgen::{KeyPair, PublicKeyData as _};
 use super::tree::{Body, Node, Tree};
 use kops_agent_tests::example_keys::TOKEN_MARK;
 
-/// Where the agent keeps its own notes.
+/// The folder of the agent's own state.
 const NOTES: &str = "var/lib/kops-agent";
-/// Where it keeps downloads.
+/// The folder of the agent's downloads.
 const CACHE: &str = "var/cache/nodeup";
-/// How the names of files end that are not whole yet.
+/// The suffix of temporary names. A file has a temporary name until it is complete.
 const TEMPORARY: &str = ".kops-agent";
-/// What is larger has no secret in it.
+/// The size in bytes up to which files are searched for secrets. Larger files have no secrets.
 const LARGEST_SECRET: usize = 1 << 20;
-/// So many letters and digits in a row are no words.
+/// The length from which a sequence of letters and digits counts as random data.
 const SHORTEST_RANDOM: usize = 40;
 
 /// Whether a private key or a token is in a file that others may read.
@@ -29,33 +29,33 @@ pub fn shows_a_secret(node: &Node) -> bool {
         && (has(b"PRIVATE KEY-----") || has(b"client-key-data:") || has(TOKEN_MARK.as_bytes()))
 }
 
-/// Whether a path is the agent's own business: what is below its own folders, and the folders, which it makes when
-/// it needs them.
+/// Whether a path belongs to the agent itself: its two folders, the paths in them, and the parents of its cache. The
+/// agent makes these folders when it needs them.
 pub fn is_own(path: &str) -> bool {
     let is_in =
         |own: &str| path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     is_in(NOTES) || is_in(CACHE) || CACHE.starts_with(&format!("{path}/"))
 }
 
-/// Whether a file has not got its name yet.
+/// Whether a file still has a temporary name.
 pub(super) fn is_temporary(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with('.') && name.ends_with(TEMPORARY)
 }
 
-/// What a machine was and what it is to be.
+/// The state of a machine before a run, and its expected state after the run.
 #[derive(Clone, Debug)]
 pub struct Expected {
     before: Tree,
     wanted: Tree,
-    /// What a run makes of it on the way, where it takes that back in the end.
+    /// The state that the run reaches before it rolls back. `None` if the run does not roll back.
     tried: Option<Tree>,
-    /// Files that every run makes anew: only their form is compared.
+    /// Files with new random content in every run. Only their form is compared.
     random: BTreeSet<String>,
 }
 
 impl Expected {
-    /// From a tree and what two runs that nothing disturbed made of it.
+    /// Compares the results of two undisturbed runs on `before`. The files that differ between `wanted` and `again` are random.
     pub fn new(before: Tree, wanted: Tree, again: &Tree) -> Expected {
         let again = again.entries();
         let random = wanted
@@ -68,17 +68,17 @@ impl Expected {
         Expected { before, wanted, tried: None, random }
     }
 
-    /// The same, of a run that makes this of the machine on the way.
+    /// Sets the state that the run reaches before it rolls back.
     pub fn trying(self, tried: Tree) -> Expected {
         Expected { tried: Some(tried), ..self }
     }
 
-    /// The same, where these files may be made anew as well.
+    /// A copy in which the files in `more` may also have new random content.
     pub fn with_random(&self, more: &BTreeSet<String>) -> Expected {
         Expected { random: self.random.union(more).cloned().collect(), ..self.clone() }
     }
 
-    /// In what one tree differs from another, but for the agent's own.
+    /// The paths whose contents differ between two trees, as messages. Ignores the agent's own paths.
     pub fn differences(one: &Tree, other: &Tree) -> Vec<String> {
         let (one, other) = (one.entries(), other.entries());
         let paths: BTreeSet<&String> = one.keys().chain(other.keys()).filter(|path| !is_own(path)).collect();
@@ -93,18 +93,18 @@ impl Expected {
             .collect()
     }
 
-    /// What is to become of the machine.
+    /// The expected tree after the run.
     pub fn wanted(&self) -> &Tree {
         &self.wanted
     }
 
-    /// The files that every run makes anew.
+    /// The files with new random content in every run.
     pub fn random(&self) -> &BTreeSet<String> {
         &self.random
     }
 
-    /// What is half done or strange in a tree that a fault has left: whatever has a name of its own is as it was or as
-    /// it is to be, or as the run tries to make it.
+    /// The problems of a tree after a fault. A file with a final name must have its content from before the run, its expected
+    /// content, or the content from before a rollback.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
         let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();
@@ -126,7 +126,7 @@ impl Expected {
         wrong
     }
 
-    /// What is not as it is to be.
+    /// The problems of a tree after a run that converged.
     pub fn not_converged(&self, tree: &Tree) -> Vec<String> {
         let (wanted, now) = (self.wanted.entries(), tree.entries());
         let mut wrong = shown(&now);
@@ -173,7 +173,7 @@ fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
     shown.map(|(path, node)| format!("/{path} has a key or a token in it and mode {:o}", node.mode)).collect()
 }
 
-/// A text without what is random in it: long rows of letters and digits, over as many lines as they go.
+/// A text in which `…` replaces random data: long sequences of letters and digits, even over several lines.
 pub(super) fn form(bytes: &[u8]) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let text = String::from_utf8_lossy(bytes);
@@ -203,7 +203,7 @@ pub(super) fn form(bytes: &[u8]) -> String {
     lines.concat()
 }
 
-/// Why a certificate's key is not its own, if it is not.
+/// A problem if the certificate at `path` does not belong to its key. `None` if both belong together, or if one is missing.
 pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),

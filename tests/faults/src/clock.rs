@@ -1,8 +1,8 @@
-//! A clock that jumps under a process, which knows nothing of it.
+//! Shifts the time that a process sees. The process does not notice.
 //!
-//! A static program cannot be given another libc, and no namespace has a real-time clock of its own. But its tracer
-//! can blank the address of the vDSO in its auxiliary vector (getauxval(3), `AT_SYSINFO_EHDR`): it then asks
-//! the kernel for the time, as on machines without a vDSO, and every answer can be changed before it is seen.
+//! A static program cannot get another libc, and no namespace has its own real-time clock. But a tracer can blank the
+//! address of the vDSO in the program's auxiliary vector (getauxval(3), `AT_SYSINFO_EHDR`). Then the program asks the
+//! kernel for the time, as on machines without a vDSO, and the tracer changes each result.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -25,18 +25,18 @@ use nix::unistd::Pid;
 
 use super::fault::Offset;
 
-/// `AT_IGNORE` of elf(5), which libc does not name.
+/// `AT_IGNORE` of elf(5). The libc crate does not define it.
 const AT_IGNORE: u64 = 1;
 const WORD: u64 = 8;
-/// More words are in no argument list and environment of a test.
+/// An upper bound for the number of words in the environment of a test's program.
 const MOST_WORDS: u64 = 1 << 16;
 
-/// Runs a command to its end by this clock, or kills it if it takes longer than `longest`. It is called with nothing but
-/// the environment and arguments that `command` sets, and its error output goes to `stderr`. `asked` is called whenever
-/// it has asked for the time.
+/// Runs a command to its end with this clock, or kills it if it takes longer than `longest`. The command gets only the
+/// environment and arguments that `command` sets. Its standard error goes to `stderr`. Calls `asked` each time the
+/// command has asked for the time.
 ///
 /// # Errors
-/// If it cannot be started or traced.
+/// If the command cannot be started or traced.
 pub fn run(
     command: &Command,
     stderr: File,
@@ -44,7 +44,7 @@ pub fn run(
     longest: Duration,
     asked: &dyn Fn(),
 ) -> anyhow::Result<(u32, ExitStatus)> {
-    // A shell in its place waits until it is traced.
+    // The process starts as a shell, which waits until it is traced and then executes the command.
     let mut waiting = Command::new("/bin/sh");
     waiting.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     waiting.args(["-c", "read -r go; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
@@ -59,7 +59,7 @@ pub fn run(
     let (done, ended) = channel();
     let pid = traced.pid;
     let watch = thread::spawn(move || kill_late(pid, &ended, longest));
-    // What it waits for: the end of its input.
+    // The shell waits for the end of its input.
     drop(child.stdin.take());
     let status = traced.to_its_end();
     drop(done);
@@ -67,7 +67,7 @@ pub fn run(
     Ok((child.id(), status?))
 }
 
-/// Kills a process unless its end is told in time.
+/// Kills a process if its end is not reported within `longest`.
 fn kill_late(pid: Pid, ended: &Receiver<()>, longest: Duration) {
     if ended.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
         let _ = kill(pid, Signal::SIGKILL);
@@ -84,7 +84,7 @@ impl Traced<'_> {
     fn to_its_end(&self) -> anyhow::Result<ExitStatus> {
         let mut memory = None;
         loop {
-            // Only what this thread traces: others run agents of their own.
+            // `__WNOTHREAD` waits only for processes that this thread traces, because other threads run other agents.
             let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
                 .context("waiting for the agent")?;
             let (pid, signal) = match status {
@@ -114,8 +114,8 @@ impl Traced<'_> {
         }
     }
 
-    /// Changes the answer to a question for the time, where a thread has just got one.
-    #[allow(non_upper_case_globals)] // As libc spells them.
+    /// If a thread has just left a system call for the time, changes the result.
+    #[allow(non_upper_case_globals)] // The names of libc's constants, such as `SYS_time`.
     fn move_time(&self, pid: Pid, memory: &Memory) -> anyhow::Result<()> {
         if ptrace::syscall_info(pid)?.op != PTRACE_SYSCALL_INFO_EXIT {
             return Ok(());
@@ -138,7 +138,7 @@ impl Traced<'_> {
     }
 }
 
-/// Nothing where the process was killed meanwhile, which shows when it is waited for.
+/// Turns ESRCH into `None`: the process was killed meanwhile, and the next wait reports its end.
 fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -172,8 +172,8 @@ impl Memory {
         self.set_word(at, self.word(at)?.wrapping_add_signed(seconds))
     }
 
-    /// Takes the vDSO from a program that has just been loaded. From the top of the stack on there are a count, the
-    /// arguments, a zero, the environment, a zero, and the auxiliary vector (the System V ABI's processor supplements).
+    /// Hides the vDSO from a program that has just been loaded. From `stack` on, there are a count, the arguments, a zero,
+    /// the environment, a zero, and the auxiliary vector. Source: the processor supplements of the System V ABI.
     fn hide_vdso(&self, stack: u64) -> anyhow::Result<()> {
         let arguments = self.word(stack)?;
         let mut at = stack + (arguments + 2) * WORD;

@@ -1,4 +1,4 @@
-//! What goes wrong with a machine while the agent runs on it.
+//! The faults that a test injects while the agent runs.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// What goes wrong at an operation.
+/// A fault that strikes at one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The disk is full from then on: what takes no room still works.
+    /// From this operation on, the disk is full. Operations that need no room still work.
     Full,
-    /// The disk does not do this one thing.
+    /// This operation alone fails with an I/O error.
     Unreadable,
-    /// The file system is read-only from then on.
+    /// From this operation on, the file system is read-only.
     ReadOnly,
-    /// The agent gets no new file descriptor from then on, by its limit.
+    /// From this operation on, the agent's limit allows no new file descriptor.
     NoDescriptors,
-    /// The agent is killed, and the operation never done.
+    /// SIGKILL ends the agent, and the operation is not done.
     Killed,
-    /// The agent is asked to end, and the operation done.
+    /// The agent gets SIGTERM, and the operation is done.
     Terminated,
-    /// The agent is stopped, so that another can come meanwhile, and the operation done.
+    /// SIGSTOP stops the agent, so that a second run can start meanwhile. The operation is done.
     Stopped,
-    /// The clock goes back by a month, and the operation is done.
+    /// The clock goes back by 30 days, and the operation is done.
     ClockBack,
     /// The clock goes ahead by ten years, and the operation is done.
     ClockAhead,
@@ -43,13 +43,13 @@ const ALL: [Fault; 9] = [
     Fault::ClockAhead,
 ];
 
-/// All that can be had here: a clock jumps on x86_64 only.
+/// The faults that this architecture supports. Clock jumps need x86_64.
 pub const FAULTS: &[Fault] = if cfg!(target_arch = "x86_64") { &ALL } else { ALL.split_at(7).0 };
 
 const DAY: i64 = 24 * 3600;
 
 impl Fault {
-    /// By how many seconds the clock jumps, if that is what goes wrong.
+    /// The clock's jump in seconds. `None` if the fault is not a clock jump.
     pub fn jump(self) -> Option<i64> {
         match self {
             Fault::ClockBack => Some(-30 * DAY),
@@ -58,14 +58,14 @@ impl Fault {
         }
     }
 
-    /// Does to this process, or to the clock, what the fault does; an operation that fails is the file system's.
+    /// Applies the fault to this process or to the clock. The file system itself makes operations fail.
     pub(super) fn strike(self, pid: u32, clock: &Offset) {
         let signal = match self {
             Fault::Killed => Signal::SIGKILL,
             Fault::Terminated => Signal::SIGTERM,
             Fault::Stopped => Signal::SIGSTOP,
-            // Another process's limits are set by prlimit(2), which util-linux has a command for. Descriptors 0 to 3 are
-            // taken by any program at work; with a limit of none at all, fcntl(F_DUPFD) answers EINVAL, and not EMFILE.
+            // prlimit(2) sets limits of another process, and util-linux has a command for it. A running program already uses
+            // descriptors 0 to 3. With a limit of 0, fcntl(F_DUPFD) fails with EINVAL instead of EMFILE.
             Fault::NoDescriptors => {
                 let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=4:4"]).status();
                 return;
@@ -79,12 +79,12 @@ impl Fault {
     }
 }
 
-/// By how many seconds a process' clock is wrong.
+/// The offset of a process' clock from the right time, in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Offset(Arc<AtomicI64>);
 
 impl Offset {
-    /// Has the clock jump to this many seconds from what is right.
+    /// Sets the offset from the right time.
     pub fn jump(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }

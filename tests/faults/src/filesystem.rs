@@ -1,4 +1,4 @@
-//! A FUSE file system in memory that breaks on demand, as if a disk or a machine did.
+//! A FUSE file system in memory that injects faults of a disk or a machine on demand.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,28 +19,28 @@ use super::fault::{Fault, Offset};
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Inode, Node, ROOT, Tree};
 
-/// All changes come by way of the kernel, so it may keep what it knows for as long as it likes.
+/// How long the kernel may cache entries and attributes. All changes come through the kernel, so its cache is never stale.
 const KNOWN_FOR: Duration = Duration::from_secs(3600);
 const BLOCK: u32 = 4096;
 const MANY: u64 = 1 << 24;
 
-/// Where a fault struck.
+/// The operation at which a fault struck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Struck {
     pub kind: &'static str,
-    /// The path that it was about.
+    /// The path that the operation was about.
     pub path: String,
 }
 
-/// What became of a tree.
+/// The result of a run on a mounted tree.
 #[derive(Debug)]
 pub struct Disturbed {
     pub tree: Tree,
-    /// Everything that was done, in order.
+    /// All operations that were done, in order.
     pub log: Vec<Logged>,
-    /// Where the fault struck, if the run came as far.
+    /// The operation at which the fault struck. `None` if the run ended before it.
     pub struck: Option<Struck>,
-    /// Paths of files with keys in them that others could read at any moment.
+    /// Paths of files with a key or a token that others could read at some moment.
     pub shown: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl State {
-    /// Does an operation, unless something is to happen instead.
+    /// Does an operation, unless the fault makes it fail.
     fn change(&mut self, by: u32, operation: Operation) -> Result<(), Errno> {
         if let Some((number, fault)) = self.fault
             && self.disturbed.log.len() >= number
@@ -105,7 +105,7 @@ impl State {
             Body::Symlink(target) => (FileType::Symlink, target.len()),
         };
         let size = u64::try_from(size).unwrap_or_default();
-        // The kernel counts on from here, and refuses to link what it takes for gone.
+        // The kernel counts links from this number on. If it counts 0, it takes the file for deleted and refuses to link it.
         let links = if kind == FileType::RegularFile { self.disturbed.tree.links(inode) } else { 1 };
         Ok(FileAttr {
             ino: inode,
@@ -137,7 +137,7 @@ fn code(error: Errno) -> i32 {
     error as i32
 }
 
-/// A tree that is mounted; dropping it unmounts it.
+/// A mounted tree. Dropping it unmounts the tree.
 pub struct Mounted {
     state: Arc<Mutex<State>>,
     clock: Offset,
@@ -145,8 +145,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a tree at this folder. With a fault, that strikes at the operation of this number, from 0, or at the
-    /// first after it that it can strike at.
+    /// Mounts a tree at this folder. The fault strikes at the operation with this number, from 0. If the fault cannot strike
+    /// at this operation, it strikes at the next possible one.
     ///
     /// # Errors
     /// If FUSE file systems cannot be mounted here.
@@ -160,7 +160,7 @@ impl Mounted {
         Ok(Mounted { state, clock, session: Some(session) })
     }
 
-    /// The clock that a fault has jump.
+    /// The clock that a clock fault shifts.
     pub fn clock(&self) -> &Offset {
         &self.clock
     }
@@ -175,10 +175,10 @@ impl Mounted {
         self.state.lock().disturbed.struck.is_some()
     }
 
-    /// Unmounts it and says what became of it.
+    /// Unmounts the tree and returns the result of the run.
     pub fn unmount(mut self) -> Disturbed {
-        // Not joined: a mount namespace that was made meanwhile has a copy of the mount, and the kernel goes on asking
-        // until that is gone.
+        // The session is dropped, not joined. A mount namespace that was made meanwhile has a copy of the mount, and the
+        // kernel sends requests until that copy is gone.
         drop(self.session.take());
         let mut state = self.state.lock();
         let now = Tree::of(state.disturbed.tree.nodes().clone());
@@ -188,7 +188,7 @@ impl Mounted {
     }
 }
 
-/// What the kernel talks to.
+/// The handler of the kernel's FUSE requests.
 struct Front(Arc<Mutex<State>>);
 
 impl Front {
@@ -205,7 +205,7 @@ impl Front {
     }
 }
 
-/// Answers with an inode, or with the news that there is none, which the kernel keeps as well.
+/// Replies with an inode, or with a negative entry, which the kernel caches as well.
 fn found(answer: Answer, no_inode: FileAttr, reply: ReplyEntry) {
     match answer {
         Err(Errno::ENOENT) => reply.entry(&KNOWN_FOR, &no_inode, 0),
@@ -232,7 +232,7 @@ impl Filesystem for Front {
         let state = self.0.lock();
         let inode = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
         match state.attributes(ROOT) {
-            // An inode 0 is none.
+            // In FUSE, inode 0 is a negative entry: the name does not exist.
             Ok(root) => {
                 let no_inode = FileAttr { ino: 0, ..root };
                 found(inode.and_then(|inode| state.attributes(inode)), no_inode, reply);
@@ -340,7 +340,7 @@ impl Filesystem for Front {
     }
 
     fn open(&mut self, _: &Request<'_>, _ino: u64, flags: i32, reply: ReplyOpen) {
-        // O_WRONLY and O_RDWR, as every Linux has them.
+        // The two lowest bits are O_WRONLY and O_RDWR on every Linux architecture.
         match flags & 0b11 != 0 && self.is_read_only() {
             true => reply.error(code(Errno::EROFS)),
             false => reply.opened(0, FOPEN_KEEP_CACHE),
@@ -348,7 +348,7 @@ impl Filesystem for Front {
     }
 
     fn opendir(&mut self, _: &Request<'_>, _ino: u64, _flags: i32, reply: ReplyOpen) {
-        // The kernel opens directories by itself from then on.
+        // After ENOSYS, the kernel opens directories without a request.
         reply.error(code(Errno::ENOSYS));
     }
 

@@ -1,9 +1,10 @@
-//! Faults from outside the agent: a file system that breaks on demand, power that goes, and what must hold after.
+//! Injects faults into runs of the agent: a file system that fails on demand, power cuts and clock jumps. Then checks the
+//! tree that is left.
 //!
 //! The agent under test is the binary that ships; it knows nothing of this. Its root is a FUSE file system in
-//! memory ([`filesystem`]) that numbers every operation which changes something, keeps a log of them, and strikes
-//! at the one it is told. From the log of a whole run [`power`] makes the trees that a machine may come up with
-//! after its power went, `clock` has a process see another time, and [`check`] says what is wrong with a tree.
+//! memory ([`filesystem`]), which numbers and logs every changing operation and injects a fault at one of them.
+//! From the log of a whole run, [`power`] makes the trees that a machine may have after a power cut. `clock` shifts
+//! the time that a process sees. [`check`] finds the problems of a tree.
 
 pub mod check;
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Disturbs the agent at every step of a run, or at some of them, and says what came of it.
+//! Disturbs the agent at every operation of a run, or at a sample of operations, and reports the results.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use kops_agent_faults::tree::Tree;
 use kops_agent_tests::example_keys::make_keysets;
 use parking_lot::Mutex;
 
-/// After how many cases it is said how far it has come.
+/// The number of cases between two progress messages.
 const PROGRESS: usize = 500;
 
 #[derive(Parser)]
@@ -113,7 +113,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// As many cases of each kind of disturbance in each scenario, drawn by the seed.
+/// A sample of `count` cases, drawn by the seed. Each disturbance of each scenario gets an equal share.
 fn sample(all: Vec<Case>, count: usize, seed: u64) -> Vec<Case> {
     let mut state = seed;
     let mut drawn: Vec<(u64, Case)> = all.into_iter().map(|case| (random(&mut state), case)).collect();
@@ -166,7 +166,7 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
     Ok(table)
 }
 
-/// Tells of what is broken as soon as it is known: all cases take hours.
+/// Prints problems as soon as they are found, because all cases take hours.
 fn tell(name: &str, verdict: &anyhow::Result<Verdict>) {
     let mut errors = io::stderr().lock();
     let _ = match verdict {

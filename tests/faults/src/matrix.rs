@@ -1,4 +1,4 @@
-//! Every fault at every step, and what comes of it.
+//! Tries every fault at every operation of each scenario, and finds the problems that follow.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
-/// What a run that finds the file system read-only may leave of its timeline.
+/// The problem that a run leaves its timeline under a temporary name. On a read-only file system, a run may do that.
 const TIMELINE_LEFT_BEHIND: &str = "/var/lib/kops-agent/.timeline.json.kops-agent is left behind";
 
-/// What is done to a run.
+/// A disturbance of a run: a fault during the run, or a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disturbance {
     Fault(Fault),
@@ -26,7 +26,7 @@ pub enum Disturbance {
 }
 
 impl Disturbance {
-    /// Its name, for people and for `--case`.
+    /// The name in output and for `--case`.
     pub fn name(self) -> &'static str {
         match self {
             Disturbance::Fault(Fault::Full) => "ENOSPC",
@@ -50,43 +50,43 @@ impl Disturbance {
     }
 }
 
-/// One disturbance of one run at one step.
+/// One disturbance of one scenario at one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub scenario: usize,
     pub disturbance: Disturbance,
-    /// Before which operation, from 0.
+    /// The number of the operation, from 0. The disturbance comes before this operation.
     pub number: usize,
 }
 
-/// What a run under a fault did.
+/// The outcome of a run with a disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It ended early: it failed and said why, or was ended, and the next run went on.
+    /// The run ended early: it failed with a reason, or a signal or a power cut ended it.
     Stopped,
-    /// It did all the same what it had to.
+    /// The run did all its work in spite of the fault.
     Finished,
-    /// It did not come as far: runs differ by a few operations.
+    /// The run ended before the operation at which the fault strikes, because runs differ by a few operations.
     Unreached,
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug)]
 pub struct Verdict {
     pub outcome: Outcome,
-    /// Where it was struck.
+    /// The operation at which the disturbance struck. `None` if it struck after the last operation or not at all.
     pub struck: Option<Struck>,
     pub problems: Vec<String>,
 }
 
-/// Scenarios by number.
+/// The scenarios, and the results of their next runs.
 pub struct Matrix {
     scenarios: Vec<Scenario>,
-    /// What came of the next run on a tree, by its scenario and its [`likeness`].
+    /// The results of next runs, by scenario, by whether the clock was wrong before, and by the tree's [`likeness`].
     recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
 }
 
-/// What came of a next run.
+/// The result of the next run after a disturbed run.
 #[derive(Clone, Default)]
 struct Recovered {
     problems: Vec<String>,
@@ -94,17 +94,16 @@ struct Recovered {
 }
 
 impl Matrix {
-    /// A matrix of these scenarios.
     pub fn new(scenarios: Vec<Scenario>) -> Matrix {
         Matrix { scenarios, recovered: Mutex::default() }
     }
 
-    /// On how many trees a next run went on, of those that differ by more than keys, times and the numbers of inodes.
+    /// The number of trees on which a next run was tried. Trees that differ only in keys, times and inode numbers count once.
     pub fn recoveries(&self) -> usize {
         self.recovered.lock().len()
     }
 
-    /// Every case. Cuts that leave the same tree as the cut before are one.
+    /// All cases. Power cuts of a scenario that leave equal trees count as one case.
     ///
     /// # Errors
     /// If a log cannot be replayed.
@@ -132,12 +131,12 @@ impl Matrix {
         Ok(cases)
     }
 
-    /// The name of a case, by which it can be asked for.
+    /// The name of a case in output and for `--case`.
     pub fn name(&self, case: Case) -> String {
         format!("{}/{}/{}", self.scenarios[case.scenario].name, case.disturbance.name(), case.number)
     }
 
-    /// Tries one.
+    /// Runs one case.
     ///
     /// # Errors
     /// If the agent cannot be run at all.
@@ -198,7 +197,8 @@ impl Matrix {
         let outcome = if scenario.has_ended_well(&ended) { Outcome::Finished } else { Outcome::Stopped };
         if outcome == Outcome::Finished {
             let mut wrong = expected.not_converged(&disturbed.tree);
-            // It is the last that a run writes and no reason to fail, and nothing can be removed there; the next run does.
+            // A run writes its timeline last, and does not fail if it cannot write the timeline. On a read-only file system,
+            // the run cannot remove the temporary file either. The next run removes it.
             wrong.retain(|wrong| !matches!(fault, Fault::ReadOnly) || wrong != TIMELINE_LEFT_BEHIND);
             problems.extend(named("though it said that it had converged", wrong));
         }
@@ -213,7 +213,7 @@ impl Matrix {
         Ok(Verdict { outcome, struck: disturbed.struck, problems })
     }
 
-    /// What comes of the next run on what was left; trees that are alike are gone on from once.
+    /// Tries the next run on the tree that a disturbed run left. For trees with equal `likeness`, it runs only once.
     fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
         let scenario = &self.scenarios[id];
         let key = (id, any_clock, likeness(scenario, &tree));
@@ -227,7 +227,7 @@ impl Matrix {
         let after = recover(scenario, expected, tree, &mut recovered.problems)?;
         recovered.restarts_of_kubelet = scenario.restarts_of_kubelet(&after);
         if any_clock {
-            // What was made by a clock that was wrong is made anew once, and no more.
+            // The next run may replace files that were made with a wrong clock. The run after it must not replace them again.
             let again = recover(scenario, expected, after.clone(), &mut recovered.problems)?;
             recovered.problems.extend(named("the run after the next", Expected::differences(&after, &again)));
         }
@@ -236,7 +236,7 @@ impl Matrix {
     }
 }
 
-/// A number for all trees that differ by no more than fresh keys, times and the numbers of inodes.
+/// A hash that is equal for trees that differ only in fresh keys, times and inode numbers.
 fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     let mut hasher = DefaultHasher::new();
     let entries = tree.entries();
@@ -260,7 +260,7 @@ fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// A note of the agent's without times, numbers, and hashes of what is made anew.
+/// The text of one of the agent's own files, without times, numbers, and hashes of files with new content in every run.
 fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let is_lasting =
@@ -281,7 +281,7 @@ fn fingerprint(tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// The next run, which nothing disturbs.
+/// Lets the agent converge undisturbed on `tree`. Adds problems to `problems` and returns the tree after the run.
 fn recover(
     scenario: &Scenario,
     expected: &Expected,
@@ -301,26 +301,26 @@ fn named(when: &'static str, problems: Vec<String>) -> Vec<String> {
     problems.into_iter().map(|problem| format!("{when}: {problem}")).collect()
 }
 
-/// What is wrong with how a run under a fault ended.
+/// The problem with the end of a run with a fault. `None` if the run ended correctly.
 fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<String> {
     let says = |what: &str| ended.stderr.contains(what);
-    let is_healthy = |ended: &Ended| scenario.has_ended_well(ended);
+    let succeeded = |ended: &Ended| scenario.has_ended_well(ended);
     let is_right = match fault {
         Fault::Killed => ended.is_killed(),
-        Fault::Terminated => is_healthy(ended) || (ended.is_code(1) && says("SIGTERM")),
-        Fault::Full => is_healthy(ended) || (ended.is_code(1) && says("No space left on device")),
-        Fault::Unreadable => is_healthy(ended) || (ended.is_code(1) && says("Input/output error")),
-        Fault::ReadOnly => is_healthy(ended) || (ended.is_code(1) && says("Read-only file system")),
-        Fault::NoDescriptors => is_healthy(ended) || (ended.is_code(1) && says("Too many open files")),
-        // Certificates that are not valid yet, or not any more, are nothing to go on with.
-        Fault::ClockBack | Fault::ClockAhead => is_healthy(ended) || (ended.is_code(1) && says("clock")),
+        Fault::Terminated => succeeded(ended) || (ended.is_code(1) && says("SIGTERM")),
+        Fault::Full => succeeded(ended) || (ended.is_code(1) && says("No space left on device")),
+        Fault::Unreadable => succeeded(ended) || (ended.is_code(1) && says("Input/output error")),
+        Fault::ReadOnly => succeeded(ended) || (ended.is_code(1) && says("Read-only file system")),
+        Fault::NoDescriptors => succeeded(ended) || (ended.is_code(1) && says("Too many open files")),
+        // The agent cannot continue with certificates that are expired or not valid yet.
+        Fault::ClockBack | Fault::ClockAhead => succeeded(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
                 && second.stderr.contains("another kops-agent is at work")
                 && second.stderr.contains(&process);
-            // Before the lock is taken, or after it is given back, runs do not block each other.
-            is_healthy(ended) && (was_refused || is_healthy(second))
+            // Before the first run takes the lock, or after it releases the lock, the second run is not rejected.
+            succeeded(ended) && (was_refused || succeeded(second))
         }),
     };
     if is_right { None } else { Some(format!("it ended wrongly: {ended:?}, second: {second:?}")) }

@@ -1,42 +1,41 @@
-//! What changes a tree, one request of the kernel's at a time.
+//! Operations on a tree. Each operation is one request of the kernel.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::tree::{Body, Inode, Node, Tree};
 
-/// A change, or a request to have earlier ones on the disk.
+/// A change of a tree, or a sync of earlier changes to the disk.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A new file, directory or link, of this inode.
+    /// Makes a file, directory or symlink with this inode.
     Make {
-        /// The directory that it is made in.
+        /// The directory of the new name.
         parent: Inode,
         name: String,
         inode: Inode,
-        /// As it is when it is new.
+        /// The initial metadata and content of the inode.
         node: Node,
     },
-    /// One more name for an inode.
+    /// Adds a name to an inode.
     Link {
         inode: Inode,
-        /// In which directory.
+        /// The directory of the new name.
         parent: Inode,
         name: String,
     },
-    /// Another name, in the place of what has that name.
+    /// Renames an inode. If another inode has the new name, the renamed inode replaces it.
     Rename {
-        /// The directory that it leaves.
+        /// The directory of the old name.
         parent: Inode,
-        /// The name that it loses.
+        /// The old name.
         name: String,
-        /// The directory that it comes to.
+        /// The directory of the new name.
         to: Inode,
-        /// The name that it gets.
+        /// The new name.
         to_name: String,
     },
     Unlink {
-        /// The directory that has it.
         parent: Inode,
         name: String,
     },
@@ -44,14 +43,14 @@ pub enum Operation {
         parent: Inode,
         name: String,
     },
-    /// Bytes of a file.
+    /// Writes bytes into a file.
     Write {
         inode: Inode,
-        /// Where in it.
+        /// The offset in the file, in bytes.
         offset: usize,
         bytes: Arc<[u8]>,
     },
-    /// Metadata, or the size of a file.
+    /// Sets the metadata of an inode or the size of a file.
     Change {
         inode: Inode,
         mode: Option<u32>,
@@ -61,7 +60,7 @@ pub enum Operation {
         /// Time of the last write.
         modified: Option<SystemTime>,
     },
-    /// A request to have a file's content and metadata, or a directory's names, on the disk.
+    /// Syncs a file's content and metadata, or a directory's names, to the disk.
     Sync {
         inode: Inode,
     },
@@ -75,7 +74,7 @@ pub struct Logged {
 }
 
 impl Operation {
-    /// The system call that makes such a request.
+    /// The FUSE name of this operation.
     pub fn kind(&self, tree: &Tree) -> &'static str {
         match self {
             Operation::Make { node: Node { body: Body::File(_), .. }, .. } => "create",
@@ -92,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// Whether a full disk has no room for it. A sync may be what finds that out.
+    /// Whether this operation fails on a full disk. A sync may be the first operation that finds the disk full.
     pub fn needs_room(&self) -> bool {
         match self {
             Operation::Make { .. }
@@ -105,7 +104,7 @@ impl Operation {
         }
     }
 
-    /// The path that it is about, in the tree before it.
+    /// The path that this operation is about. `tree` is the tree before the operation.
     pub fn path(&self, tree: &Tree) -> String {
         let below = |parent: &Inode, name: &String| {
             let parent = tree.path_of(*parent);
@@ -123,7 +122,7 @@ impl Operation {
         }
     }
 
-    /// The inode whose content or permissions it sets, if any.
+    /// The inode whose content or permissions this operation sets, if any.
     pub fn touches(&self) -> Option<Inode> {
         match self {
             Operation::Make { inode, .. }

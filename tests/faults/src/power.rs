@@ -1,8 +1,8 @@
-//! What a machine may come up with after its power went.
+//! The trees that a machine may have after a power cut.
 //!
-//! A simple model, harsher than ext4 or XFS are: a file's content and metadata are on the disk once the file was
-//! synced, a directory's names once the directory was; nothing else is sure. Of the many trees between, three
-//! stand for all: everything got there, only what is sure did, and all names did but no content that is not sure.
+//! The model is simple, and harsher than ext4 or XFS. A sync of a file makes its content and metadata durable. A sync of
+//! a directory makes its names durable. Nothing else is durable. The tests try three of the many possible trees. All
+//! changes survive, or only durable state survives, or all names and metadata survive with only durable content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use nix::errno::Errno;
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Inode, Node, Tree};
 
-/// How much of what was not synced got to the disk.
+/// The changes without a sync that survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Survives {
     Everything,
-    /// None of it.
+    /// No change without a sync survives.
     OnlyWhatIsSynced,
-    /// Names and metadata, and no content.
+    /// Names and metadata survive without a sync, but content does not.
     NamesButNoData,
 }
 
@@ -33,15 +33,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk that has had this tree for long.
+    /// A disk on which this whole tree is durable.
     pub fn new(before: &Tree) -> Disk {
         Disk { live: before.clone(), sure: before.nodes().clone(), born: BTreeMap::new() }
     }
 
-    /// One operation more.
+    /// Applies one more operation.
     ///
     /// # Errors
-    /// If it is not of the run that began with this disk's tree.
+    /// If the operation does not fit the disk's tree, because it comes from another run.
     pub fn replay(&mut self, logged: &Logged) -> Result<(), Errno> {
         self.live.apply(logged)?;
         match &logged.operation {
@@ -56,7 +56,7 @@ impl Disk {
         let node = self.live.node(inode)?.clone();
         if let Body::Directory(names) = &node.body {
             for child in names.values() {
-                // A name that is sure leads to something, but only as it was when it was new.
+                // A durable name makes its inode durable as well. Without a sync, only the inode's initial state is durable.
                 if let Some(new) = self.born.get(child) {
                     self.sure.entry(*child).or_insert_with(|| new.clone());
                 }
@@ -66,7 +66,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The tree after the power went now.
+    /// The tree after a power cut at this point of the log.
     pub fn after_cut(&self, survives: Survives) -> Tree {
         match survives {
             Survives::Everything => Tree::of(self.live.nodes().clone()),

@@ -1,4 +1,4 @@
-//! Machines of the example cluster on which the agent is disturbed.
+//! Scenarios: machines of the example cluster on which a run of the agent is disturbed.
 
 #[cfg(target_arch = "x86_64")]
 use std::collections::BTreeSet;
@@ -26,61 +26,61 @@ use kops_agent_tests::example_cluster::ExampleCluster;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 
-/// A run that takes longer hangs.
+/// The timeout of a run. A run that takes longer hangs and is killed.
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(1);
-/// For how many seconds the agent tries to reach a server again: all that there are answer at once.
+/// For how many seconds the agent retries a server. All servers of the test respond immediately.
 const TIMEOUT: &str = "5";
-/// No number or name of the agent's notes is longer.
+/// The length from which a word in the agent's own files counts as a hash. Numbers and names are shorter.
 const SHORTEST_HASH: usize = 32;
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 
-/// A machine before a run, and what the run makes of it.
+/// A machine before a run, and its expected state after the run.
 pub struct Scenario {
     pub name: &'static str,
-    /// What it is, for the table.
+    /// A description for output.
     pub about: &'static str,
     /// The machine before the run.
     pub before: Tree,
-    /// What is to become of it.
+    /// The expected state after the run.
     pub expected: Expected,
-    /// What is to become of it by the next run, whose configuration may be another one.
+    /// The expected state after the next run, which may have another configuration.
     pub expected_next: Expected,
-    /// Everything that a run which nothing disturbs does.
+    /// All operations of an undisturbed run.
     pub log: Vec<Logged>,
-    /// Whether such a run takes back what it has done.
+    /// Whether an undisturbed run rolls back.
     rolls_back: bool,
-    /// The operations, by number, at which it makes a difference that the clock jumps: before the first, and before each
-    /// that came next when the agent had asked for the time. Jumps without a question between them are the same.
+    /// The numbers of the operations at which a clock jump makes a difference. These are the first operation, and each
+    /// operation that follows a request for the time. Jumps without such a request between them have equal effects.
     pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
     group: &'static str,
     cluster: ExampleCluster,
-    /// The store that the next run reads, where that is another one.
+    /// The state store of the next run. `None` if the next run reads the store of the disturbed run.
     next: Option<ExampleStore>,
-    /// Files that a run has made anew where there was nothing yet: certificates and keys.
+    /// Files that differ between two runs from equal trees, such as the first run: certificates and keys.
     issued: BTreeSet<String>,
-    /// Hashes in the agent's notes that were there before the run, or that every run notes.
+    /// Hashes in the agent's own files that were there before the run, or that every run writes.
     hashes: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 pub struct Ended {
-    /// With which code or signal.
+    /// The exit code or the signal that ended the run.
     pub status: ExitStatus,
     pub pid: u32,
     pub stderr: String,
 }
 
-/// A run, and what became of the tree.
+/// The results of a run and of its second run.
 #[derive(Debug)]
 pub struct Run {
     pub ended: Ended,
-    /// How the run ended that came while it was stopped.
+    /// The result of the second run, which runs while the first one is stopped.
     pub second: Option<Ended>,
-    /// What became of the tree.
+    /// The tree after the run, and the log of the run.
     pub disturbed: Disturbed,
 }
 
@@ -88,7 +88,7 @@ impl Scenario {
     /// A control plane's first run.
     ///
     /// # Errors
-    /// If the agent does not converge where nothing disturbs it.
+    /// If the agent does not converge undisturbed.
     pub fn first_run(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         let folder = folder.join("first-run");
         let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;
@@ -96,11 +96,11 @@ impl Scenario {
         Scenario::new("first-run", about, agent, folder, CONTROL_PLANE, cluster)
     }
 
-    /// A run on a converged worker whose configuration has changed (the kubelet's limit of pods, a file more and a file less), and from
-    /// which a program was removed.
+    /// A run on a converged worker from which a program was removed. The new configuration changes kubelet's limit of pods, adds a
+    /// file and removes a file.
     ///
     /// # Errors
-    /// If the agent does not converge where nothing disturbs it.
+    /// If the agent does not converge undisturbed.
     pub fn changed(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const GROUP: &str = "instancegroup/nodes";
         const OLD: &str = "  fileAssets: [{name: old, path: /etc/motd.d/old, content: hello}]\n";
@@ -127,10 +127,11 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A run on a converged worker that gets a file and a unit more. They are withdrawn before the next run.
+    /// A run on a converged worker whose new configuration adds a file and a unit. The configuration of the next run does not have
+    /// them any more.
     ///
     /// # Errors
-    /// If the agent does not converge where nothing disturbs it.
+    /// If the agent does not converge undisturbed.
     pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
         let folder = folder.join("withdrawn");
@@ -151,10 +152,10 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A run on a converged worker whose configuration has changed to one with which the kubelet does not come back.
+    /// A run on a converged worker whose new configuration makes kubelet fail, so that the run rolls back.
     ///
     /// # Errors
-    /// If the agent does not put everything back where nothing disturbs it.
+    /// If the agent does not roll back everything undisturbed.
     pub fn rolled_back(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
         const GROUP: &str = "instancegroup/nodes";
         const OLD: &str = "  fileAssets: [{name: old, path: /etc/motd.d/old, content: hello}]\n";
@@ -247,7 +248,7 @@ impl Scenario {
         let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
         ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
         let mut jumps = jumps.into_inner();
-        // After the last operation nothing can strike.
+        // After the last operation, no fault can strike.
         jumps.remove(&mounted.done());
         Ok(jumps)
     }
@@ -257,22 +258,22 @@ impl Scenario {
         Ok(BTreeSet::new())
     }
 
-    /// [`Scenario::expected`] where the clock was wrong: certificates may be new though no new ones were wanted.
+    /// Like [`Scenario::expected`], but for a run with a wrong clock, which may replace certificates that are still valid.
     pub fn expected_by_any_clock(&self) -> Expected {
         self.expected.with_random(&self.issued)
     }
 
-    /// [`Scenario::expected_next`] where the clock was wrong.
+    /// Like [`Scenario::expected_next`], but after a run with a wrong clock.
     pub fn expected_next_by_any_clock(&self) -> Expected {
         self.expected_next.with_random(&self.issued)
     }
 
-    /// Whether a file is made anew by every run, or by one that finds nothing.
+    /// Whether a run may write this file with new random content: a certificate or a key.
     pub fn is_issued(&self, path: &str) -> bool {
         self.issued.contains(path)
     }
 
-    /// Whether it is a hash that was noted before the run, or that every run notes.
+    /// Whether `word` is a hash that was in the agent's own files before the run, or that every run writes there.
     pub fn is_lasting_hash(&self, word: &str) -> bool {
         self.hashes.contains(word)
     }
@@ -284,7 +285,7 @@ impl Scenario {
         Ok(run.disturbed)
     }
 
-    /// Whether a run ended as one that nothing disturbs, or one after it.
+    /// Whether a run ended like an undisturbed run of this scenario.
     pub fn has_ended_well(&self, ended: &Ended) -> bool {
         match self.rolls_back {
             false => ended.is_code(0),
@@ -295,7 +296,7 @@ impl Scenario {
         }
     }
 
-    /// How often the kubelet was restarted.
+    /// How often kubelet was restarted, from the log of the stand-in for systemd.
     pub fn restarts_of_kubelet(&self, tree: &Tree) -> usize {
         let Ok(node) = tree.at(REQUESTS).and_then(|inode| tree.node(inode)) else { return 0 };
         match &node.body {
@@ -306,18 +307,18 @@ impl Scenario {
         }
     }
 
-    /// Has the agent converge on this tree.
+    /// Lets the agent converge on this tree. If the agent hangs, it is killed after `LONGEST_RUN`.
     ///
     /// # Errors
-    /// If it cannot be run there, or does not end.
+    /// If the tree cannot be mounted, or the agent cannot be started.
     pub fn run(&self, tree: Tree, fault: Option<(usize, Fault)>) -> anyhow::Result<Run> {
         self.run_from(&self.cluster.store, tree, fault)
     }
 
-    /// Has the agent converge on what another run has left, with nothing to disturb it.
+    /// Lets the agent converge undisturbed on the tree that another run left.
     ///
     /// # Errors
-    /// If it cannot be run there, or does not end.
+    /// Same errors as `run`.
     pub fn run_next(&self, tree: Tree) -> anyhow::Result<Run> {
         self.run_from(self.next.as_ref().unwrap_or(&self.cluster.store), tree, None)
     }
@@ -354,10 +355,10 @@ impl Scenario {
         Ok(Run { ended, second, disturbed: mounted.unmount() })
     }
 
-    /// The call of the agent. It reads the store from a folder: faults of servers are tried elsewhere.
+    /// The agent's command. It reads the state store from a folder, because other tests try faults of servers.
     fn agent(&self, store: &ExampleStore, root: &Path) -> Command {
         let mut agent = self.cluster.agent(&self.agent, "converge", self.group, CONFIG_BASE);
-        // By TLS no server is reached: a mirror that fails must not send a test to the publishers.
+        // This proxy blocks all HTTPS. If the mirror fails, the agent must not download from the publishers.
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         let bucket = store.buckets().join(BUCKET);
         agent.arg("--store-mirror").arg(format!("s3://{BUCKET}={}", bucket.display()));
@@ -373,7 +374,7 @@ fn spawn(mut agent: Command) -> anyhow::Result<(Child, File)> {
     Ok((child, stderr))
 }
 
-/// The rows of letters and digits in a text.
+/// The sequences of letters and digits in a text.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
 }
@@ -390,7 +391,7 @@ fn hashes(tree: &Tree) -> BTreeSet<String> {
     found
 }
 
-/// The same tree with a field of a JSON file set.
+/// A copy of the tree in which a field of a JSON file has this value.
 fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) -> anyhow::Result<Tree> {
     let mut tree = tree.clone();
     let inode = tree.at(path).with_context(|| format!("looking for {path}"))?;
@@ -404,7 +405,7 @@ fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) 
     Ok(tree)
 }
 
-/// Waits until a run ends, with something to do meanwhile.
+/// Waits until a run ends, and calls `meanwhile` at each poll. Kills a run that hangs.
 fn wait(
     mut child: Child,
     stderr: File,

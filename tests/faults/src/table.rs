@@ -1,4 +1,4 @@
-//! What came of all cases, for people.
+//! The results of all cases, as a table for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::filesystem::Struck;
 use super::matrix::{Disturbance, Outcome, Verdict};
 
-/// How often what happened where.
+/// The number of each result, by place, operation and disturbance.
 #[derive(Default)]
 pub struct Table {
     cells: BTreeMap<(&'static str, &'static str), BTreeMap<Disturbance, Cell>>,
@@ -53,12 +53,11 @@ impl Table {
         }
     }
 
-    /// How many cases broke something.
+    /// The number of cases with problems.
     pub fn broken(&self) -> usize {
         self.broken
     }
 
-    /// The table in Markdown.
     pub fn markdown(&self) -> String {
         let all = Disturbance::all();
         let mut text = String::from("| where | step |");

@@ -1,4 +1,4 @@
-//! A tree of files in memory, which is copied at no cost and compared at little.
+//! A tree of files in memory. Copies share the contents of files, so that copying and comparing trees is cheap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::operation::{Logged, Operation};
 /// Number of a file, directory or link.
 pub type Inode = u64;
 
-/// The inode of the uppermost directory, as FUSE has it.
+/// The inode of the root directory, as FUSE defines it.
 pub const ROOT: Inode = 1;
 
-/// What an inode is and has.
+/// The metadata and content of an inode.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub mode: u32,
@@ -23,11 +23,10 @@ pub struct Node {
     pub modified: SystemTime,
     /// When content or metadata were last changed.
     pub changed: SystemTime,
-    /// What is in it.
     pub body: Body,
 }
 
-/// What is in an inode.
+/// The content of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A regular file's bytes.
@@ -42,14 +41,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree with nothing in it.
+    /// A tree with an empty root directory.
     pub fn empty(at: SystemTime) -> Tree {
         let body = Body::Directory(BTreeMap::new());
         let root = Node { mode: 0o755, owner: (0, 0), modified: at, changed: at, body };
         Tree { nodes: BTreeMap::from([(ROOT, root)]) }
     }
 
-    /// A tree of these inodes, without those that nothing leads to and names that lead nowhere.
+    /// Makes a tree from these inodes. Drops names without an inode, and inodes without a name.
     pub fn of(mut nodes: BTreeMap<Inode, Node>) -> Tree {
         let known: BTreeSet<Inode> = nodes.keys().copied().collect();
         for node in nodes.values_mut() {
@@ -63,15 +62,15 @@ impl Tree {
         tree
     }
 
-    /// All inodes, by number; those of files that are open and have no name any more, too.
+    /// All inodes by number. This includes inodes without a name, because a process may still have their files open.
     pub fn nodes(&self) -> &BTreeMap<Inode, Node> {
         &self.nodes
     }
 
-    /// An inode.
+    /// The metadata and content of an inode.
     ///
     /// # Errors
-    /// ENOENT if there is none.
+    /// ENOENT if the inode does not exist.
     pub fn node(&self, inode: Inode) -> Result<&Node, Errno> {
         self.nodes.get(&inode).ok_or(Errno::ENOENT)
     }
@@ -83,7 +82,7 @@ impl Tree {
     /// The names in a directory.
     ///
     /// # Errors
-    /// ENOTDIR and ENOENT.
+    /// ENOENT if the inode does not exist. ENOTDIR if the inode is not a directory.
     pub fn names(&self, inode: Inode) -> Result<&BTreeMap<String, Inode>, Errno> {
         match &self.node(inode)?.body {
             Body::Directory(names) => Ok(names),
@@ -100,10 +99,10 @@ impl Tree {
         }
     }
 
-    /// What has a name in a directory.
+    /// The inode with this name in a directory.
     ///
     /// # Errors
-    /// ENOENT if nothing has it.
+    /// ENOENT if the directory or the name does not exist. ENOTDIR if `parent` is not a directory.
     pub fn lookup(&self, parent: Inode, name: &str) -> Result<Inode, Errno> {
         self.names(parent)?.get(name).copied().ok_or(Errno::ENOENT)
     }
@@ -111,7 +110,7 @@ impl Tree {
     /// The inode at a path that is relative to the root.
     ///
     /// # Errors
-    /// ENOENT if there is none.
+    /// ENOENT if the path does not exist. ENOTDIR if a parent is not a directory.
     pub fn at(&self, path: &str) -> Result<Inode, Errno> {
         path.split('/').filter(|part| !part.is_empty()).try_fold(ROOT, |at, part| self.lookup(at, part))
     }
@@ -146,20 +145,20 @@ impl Tree {
         names.flatten().filter(|named| **named == inode).count()
     }
 
-    /// A path that leads to an inode; nothing where none does.
+    /// A path of an inode. It is empty for the root and for an inode without a name.
     pub fn path_of(&self, inode: Inode) -> String {
         self.walk().into_iter().find(|(_, found)| *found == inode).map(|(path, _)| path).unwrap_or_default()
     }
 
-    /// A number that no inode has had.
+    /// A number that no inode of the tree has.
     pub fn unused(&self) -> Inode {
         self.nodes.keys().next_back().map_or(ROOT, |last| last + 1)
     }
 
-    /// Does an operation; where it cannot be done, nothing is changed.
+    /// Applies an operation. If the operation fails, names and contents stay unchanged.
     ///
     /// # Errors
-    /// What a file system would answer.
+    /// The error that a file system returns for this operation.
     pub fn apply(&mut self, logged: &Logged) -> Result<(), Errno> {
         let at = logged.at;
         match &logged.operation {

@@ -1,4 +1,4 @@
-//! A document that is said to be signed by Azure's metadata service (CMS): a stranger may have written all of it.
+//! A document that claims a signature (CMS) of Azure's metadata service. An attacker may have written all of it.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected, token};
 use kops_agent_plan::identity::azure::AzureCluster;
 use libfuzzer_sys::fuzz_target;
 
-// What the seeds are of (`tests/fuzz/run`).
+// The seeds of `tests/fuzz/run` have these values.
 const VM_ID: &str = "5c08b38e-4d57-4c23-ac45-aca61037f084";
 const SUBSCRIPTION: &str = "0f3a7e62-0000-4000-8000-000000000001";
 const BODY: &[u8] = b"test-body";
@@ -30,7 +30,7 @@ fuzz_target!(|document: &[u8]| {
     let Ok(read) = read else { return };
     let signed = read.signed.expect("an unsigned one is refused");
     assert!(signed.by.others.len() <= 2);
-    // No other document can be signed without a key.
+    // Without the signing key, no document with other values has a valid signature.
     if !signed.by.has_signed() {
         return;
     }

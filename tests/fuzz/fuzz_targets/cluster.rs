@@ -1,4 +1,4 @@
-//! A Cluster of any version, and what is asked of it before anything else is read.
+//! A Cluster of any version, and the functions that use it before the agent reads other files.
 
 #![no_main]
 

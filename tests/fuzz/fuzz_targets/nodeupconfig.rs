@@ -1,4 +1,4 @@
-//! A nodeupconfig.yaml: what was read of it is written and read again without loss.
+//! A nodeupconfig.yaml. Writing a parsed file and reading it again loses nothing.
 
 #![no_main]
 

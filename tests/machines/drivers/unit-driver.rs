@@ -1,8 +1,8 @@
-//! Has the machine on which it runs become one that has the units in a folder, by the agent's own code, and ends as the
-//! agent would: with 1 where a unit failed, and at once where it is asked to stop.
+//! Converges this machine to the units in a folder, with the agent's own code. It exits like the agent: with 1 if a unit
+//! failed, and immediately on SIGTERM.
 //!
-//! `unit-driver FOLDER [EXISTING | DEVICE=PATH | image:NAME]...`: the folder's files are units with their texts; the others
-//! are units that the distribution brings, volumes, and images that are pulled.
+//! `unit-driver FOLDER [EXISTING | DEVICE=PATH | image:NAME]...`: each file in FOLDER is a unit file. The other arguments
+//! are units of the distribution, volumes to mount, and images to pull.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -58,7 +58,7 @@ async fn converge() -> anyhow::Result<()> {
     let desired = desired(Path::new(folder), existing)?;
     let host = Host::machine()?;
     let plan = diff_with_owned(&desired, &host.observe(&desired, &NoSecrets)?, &host.owned()?);
-    // A second installation is refused, and as good as the first.
+    // An error means that a provider is already installed, which is enough.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client = LocationClient::built_by(|redirects| {
         reqwest::Client::builder().redirect(redirects).tls_certs_only([]).build()

@@ -1,5 +1,5 @@
-//! What machines download: the real programs that `tests/kube` builds, under the paths of their publishers, and images
-//! made of them.
+//! The files that test machines download: real programs that `tests/kube` builds, at the URL paths of their publishers,
+//! and container images made from these programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,15 +13,14 @@ use kops_agent_tests::machine_store;
 use kops_agent_tests::registry::Images;
 use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
-/// What is built once and served to every cluster.
+/// Downloads and images that are built once and served to every test cluster.
 pub struct Assets {
     pub releases: Releases,
-    /// The images of a registry.
     pub images: Arc<Images>,
     kube: PathBuf,
 }
 
-/// The assets of all tests.
+/// Builds the assets on the first call. All tests share them.
 pub fn assets() -> &'static Assets {
     static ASSETS: OnceLock<Assets> = OnceLock::new();
     ASSETS.get_or_init(|| {
@@ -36,14 +35,14 @@ impl Assets {
     pub fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
         let program = |name: &str, version: &str| {
             let built = self.kube.join(name);
-            // No node of these tests runs the others.
+            // No node of these tests runs a program that `tests/kube` does not build, so a script stands in for it.
             Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
         };
         self.releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap()
     }
 }
 
-/// The images of a registry, of the programs in this folder.
+/// Makes the registry's images from the programs in the folder `kube`.
 pub fn images(kube: &Path, releases: &Releases) -> Images {
     let program = |name: &str| fs::read(kube.join(name)).unwrap();
     let runner = program("go-runner");
@@ -69,19 +68,20 @@ pub fn images(kube: &Path, releases: &Releases) -> Images {
     images.add("hello", "1", &[("/hello", &program("hello"))]).unwrap();
     let pause = program("pause");
     images.add("pause", "3.10.1", &[("/pause", &pause)]).unwrap();
-    // These clusters have no addons, so there is nothing for channels to do.
+    // The clusters start without add-ons, so the channels program has nothing to do: `pause` stands in for it.
     images.add("kops/channels", &releases.kubernetes, &[("/ko-app/channels", &pause)]).unwrap();
     images
 }
 
-/// This host's iptables under the names that kube-proxy calls it by, and what it loads.
+/// The files of this host's iptables, by path: the program under each name that kube-proxy calls, its modules and its
+/// libraries.
 fn iptables() -> Vec<(String, Vec<u8>)> {
     let program = fs::canonicalize("/usr/sbin/iptables-nft").unwrap();
     let modules = Path::new("/usr/lib").join(format!("{}-linux-gnu/xtables", std::env::consts::ARCH));
     let modules: Vec<PathBuf> = fs::read_dir(modules).unwrap().map(|module| module.unwrap().path()).collect();
     let ldd = Command::new("ldd").arg(&program).args(&modules).output().unwrap();
     let ldd = String::from_utf8(ldd.stdout).unwrap();
-    // Each file is named at the head of its own libraries.
+    // Before the libraries of a file, ldd prints the file's own name with a colon.
     let libraries = ldd.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
     let loaded: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(modules).collect();
     let names = ["iptables", "ip6tables"].into_iter();
@@ -92,13 +92,14 @@ fn iptables() -> Vec<(String, Vec<u8>)> {
     programs.chain(loaded).collect()
 }
 
-/// The pod of an etcd cluster of one member with the stand-in for etcd-manager of this registry.
+/// The manifest of the pod of a single-member etcd cluster. The pod runs the etcd-manager stand-in from `registry`.
 pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
     etcd_member(registry, name, [client, peer], 0, &[Ipv4Addr::LOCALHOST.into()])
 }
 
-/// The pod of the member with this number of an etcd cluster, whose members are at these addresses; at these ports each has its clients
-/// and its peers. It has not the volumes that etcd-manager would look for.
+/// The manifest of the pod of member `number` of an etcd cluster whose members have these `addresses`. Each member serves
+/// clients at the port `client` and peers at the port `peer`. The pod does not have the volumes that the real
+/// etcd-manager looks for.
 pub fn etcd_member(
     registry: &str,
     name: &str,

@@ -1,4 +1,4 @@
-//! Asking a bootstrap server from a machine's place in the network, as a machine that has not joined yet.
+//! Sends bootstrap requests from a machine's network namespace, as a machine that has not joined the cluster yet.
 
 use std::net::IpAddr;
 
@@ -23,22 +23,22 @@ answer = connection.getresponse()
 print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
 "#;
 
-/// What the server answers a machine that trusts the cluster's authority.
+/// The server's response to a machine that trusts the cluster's CA.
 pub struct Answer {
     pub status: u16,
-    /// The digest of the certificate that the server shows.
+    /// The SHA-256 digest of the server's certificate, in hexadecimal.
     pub certificate: String,
     pub body: String,
 }
 
-/// Asks the server at this address; an empty token is none. There must be an answer.
+/// Sends a request to the server. If `token` is empty, the request has no token. Panics if no response comes.
 #[track_caller]
 pub fn ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Answer {
     let (address, name) = (server.to_string(), server_name());
     read(&from.run(&["python3", "-c", ASK, &address, &name, token, body]))
 }
 
-/// The same; `None` where there is no answer.
+/// Like `ask`, but returns `None` if no response comes.
 pub fn try_ask(from: &Machine, server: IpAddr, token: &str, body: &str) -> Option<Answer> {
     let (address, name) = (server.to_string(), server_name());
     let asked = from.try_run(&["python3", "-c", ASK, &address, &name, token, body]);
@@ -51,12 +51,12 @@ fn read(printed: &str) -> Answer {
     Answer { status: part().parse().unwrap(), certificate: part(), body: part() }
 }
 
-/// A request for a kubelet's certificate, with a key of its own.
+/// A request for a kubelet's certificate, for a new key.
 pub fn certificate_request() -> String {
     request_for(&new_key())
 }
 
-/// A key as kubelets have them.
+/// A new RSA key of 2048 bits, like a kubelet's key.
 pub fn new_key() -> KeyPair {
     KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap()
 }

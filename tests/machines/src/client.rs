@@ -1,4 +1,4 @@
-//! A client of what the machines serve by TLS, at an address of its own in their network.
+//! An HTTPS client for the servers of test machines. It connects from its own address in the machines' network.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::network::Network;
 
-/// How long an answer may take.
+/// Timeout of the TLS handshake, the request and the response together.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Client {
@@ -29,22 +29,23 @@ pub struct Client {
     config: Arc<ClientConfig>,
 }
 
-/// A server, by where it is and the name that its certificate has to bear.
+/// A server: its address, and the name that its certificate must have.
 pub struct Server {
     pub at: SocketAddr,
     pub name: String,
 }
 
-/// A status, and the body.
+/// The status and the body of a response.
 pub type Answer = (StatusCode, String);
 
 impl Client {
-    /// One at this address of the test's, which trusts an authority and shows no certificate.
+    /// A client at `address`, which is one of the test's own addresses. The client trusts the CA `authority` and shows no
+    /// certificate.
     pub fn at(address: IpAddr, authority: &str) -> Client {
         Client { address, config: Arc::new(trusting(authority).with_no_client_auth()) }
     }
 
-    /// One that shows this certificate.
+    /// Like `at`, but the client shows this certificate.
     pub fn showing(address: IpAddr, authority: &str, certificate: &str, key: &KeyPair) -> Client {
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
@@ -52,10 +53,10 @@ impl Client {
         Client { address, config: Arc::new(config) }
     }
 
-    /// Asks once, for a path.
+    /// Sends one request, without retries.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The connection or the TLS handshake fails, or no response comes within 30 s.
     pub fn ask(
         &self,
         network: &Network,
@@ -81,7 +82,7 @@ impl Client {
         let stream = tokio::net::TcpStream::from_std(stream)?;
         let stream = TlsConnector::from(self.config.clone()).connect(name, stream).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the runtime.
+        // This task ends with the runtime.
         tokio::spawn(connection);
         let answer = sender.send_request(request).await?;
         let status = answer.status();

@@ -1,4 +1,4 @@
-//! What EC2 tells a machine of itself, and what an image has for the machines of tests.
+//! The EC2 metadata of a test machine, and files that are laid over its root.
 
 use std::fs;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use kops_agent_tests::ec2::interface_of;
 use kops_agent_tests::example_store::REGION;
 use kops_agent_tests::imds::{Instance, item_of_interface, mac_of};
 
-/// The hostname of the machine with this address and id: in an IPv6-only subnet it is called by its id.
+/// The hostname of the instance with this address and id. In an IPv6-only subnet, the hostname is the instance id.
 ///
 /// Source: the EC2 User Guide, "Amazon EC2 instance hostname types".
 pub fn hostname(address: IpAddr, id: &str) -> String {
@@ -18,7 +18,7 @@ pub fn hostname(address: IpAddr, id: &str) -> String {
     }
 }
 
-/// What the instance is told by its metadata service.
+/// The responses of the metadata service to this instance, by item path.
 pub fn metadata(address: IpAddr, id: &str) -> Instance {
     let (family, mac) = (if address.is_ipv6() { "ipv6" } else { "local-ipv4" }, mac_of(address));
     let items = [
@@ -34,18 +34,18 @@ pub fn metadata(address: IpAddr, id: &str) -> Instance {
     items.map(|(item, answer)| (item.to_owned(), answer)).into()
 }
 
-/// Writes a file of the folder that is laid over a machine's root.
+/// Writes a file into `files`, the folder that is laid over a machine's root.
 pub fn write(files: &Path, path: &str, text: &str) {
     let path = files.join(path.trim_start_matches('/'));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
-/// Lays out what machines need that share a host's clock and its cgroups.
+/// Writes the settings that a machine needs because it shares the host's clock and cgroups.
 pub fn share_host(files: &Path) {
-    // The clock is the host's: chrony runs, and leaves it alone.
+    // The clock belongs to the host, so chrony runs without setting it (`-x`).
     write(files, "/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
-    // kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
+    // The host may have cgroup v1. kubelet starts on cgroup v1 only with this flag.
     write(
         files,
         "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",

@@ -1,4 +1,4 @@
-//! Debian machines of tests: booting them in a closed network, and the programs and images that they download.
+//! Boots Debian test machines in a closed network, and builds the programs and images that they download.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,12 +16,12 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
-/// A script of `tests/`.
+/// The path of a script in `tests/`.
 pub fn path_of(script: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(script)
 }
 
-/// Runs a script of `tests/`, which must succeed, and returns what it printed.
+/// Runs a script in `tests/` and returns its output. Panics if the script fails.
 #[track_caller]
 pub fn script(path: &str, arguments: &[&str]) -> String {
     let output = Command::new(path_of(path)).args(arguments).stderr(Stdio::inherit()).output().unwrap();
@@ -29,7 +29,8 @@ pub fn script(path: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Says what comes next, in which test, and when: what a slow run was slow at shows with `--nocapture`.
+/// Prints the next step, the test's name and the elapsed time. With `--nocapture`, this shows the steps that make a run
+/// slow.
 #[allow(clippy::print_stderr)]
 pub fn step(what: &str) {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -37,7 +38,7 @@ pub fn step(what: &str) {
     eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
 }
 
-/// The median; of an even number of values, what is half-way between the two in the middle.
+/// The median. For an even number of values, it is the mean of the two middle values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

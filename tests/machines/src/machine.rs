@@ -1,4 +1,4 @@
-//! A booted machine: running programs on it, waiting for what it does, and what it is left with.
+//! A test machine: boots it, runs programs on it, reads and writes its files, and waits for its state.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::script;
 
-/// A machine; dropping it ends it.
+/// A test machine. Dropping it kills its processes and removes its disk.
 pub struct Machine {
     name: &'static str,
-    /// What `tests/machines/machine` boots it with, after its folder.
+    /// The network namespace. Like `root` and `options`, an argument of `tests/machines/machine up`.
     namespace: String,
     root: String,
     options: Vec<String>,
@@ -21,10 +21,10 @@ pub struct Machine {
     leader: Mutex<String>,
 }
 
-/// How a program on a machine ended; with 124 if it was ended because it took minutes.
+/// The result of a program on a machine. The exit code is 124 if the program ran into its timeout of 300 s.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; none where a signal ended it.
+    /// The exit code. `None` if a signal ended the program.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -33,7 +33,8 @@ pub struct Ended {
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Machine {
-    /// Boots `root` in this network namespace, after `prepare` has laid out files in a folder that is laid over it.
+    /// Boots `root` in this network namespace and waits until systemd has finished the boot. Before the boot, `prepare`
+    /// writes files into the folder that is laid over `root`.
     pub fn boot(
         name: &'static str,
         namespace: &str,
@@ -46,7 +47,7 @@ impl Machine {
         machine
     }
 
-    /// [`Machine::boot`], without waiting for more than its PID 1.
+    /// Like [`Machine::boot`], but waits only until the machine has a PID 1.
     pub fn power_on(
         name: &'static str,
         namespace: &str,
@@ -54,8 +55,8 @@ impl Machine {
         options: &[&str],
         prepare: impl FnOnce(&Path),
     ) -> Machine {
-        // Not on a file system of memory, as /tmp may be: overlayfs may not be put on another's upper folder either.
-        // Its name tells tests/machines/sweep whose it is.
+        // /tmp may be a tmpfs, which is in memory, or an overlayfs, on which another overlayfs cannot have its upper folder.
+        // tests/machines/sweep finds the id of the test's process in the folder's name.
         let prefix = format!("kops-agent-machine.{}-", process::id());
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").unwrap();
         let files = folder.path().join("machine/files");
@@ -73,7 +74,7 @@ impl Machine {
         machine
     }
 
-    /// Powers on one that is off, with the disk that it has, without waiting for more than its PID 1.
+    /// Powers on a machine that is off, with its existing disk. Waits only until the machine has a PID 1.
     pub fn power_on_again(&self) {
         let at = self.work().display().to_string();
         let mut arguments = vec!["up", &self.namespace, &self.root, &at];
@@ -82,9 +83,9 @@ impl Machine {
         self.has_another_leader("");
     }
 
-    /// Powers it off, and waits until it is.
+    /// Powers the machine off, and waits until its process has ended.
     pub fn power_off(&self) {
-        // The connection to systemd may end before its answer comes.
+        // systemd may close the connection before its response, so systemctl may fail.
         self.try_run(&["systemctl", "poweroff"]);
         let process = fs::read_to_string(self.work().join("pid")).unwrap();
         let is_on = format!("/proc/{}", process.trim());
@@ -92,13 +93,14 @@ impl Machine {
         self.leader.lock().clear();
     }
 
-    /// Cuts its power: all that it runs ends at once, without a word.
+    /// Simulates a power cut: kills all processes of the machine with SIGKILL.
     pub fn cut_power(&self) {
         script("machines/machine", &["cut", &self.work().display().to_string()]);
         self.leader.lock().clear();
     }
 
-    /// The folder that is laid over its root: what it has written is there, also while it is off.
+    /// The folder that is laid over the machine's root. It has the files that the machine wrote, even while the machine is
+    /// off. Files in /var/lib/containerd and /var/lib/kubelet are elsewhere.
     pub fn files(&self) -> PathBuf {
         self.work().join("files")
     }
@@ -108,15 +110,15 @@ impl Machine {
         self.has_booted();
     }
 
-    /// Reboots one that will have more to do than it can, without waiting for more than its PID 1.
+    /// Reboots a machine that may not finish its boot. Waits only until the machine has a new PID 1.
     pub fn reboot_at_work(&self) {
         let before = self.leader();
-        // The connection to systemd may end before its answer comes.
+        // systemd may close the connection before its response, so systemctl may fail.
         self.try_run(&["systemctl", "reboot"]);
         self.has_another_leader(&before);
     }
 
-    /// Waits until it has another PID 1 than before.
+    /// Waits until the machine has a PID 1 other than `before`, and records its process id.
     fn has_another_leader(&self, before: &str) {
         let leader = self.until("it has a PID 1", || {
             let leader =
@@ -127,7 +129,7 @@ impl Machine {
         *self.leader.lock() = leader;
     }
 
-    /// Waits until systemd has nothing more to start.
+    /// Waits until systemd has finished the boot, even if a unit failed.
     fn has_booted(&self) {
         self.until("it has booted", || {
             let state = self.try_run(&["systemctl", "is-system-running"]).stdout;
@@ -135,22 +137,21 @@ impl Machine {
         });
     }
 
-    /// The process id of its PID 1; empty before there is one.
+    /// The process id, on this host, of the machine's PID 1. It is empty while the machine is off.
     fn leader(&self) -> String {
         self.leader.lock().clone()
     }
 
-    /// What the test calls it.
     pub fn name(&self) -> &str {
         self.name
     }
 
-    /// The command that has a shell on it.
+    /// The command that opens a shell on the machine.
     pub fn shell(&self) -> String {
         format!("nsenter --target {} --mount --uts --ipc --net --pid --root --wd -- bash -l", self.leader())
     }
 
-    /// Runs a program to its end.
+    /// Runs a program on the machine, with a timeout of 300 s.
     pub fn try_run(&self, command: &[&str]) -> Ended {
         let mut nsenter = Command::new("nsenter");
         nsenter.args([
@@ -176,8 +177,7 @@ impl Machine {
         ended.stdout
     }
 
-    /// Runs a program of this host's, which must succeed, from the machine's place in the network; returns what it
-    /// printed.
+    /// Runs a program of this host in the machine's network namespace, and returns its output. Panics if the program fails.
     #[track_caller]
     pub fn run_beside(&self, command: &[&str]) -> String {
         let leader = self.leader();
@@ -188,7 +188,7 @@ impl Machine {
         ended.stdout
     }
 
-    /// What there is to know after something went wrong.
+    /// Describes a failure: the program's result, the failed units, and the end of the journal.
     pub fn explain(&self, ended: &Ended) -> String {
         let failed = self.try_run(&["systemctl", "--failed", "--no-pager", "--plain"]).stdout;
         let journal =
@@ -196,23 +196,21 @@ impl Machine {
         format!("{ended:#?}\n{}{}\n{failed}\n{journal}", ended.stdout, ended.stderr)
     }
 
-    /// A file of the machine.
     pub fn read(&self, path: &str) -> String {
         self.run(&["cat", path])
     }
 
-    /// Writes a file of the machine, with its folder.
+    /// Writes a file on the machine. Makes its folder if the folder is missing.
     pub fn write(&self, path: &str, text: &str) {
         self.run(&["mkdir", "--parents", Path::new(path).parent().unwrap().to_str().unwrap()]);
         self.run(&["sh", "-c", "printf %s \"$1\" >\"$0\"", path, text]);
     }
 
-    /// A property of a unit.
     pub fn show(&self, unit: &str, property: &str) -> String {
         self.run(&["systemctl", "show", "--value", "--property", property, unit]).trim().to_owned()
     }
 
-    /// Asks again and again until there is an answer.
+    /// Calls `answer` every 100 ms until it returns `Some`. Panics after 300 s, with the console's and the journal's text.
     #[track_caller]
     pub fn until<T>(&self, what: &str, answer: impl Fn() -> Option<T>) -> T {
         self.until_within(Duration::from_secs(300), what, answer)

@@ -1,4 +1,4 @@
-//! A closed network for the machines of one test, and sockets in it for what the test serves them.
+//! A closed network for the machines of one test, and sockets in that network for the test's servers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,12 +14,12 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use crate::script;
 
-/// Where the test is in the network.
+/// The test's own IPv4 address in the network.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// Where clouds have their metadata service.
+/// The IPv4 address of the clouds' metadata service.
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
-/// Of which family the addresses of a network are; it has none of the other.
+/// The address family of a network. A network has no addresses of the other family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// 10.99.0.0/16.
@@ -33,11 +33,11 @@ impl Family {
         if address.is_ipv6() { Family::Ipv6 } else { Family::Ipv4 }
     }
 
-    /// The address with this number, which is more than 1.
+    /// The address of the machine with this number. The number must be more than 1: the test has the address that ends in 1.
     pub fn address(self, number: u8) -> IpAddr {
         match self {
             Family::Ipv4 => Ipv4Addr::new(10, 99, 0, number).into(),
-            // Addresses that EC2 chooses hardly have their first 80 bits in common.
+            // EC2's addresses in a subnet differ within the first 80 bits, so the number is also in bits 65 to 80.
             Family::Ipv6 => {
                 let part = 0xff00 | u16::from(number);
                 Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, part, 0, 0, number.into()).into()
@@ -45,7 +45,7 @@ impl Family {
         }
     }
 
-    /// Where the test is in the network.
+    /// The test's own address in the network.
     pub fn host(self) -> IpAddr {
         match self {
             Family::Ipv4 => HOST.into(),
@@ -53,7 +53,7 @@ impl Family {
         }
     }
 
-    /// Where EC2 has its metadata service.
+    /// The address of EC2's metadata service.
     pub fn metadata(self) -> IpAddr {
         match self {
             Family::Ipv4 => METADATA.into(),
@@ -61,7 +61,7 @@ impl Family {
         }
     }
 
-    /// How long the part of an address is that all have.
+    /// The length, in bits, of the prefix that all addresses of a network share.
     fn prefix_length(self) -> u8 {
         match self {
             Family::Ipv4 => 16,
@@ -70,14 +70,14 @@ impl Family {
     }
 }
 
-/// A network; dropping it takes it down.
+/// A network of namespaces. Dropping it removes the namespaces.
 pub struct Network {
     name: String,
     family: Family,
 }
 
 impl Network {
-    /// A network with a namespace for each of the machines, whose addresses are of one family.
+    /// Makes a network with a namespace for each machine. All addresses must be of one family.
     pub fn up(machines: &[(&str, IpAddr)]) -> Network {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| drop(script("machines/sweep", &[])));
@@ -93,17 +93,16 @@ impl Network {
         network
     }
 
-    /// Of which family its addresses are.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// A machine's network namespace, which is also its name on this host.
+    /// The name of a machine's network namespace. The machine's container has the same name on this host.
     pub fn namespace(&self, machine: &str) -> String {
         format!("{}-{machine}", self.name)
     }
 
-    /// Has what a machine is sent come no faster than this, in the words of tc(8).
+    /// Limits the rate of the traffic to a machine. `rate` is in the syntax of tc(8), such as `1gbit`.
     pub fn limit(&self, machine: &str, rate: &str) {
         let shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"];
         let tc =
@@ -111,21 +110,21 @@ impl Network {
         assert!(tc.unwrap().success(), "the link of {machine} cannot be limited");
     }
 
-    /// A socket that the machines can reach; port 0 is a free one.
+    /// A TCP listener that the machines can reach. Port 0 means a free port.
     pub fn listen(&self, address: impl Into<IpAddr>, port: u16) -> TcpListener {
         let address = address.into();
         self.inside(move || TcpListener::bind((address, port)).unwrap())
     }
 
-    /// A socket for datagrams that the machines can reach.
+    /// A UDP socket that the machines can reach.
     pub fn listen_for_datagrams(&self, address: IpAddr, port: u16) -> UdpSocket {
         self.inside(move || UdpSocket::bind((address, port)).unwrap())
     }
 
-    /// Connects from an address of the test's.
+    /// Connects from one of the test's own addresses.
     ///
     /// # Errors
-    /// Nothing listens there, or it cannot be reached.
+    /// Nothing listens at `to`, or `to` cannot be reached.
     pub fn connect(&self, from: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
         let family = match Family::of(from) {
             Family::Ipv4 => AddressFamily::Inet,
@@ -145,18 +144,18 @@ impl Network {
         let address = format!("{address}/{}", family.prefix_length());
         let mut add = vec!["address", "add", &address, "dev", "machines"];
         if family == Family::Ipv6 {
-            // No other machine has it, and it is to be there at once.
+            // Duplicate address detection would delay the address, and no other machine has it.
             add.push("nodad");
         }
         self.ip(&add);
     }
 
-    /// Has packets for a range of addresses go to this machine, as a route table of a cloud does.
+    /// Routes the packets for an address range to this machine, like a cloud's route table.
     pub fn add_route(&self, range: &str, machine: IpAddr) {
         self.ip(&["route", "replace", range, "via", &machine.to_string()]);
     }
 
-    /// Pulls a machine's cable: nothing that it is sent arrives, and nothing that it sends.
+    /// Takes a machine's link down: no packet reaches the machine, and no packet leaves it.
     pub fn unplug(&self, machine: &str) {
         self.ip(&["link", "set", "dev", machine, "down"]);
     }
@@ -173,7 +172,7 @@ impl Network {
 
     fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let namespace = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
-        // A thread of its own, because a socket is for ever in the namespace of the thread that made it.
+        // A socket stays in the network namespace of the thread that made it, and `setns` moves only the thread that calls it.
         let work = move || {
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
             work()

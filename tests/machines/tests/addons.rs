@@ -1,5 +1,5 @@
-//! Add-ons applied by a service of a control-plane machine, in the place of kOps' channels pod: what systemd does with it, what it
-//! does in its sandbox, and the way back.
+//! The service that applies add-ons on a control-plane machine, in place of kOps' channels pod. Checks its state in systemd,
+//! its work inside the sandbox, and the change back to the pod.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ use crate::controller::{AT_BOOT, is_confined};
 use crate::service;
 
 const UNIT: &str = "kops-agent-addons.service";
-/// The user's id, by kOps' pkg/wellknownusers.
+/// The id of the service's user. Source: kOps' pkg/wellknownusers.
 const UID: &str = "10013";
 const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
 /// The pod that mirrors the service's readiness.
 const MIRROR: &str = "/etc/kubernetes/manifests/kops-agent-addons.manifest";
 const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
 
-/// Has what converges at boot put the service in the pod's place, and bring the pod back.
+/// Checks that a run at boot replaces the pod with the service, and brings the pod back if the setting is off.
 pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);
@@ -31,7 +31,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     service::is_clean(machine, UNIT);
     is_confined(machine, UNIT, UID);
     is_applied(cluster, "1");
-    // The next look is a minute later.
+    // The service reads the channel again after a minute.
     put(cluster, "2");
     is_applied(cluster, "2");
     machine.until("it leads, and says so", || is("StatusText").starts_with("leading").then_some(()));
@@ -39,7 +39,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
         let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
         (!pods.contains("kops-channels")).then_some(())
     });
-    // What `kops validate cluster` reads.
+    // `kops validate cluster` reads the priority class and the readiness of this pod.
     machine.until("a critical pod is as ready as the service", || {
         let path = "jsonpath={range .items[*]}{.spec.priorityClassName} {.status.containerStatuses[*].ready}{\"\\n\"}{end}";
         let all = ["get", "pods", "-n", "kube-system", "-l", "k8s-app=kops-agent-addons", "-o", path];
@@ -47,7 +47,7 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
     });
 
     converge(cluster, "false");
-    // The package's own unit is there all the same, and not enabled.
+    // The package's own unit file stays installed, but it is disabled.
     assert!(
         is_there(POD)
             && !is_there(SETTINGS)
@@ -55,12 +55,12 @@ pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
             && !is_there(&format!("/etc/systemd/system/{UNIT}"))
     );
     assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("inactive", "disabled"));
-    // What a reset is to take away.
+    // The test of `reset` later checks that a reset removes the service.
     converge(cluster, "true");
     assert_eq!(is("ActiveState"), "active");
 }
 
-/// Has the channel of the state store have another add-on: a ConfigMap with this value.
+/// Writes an add-on into the state store's channel: a ConfigMap with this value. It replaces the one from the last call.
 fn put(cluster: &Cluster, value: &str) {
     const NAMED: &str = "  - name: example.addons.k8s.io\n";
     let folder = cluster.store.cluster_folder().join("addons");
@@ -78,7 +78,7 @@ fn put(cluster: &Cluster, value: &str) {
     fs::write(channel, format!("{others}{NAMED}{entry}")).unwrap();
 }
 
-/// Has what converges at boot run with this said.
+/// Runs the unit that converges at boot with `KOPS_AGENT_ADDONS` set to `addons`.
 fn converge(cluster: &Cluster, addons: &str) {
     let machine = &cluster.control_plane;
     machine.write("/etc/environment", &format!("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS={addons}\n"));

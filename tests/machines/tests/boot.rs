@@ -1,5 +1,5 @@
-//! What a machine meets before and after its cluster is as it was: a boot script that has more to do, another run that is
-//! at work, a store that denies what it gave, and a configuration that is for the machines that come next.
+//! Runs under special conditions: a boot script that must not block, a concurrent run, a killed run, a store that denies
+//! secrets. Also a configuration that is only for new machines.
 
 use std::fs;
 use std::thread;
@@ -19,8 +19,8 @@ const UNIT: &str = "kops-configuration.service";
 const WAITING: &str = "/run/systemd/system/kops-configuration.service.d/waiting.conf";
 const CONTAINERD: &str = "/etc/containerd/config.toml";
 
-/// The boot script's call waits for another run and not for the unit that it installs, whose run cloud-init's other parts
-/// may be what it waits for.
+/// The boot script's call waits for a concurrent run, but not for the run of the unit that it installs. The unit's run may
+/// wait for other parts of cloud-init.
 pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machine) {
     machine.run(&["mkdir", "-p", "/var/lib/kops-agent"]);
     let hold =
@@ -39,7 +39,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
         starting.join().unwrap()
     });
     assert_eq!(started.code, Some(0), "{}", machine.explain(&started));
-    // A node is not made in the time in which a call returns.
+    // The unit's run still works, because a node takes longer than the call.
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating", "{}", machine.explain(&started));
     machine.run(&["rm", "/root/holds-lock", "/root/said"]);
     machine.until("the unit has come to its end", || {
@@ -53,7 +53,7 @@ pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machin
     );
 }
 
-/// A run at boot that the kernel kills, as for want of memory, is started again.
+/// If the kernel kills a run at boot, for example because memory is short, systemd starts the run again.
 pub fn a_killed_run_is_started_again(machine: &Machine) {
     const NEVER: &str = "/root/never-written-to";
     machine.run(&["mkfifo", NEVER]);
@@ -77,7 +77,7 @@ pub fn a_killed_run_is_started_again(machine: &Machine) {
     assert_eq!(machine.show(UNIT, "Result"), "success");
 }
 
-/// Secrets that are denied change nothing of a control plane that works.
+/// If the store denies secrets, a working control plane stays unchanged.
 pub fn what_is_denied_stays(cluster: &Cluster) {
     const TOKENS: &str = "/srv/kubernetes/kube-apiserver/known_tokens.csv";
     let machine = &cluster.control_plane;
@@ -93,7 +93,7 @@ pub fn what_is_denied_stays(cluster: &Cluster) {
     assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
 }
 
-/// Between `kops update cluster` and the rolling update a node is as it was last applied, and is kept so.
+/// Between `kops update cluster` and the rolling update, the agent keeps a node at its last applied configuration.
 pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     let derive = ["config", "derive", "--config-base", cluster.config_base(), "--instance-group", NODES];
     let environment = cluster.environment();
@@ -101,7 +101,7 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     command.extend(environment.iter().map(String::as_str));
     command.push(AGENT);
     command.extend(derive);
-    // There are downloads for one architecture here, and the file lists both.
+    // The configuration lists downloads for both architectures, but the test serves only one. The other gets hashes of zeros.
     let lines = node.try_run(&command).stderr;
     let unhashed = lines.lines().filter_map(|line| line.strip_prefix("  http"));
     let hashes: String = unhashed.map(|url| format!("{}  http{url}\n", "0".repeat(64))).collect();
@@ -131,7 +131,7 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     assert_eq!(status.code, Some(0), "{status:?}");
     assert!(status.stdout.contains("superseded   since "), "{status:?}");
 
-    // The store is gone as well, as at a reboot during an outage.
+    // The store is unreachable as well, like at a reboot during an outage.
     let without_store = [
         "env",
         "S3_ENDPOINT=http://127.0.0.1:1",

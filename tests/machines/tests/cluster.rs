@@ -1,4 +1,4 @@
-//! A small cluster: its store, all that its machines are served, and the machines.
+//! A small cluster: its state store, the servers that its machines use, and the machines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,23 +24,22 @@ use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::{HOST, METADATA, Network};
 
-/// Where the machines have the agent: kOps' boot script puts nodeup there.
+/// The agent's path on machines. kOps' boot script puts nodeup there.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
-/// Where they have their boot config.
+/// The path of the boot config on machines.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 
-/// Where they have the manifest of a pod.
+/// The path, on machines, of the manifest of the test's pod.
 pub const POD: &str = "/root/pod.yaml";
 
-/// The address of the control plane.
 pub const CONTROL_PLANE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 10));
 const NODE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 11));
-/// Their names in Kubernetes, which on AWS are those of the instances.
+/// The name of the control plane's Node. On AWS, the name of a Node is the instance id.
 pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
-/// See [`CONTROL_PLANE_NAME`].
+/// The name of the worker's Node. See [`CONTROL_PLANE_NAME`].
 pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
 
-/// A cluster; dropping it ends its machines first, and then what serves them.
+/// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
 pub struct Cluster {
     pub control_plane: Machine,
     pub node: Machine,
@@ -56,7 +55,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Boots the machines of a cluster from the root of this suite of Debian; nothing of Kubernetes is on them yet.
+    /// Boots the machines of a cluster from the root file system of this Debian suite. The machines have no part of
+    /// Kubernetes yet.
     pub fn boot(suite: &str) -> Cluster {
         let root = PathBuf::from(kops_agent_machines::script("machines/root", &[suite]).trim());
         let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
@@ -80,7 +80,7 @@ impl Cluster {
             ec2.put(id, Ec2Instance::of_group(CLUSTER, group));
         }
         let sts = Sts::start_on(network.listen(HOST, 0)).unwrap();
-        // The role that may ask EC2.
+        // The control plane's role may call EC2.
         let of_control_plane = Principal::instance(&format!("masters.{CLUSTER}"), CONTROL_PLANE_NAME);
         sts.put(&Principal {
             access_key: "AKIDEXAMPLE".into(),
@@ -117,19 +117,19 @@ impl Cluster {
         }
     }
 
-    /// Has what each machine is sent come no faster than this.
+    /// Limits the rate of the traffic to each machine. `rate` is in the syntax of tc(8), such as `1gbit`.
     pub fn limit_links(&self, rate: &str) {
         for machine in [&self.control_plane, &self.node] {
             self.network.limit(machine.name(), rate);
         }
     }
 
-    /// The variables by which an agent reaches the store.
+    /// The environment variables with which an agent reaches the state store, as `NAME=VALUE`.
     pub fn environment(&self) -> [String; 4] {
         self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"))
     }
 
-    /// Where the store is.
+    /// The URL of the cluster's folder in the state store.
     pub fn config_base(&self) -> &'static str {
         CONFIG_BASE
     }
@@ -139,29 +139,29 @@ impl Cluster {
         let environment = self.environment();
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
-        // A worker's boot config has no place of the store.
+        // A worker's boot config does not name the state store.
         command.extend([AGENT, verb, "--conf", BOOT_CONFIG, "--config-base", CONFIG_BASE]);
         command.extend(flags);
-        // Most of what is done here is done before there is a server that could give a slot.
+        // In most tests, no server can give a disruption slot yet.
         if matches!(verb, "converge" | "verify") && !flags.contains(&"--max-unavailable") {
             command.extend(["--max-unavailable", "0"]);
         }
         machine.try_run(&command)
     }
 
-    /// Does what a boot script of kOps does once it has downloaded nodeup: has it install its unit, which converges. What
-    /// it says meanwhile is in the file `said` of the machine.
+    /// Does what kOps' boot script does after it has downloaded nodeup: runs nodeup to install its unit, which converges.
+    /// Standard error goes to the file `said` on the machine.
     pub fn start_as_user_data_does(&self, machine: &Machine, said: &str) -> Ended {
         let environment = self.environment();
         let mut command = vec!["sh", "-c", "said=$0; exec env \"$@\" 2>$said", said];
         command.extend(environment.iter().map(String::as_str));
         let conf = format!("--conf={BOOT_CONFIG}");
-        // Without this it would try again for ever, as nodeup does.
+        // Without `--retries=0`, the agent retries for ever, like nodeup.
         command.extend([AGENT, "--install-systemd-unit", &conf, "--v=2", "--retries=0"]);
         machine.try_run(&command)
     }
 
-    /// What the API server says, asked by kubectl with the administrator's kubeconfig; `None` while it says nothing.
+    /// Runs kubectl with the administrator's kubeconfig, and returns its output. `None` if kubectl fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Option<String> {
         let kubectl = ["kubectl", "--kubeconfig", "/root/.kube/config", "--request-timeout=10s"];
         let ended = self.control_plane.try_run(&[&kubectl[..], arguments].concat());
@@ -174,13 +174,14 @@ impl Cluster {
     }
 }
 
-/// One set of keys for all clusters: making them takes seconds.
+/// All clusters share one set of keys, because making keys takes seconds.
 fn keysets() -> &'static [Keyset] {
     static KEYSETS: OnceLock<Vec<Keyset>> = OnceLock::new();
     KEYSETS.get_or_init(|| make_keysets().unwrap())
 }
 
-/// Debian's packages, as apt asks for those of a flat repository; newer versions of it escape tildes as well.
+/// Debian packages, by the URL paths with which apt requests them from a flat repository. Newer versions of apt also escape
+/// tildes.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
@@ -190,7 +191,7 @@ fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(folder).unwrap().flat_map(|entry| spellings(entry.unwrap())).collect()
 }
 
-/// Makes of the example a cluster that can run here.
+/// Changes the example cluster so that it can run on test machines.
 fn adapt(store: &ExampleStore, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
@@ -209,7 +210,7 @@ fn adapt(store: &ExampleStore, registry: &str) {
         fs::write(&path, text.replace(&example.runc, &releases.runc)).unwrap();
     }
     let spec = folder.join("cluster-completed.spec");
-    // How full this host's disk is must not matter.
+    // kubelet must not evict pods because this host's disk is full.
     let text = fs::read_to_string(&spec).unwrap();
     let disk = ",nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<10%,imagefs.inodesFree<5%";
     assert_eq!(text.matches(disk).count(), 2, "the example's kubelets no longer watch their disks so");
@@ -221,9 +222,9 @@ fn adapt(store: &ExampleStore, registry: &str) {
          registryMirrors:\n      registry.k8s.io:\n      - {registry}\n"
     );
     edit(&spec, "  containerd:\n", &containerd).unwrap();
-    // It needs iptables in its image, which is made of static programs only.
+    // These clusters run without kube-proxy.
     edit(&spec, "  kubeProxy:\n", "  kubeProxy:\n    enabled: false\n").unwrap();
-    // There is no other candidate, and a component that loses its lease behind a slow disk ends.
+    // Each component is the only candidate. With leader election, a component on a slow disk may lose its lease and exit.
     let text = fs::read_to_string(&spec).unwrap();
     assert_eq!(
         text.matches("leaderElect: true").count(),
@@ -238,7 +239,7 @@ fn adapt(store: &ExampleStore, registry: &str) {
     }
 }
 
-/// Lays out what a machine has when it boots, besides its distribution.
+/// Writes the files that a machine has at boot in addition to its distribution.
 fn install(
     files: &Path,
     store: &ExampleStore,
@@ -253,7 +254,7 @@ fn install(
     fs::copy(crate::agent(), &agent).unwrap();
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // The network's part: names, packages, and what gives pods their addresses.
+    // Network files: host names, the package repository, and the CNI configuration that gives pods their addresses.
     let hosts = format!(
         "127.0.0.1 localhost\n{address} {hostname}\n{CONTROL_PLANE_ADDRESS} api.internal.{CLUSTER}\n"
     );
@@ -266,7 +267,7 @@ fn install(
     crate::service::install(files);
 }
 
-/// A pod for the node, which no cloud's controller is there to call ready for pods.
+/// A pod for the worker. It tolerates all taints, because no cloud controller removes the taint of a new Node here.
 fn pod() -> String {
     format!(
         "apiVersion: v1
@@ -286,7 +287,7 @@ spec:
     )
 }
 
-/// What an addon would write on every node: a bridge with a range of addresses of the node's own.
+/// The CNI configuration that a network add-on would write on a node: a bridge with the node's own address range.
 fn pod_network(address: IpAddr) -> String {
     let address = address.to_string();
     let (_, last) = address.rsplit_once('.').unwrap();

@@ -1,5 +1,5 @@
-//! Control-plane mode as the service of a control-plane machine that kops-agent has made: what systemd does with it, what
-//! it does in its sandbox, and what it lives through.
+//! Control-plane mode as a service on a control-plane machine that kops-agent made. Checks its state in systemd, its work
+//! inside the sandbox, and the failures that it survives.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,17 +15,17 @@ use kops_agent_machines::bootstrap::{self, Answer, certificate_request};
 use kops_agent_machines::machine::Machine;
 
 pub const UNIT: &str = "kops-agent-controller.service";
-/// What converges at boot on a machine that kOps' boot script has set up.
+/// The unit that converges at boot on a machine that kOps' boot script has set up.
 pub const AT_BOOT: &str = "kops-configuration.service";
 const CONFIG: &str = "/etc/kubernetes/kops-controller/config.yaml";
 const DROP_IN: &str = "/run/systemd/system/kops-agent-controller.service.d/test.conf";
-/// The user's id, by kOps' pkg/wellknownusers.
+/// The id of the service's user. Source: kOps' pkg/wellknownusers.
 pub const UID: &str = "10011";
-/// systemd's, in tenths.
+/// The highest accepted exposure level of `systemd-analyze security`, whose scale ends at 10.
 const MOST_EXPOSED: f32 = 2.0;
-/// A machine that is no node yet.
+/// The instance id of a machine that is not a node yet.
 const NEW: &str = "i-0d3a0c0ffee000003";
-/// Has the machine run the service from now on, by what converges at boot.
+/// Checks that a run at boot installs, enables and starts the service, which then leads.
 pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let rbac = fs::read_to_string(kops_agent_machines::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
@@ -36,7 +36,7 @@ pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     let cloud: String = cloud.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     machine.write("/etc/sysconfig/kops-agent-controller", &cloud);
     machine.run(&["chmod", "600", "/etc/sysconfig/kops-agent-controller"]);
-    // There is no server yet that could give the API server's restart a slot.
+    // No server can give a disruption slot for the API server's restart yet.
     machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_MAX_UNAVAILABLE=0\n");
     let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
@@ -46,7 +46,7 @@ pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// Whatever waits for the service finds it at work: its probes answer and machines are served.
+/// When the start of the service has ended, the ports for machines (3988) and probes (3985) already accept connections.
 pub fn has_started_once_it_serves(machine: &Machine) {
     let connect = format!(
         "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3985): socket.create_connection((\"127.0.0.1\", port)).close()'"
@@ -55,7 +55,8 @@ pub fn has_started_once_it_serves(machine: &Machine) {
     assert_eq!(machine.show(UNIT, "Type"), "notify");
 }
 
-/// What systemd says that it is exposed to, and what the kernel says of its process; nothing of the machine can be written.
+/// Checks the service's sandbox: systemd's exposure level, the privileges of the process, and that folders of the machine
+/// are not writable.
 pub fn is_confined(machine: &Machine, unit: &str, uid: &str) {
     let said = machine.run(&["systemd-analyze", "security", "--no-pager", "--threshold=20", unit]);
     let exposure = said
@@ -75,7 +76,7 @@ pub fn is_confined(machine: &Machine, unit: &str, uid: &str) {
     ] {
         assert!(status.lines().any(|line| line == format!("{field}:\t{value}")), "{field} of {status}");
     }
-    // root of the machine itself, in what the service sees of it.
+    // Even root cannot write in the service's mount namespace.
     for place in ["/etc/kubernetes/kops-controller", "/usr/bin", "/var/lib", "/run", "/root"] {
         let file = format!("{place}/written");
         let written = machine.try_run(&["nsenter", "--target", &process, "--mount", "touch", &file]);
@@ -85,7 +86,7 @@ pub fn is_confined(machine: &Machine, unit: &str, uid: &str) {
     assert_eq!(limit.split_whitespace().nth(4), Some("0"), "keys would be in a core: {limit}");
 }
 
-/// Nodes get the labels of their groups, and get them back.
+/// Nodes get the labels of their instance groups. If a label is changed, the controller restores it.
 pub fn labels_nodes(cluster: &Cluster) {
     is_labelled(cluster, CONTROL_PLANE_NAME, "\"node-role.kubernetes.io/control-plane\":\"\"");
     is_labelled(cluster, NODE_NAME, "\"node-role.kubernetes.io/node\":\"\"");
@@ -104,7 +105,7 @@ fn is_labelled(cluster: &Cluster, node: &str, label: &str) {
     });
 }
 
-/// All that belongs to the service's user is what node mode has put there.
+/// The service's user owns only the files that node mode has written.
 pub fn writes_nothing(machine: &Machine) {
     let found = machine.run(&["find", "/", "-xdev", "-user", "kops-controller", "-printf", "%P\n"]);
     let found: BTreeSet<&str> = found.lines().collect();
@@ -125,7 +126,7 @@ fn ask(cluster: &Cluster, token: &str, body: &str) -> Answer {
     bootstrap::ask(&cluster.node, CONTROL_PLANE_ADDRESS, token, body)
 }
 
-/// Requests without a token are refused; returns the certificate that the server shows.
+/// Checks that a request without a token is rejected. Returns the digest of the server's certificate.
 fn refuses_strangers(cluster: &Cluster) -> String {
     let answer = ask(cluster, "", "{}");
     assert_eq!(answer.status, 403, "{}", answer.body);
@@ -146,14 +147,14 @@ pub fn serves_machines(cluster: &Cluster) {
     assert!(answer.body.contains("-----BEGIN CERTIFICATE-----"), "{}", answer.body);
 }
 
-/// Asked to stop, it lets the Lease go and ends well, and soon.
+/// When systemd stops the service, it releases the Lease and exits with 0, in less than 25 s.
 pub fn stops(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     leads(cluster);
     let asked = Instant::now();
     machine.run(&["systemctl", "stop", UNIT]);
     let taken = asked.elapsed().as_secs_f32();
-    // Its unit would have it killed after 30 s.
+    // The unit has `TimeoutStopSec=30s`, after which systemd kills the service.
     assert!(taken < 25.0, "stopping took {taken} s");
     assert_eq!(machine.show(UNIT, "Result"), "success");
     assert_eq!(machine.show(UNIT, "ExecMainStatus"), "0");
@@ -162,8 +163,8 @@ pub fn stops(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// Killed, it is started again. So it is when it is stuck: the watchdog ends it, at once and so without a core. Then it leads
-/// again, though the Lease was not released.
+/// systemd restarts the service if it is killed, and if it is stuck. The watchdog ends a stuck service with SIGKILL, which
+/// leaves no core dump. The service then leads again, although it did not release the Lease.
 pub fn is_started_again(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = holder(cluster);
@@ -186,7 +187,7 @@ pub fn is_started_again(cluster: &Cluster) {
     leads_as_another(cluster, &before);
 }
 
-/// A certificate that node mode issues anew is shown soon, by the process that runs.
+/// If node mode issues a new certificate, the running process starts to show it without a restart.
 pub fn takes_up_a_new_certificate(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = (refuses_strangers(cluster), machine.show(UNIT, "InvocationID"));
@@ -198,8 +199,8 @@ pub fn takes_up_a_new_certificate(cluster: &Cluster) {
     assert_eq!(machine.show(UNIT, "InvocationID"), before.1, "it was restarted");
 }
 
-/// A configuration that cannot be used ends no running controller; one that starts with it says what is wrong and is not started
-/// again and again; node mode puts it right.
+/// If the configuration becomes invalid, a running controller keeps the one that it has read. A controller that starts with
+/// an invalid configuration reports the error and fails, and systemd does not restart it. Node mode repairs the file.
 pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));
@@ -216,7 +217,8 @@ pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
     leads(cluster);
 }
 
-/// An API server that is stuck costs it the Lease, and one that was started anew gives it back; the process goes on.
+/// If the API server is stuck, the controller loses the Lease. If the API server restarts, the controller leads again. The
+/// controller's process keeps running.
 pub fn outlives_the_api_server(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let runs = machine.show(UNIT, "InvocationID");
@@ -230,7 +232,7 @@ pub fn outlives_the_api_server(cluster: &Cluster) {
     assert_eq!(machine.show(UNIT, "NRestarts"), "0");
 }
 
-/// It comes back with the machine.
+/// After a reboot of the machine, the service runs and leads again.
 pub fn outlives_a_reboot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = holder(cluster);
@@ -251,7 +253,7 @@ fn converge(cluster: &Cluster) {
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
 }
 
-/// The holder of the Lease; empty if there is none.
+/// The holder of the Lease. It is empty if the Lease has no holder.
 fn holder(cluster: &Cluster) -> String {
     let lease = [
         "-n",
@@ -278,10 +280,10 @@ fn leads_as_another(cluster: &Cluster, before: &str) {
     });
 }
 
-/// Waits until the process that runs, or ran last, has said this.
+/// Waits until the service's current or last process has written `what` to the journal.
 fn said(machine: &Machine, what: &str) {
     let of_invocation = format!("_SYSTEMD_INVOCATION_ID={}", machine.show(UNIT, "InvocationID"));
-    // Of a process that ended at once the journal may not know the invocation any more.
+    // If a process ends early, its journal entries may lack the invocation id. The process id finds these entries.
     let of_process = format!("_PID={}", machine.show(UNIT, "ExecMainPID"));
     is_in_the_journal(machine, &[&of_invocation, "+", &of_process], what);
 }

@@ -1,7 +1,7 @@
 //! Real Debian machines, under a real systemd, become a control plane and a node of a real cluster.
 //!
-//! They need root, systemd-nspawn and programs that take minutes to build the first time, so they are only run by
-//! `tests/machines/run` and `tests/run`.
+//! These tests need root, systemd-nspawn, and programs whose first build takes minutes. So only `tests/machines/run` and
+//! `tests/run` run them.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -37,12 +37,12 @@ const STATIC_PODS: [&str; 6] = [
     "kube-scheduler",
 ];
 
-/// The agent that is tested.
+/// The path of the agent under test.
 fn agent() -> PathBuf {
     kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
 }
 
-/// Takes apt's locks, as the daily jobs of a fresh machine do, until a run has found them taken.
+/// A Python script that holds apt's locks, like the daily jobs of a fresh machine, until `/root/apt-may-go-on` exists.
 const HOLD_APT_LOCKS: &str = r#"
 import fcntl, os, time
 files = [open(path, "w") for path in ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")]
@@ -53,7 +53,7 @@ while not os.path.exists("/root/apt-may-go-on"):
     time.sleep(0.005)
 "#;
 
-/// Has a machine in the state in which an operator may find it: apt at work, and dpkg interrupted before that.
+/// Brings a machine into a state that operators meet: dpkg was interrupted, and another apt holds the locks.
 fn disturb_apt(machine: &Machine) {
     machine.run(&["touch", "/var/lib/dpkg/updates/0001"]);
     machine.run(&["systemd-run", "--quiet", "--unit=apt-locks", "python3", "-c", HOLD_APT_LOCKS]);
@@ -62,8 +62,8 @@ fn disturb_apt(machine: &Machine) {
     });
 }
 
-/// What an administrator may have set for apt: dpkg has no terminal, and a hook says something, on which apt fails where it
-/// cannot. What a reset is held to is looked at only after this.
+/// An administrator's settings of apt: dpkg gets no terminal, and a hook prints text. If the hook cannot print, apt fails.
+/// The test writes these settings before it records the state that a reset must restore.
 const ADMINISTRATORS_APT: &str = r#"Dpkg::Use-Pty "0";
 DPkg::Post-Invoke { "echo dpkg has run && echo it has >>/root/apt-hook"; };
 "#;
@@ -73,7 +73,8 @@ fn set_apt_as_an_administrator(machine: &Machine) {
     machine.write("/root/apt-hook", "");
 }
 
-/// What must not change by itself: the starts of these units, each of which has an id of its own, and of their programs.
+/// The last start of each of these units: its invocation id, and the start time of its main process. A run must not restart
+/// a unit without a reason.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
     let start =
@@ -95,7 +96,7 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// apt says of itself that it has come to installing, before which downloads do not begin.
+/// The agent logs when apt has fetched the packages and starts to install them. Only then the agent's downloads begin.
 fn apt_has_told_that_packages_are_fetched(machine: &Machine, unit: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains("the packages are fetched"), "{said}");
@@ -105,7 +106,7 @@ fn programs_run_from_our_units(machine: &Machine) {
     for (unit, program) in
         [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")]
     {
-        // Where upstream writes it; systemd may name it by where /lib leads to.
+        // kOps writes the unit to /lib/systemd/system. If /lib is a link to /usr/lib, systemd may report the link's target.
         let file = machine.show(unit, "FragmentPath");
         assert!(
             [format!("/lib/systemd/system/{unit}"), format!("/usr/lib/systemd/system/{unit}")]
@@ -113,7 +114,7 @@ fn programs_run_from_our_units(machine: &Machine) {
             "{file}"
         );
         assert_eq!(machine.show(unit, "UnitFileState"), "enabled");
-        // A kubelet that finds no CRI yet ends, and is started again.
+        // If the container runtime is not ready yet, kubelet exits, and systemd starts it again.
         machine.until(&format!("{unit} runs {program}"), || {
             let exe = format!("/proc/{}/exe", machine.show(unit, "MainPID"));
             (machine.try_run(&["readlink", &exe]).stdout.trim() == program).then_some(())
@@ -140,7 +141,7 @@ fn pod_is_ready(cluster: &Cluster, namespace: &str, name: &str) {
     });
 }
 
-/// A pod that the scheduler, the controllers, the node's kubelet and its network all have a part in.
+/// Runs a pod, which needs the scheduler, the controllers, the node's kubelet and the pod network.
 fn a_pod_runs_on_the_node(cluster: &Cluster) {
     cluster
         .control_plane
@@ -164,7 +165,7 @@ fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
     assert_eq!(after, before, "a second run restarted or downloaded something on {}", machine.name());
 }
 
-/// Which of the units a run restarted, and that nothing is left to do after it.
+/// Converges and returns the restarted units. Checks that no step remains and that all containers keep running.
 fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static str> {
     let before = running_since(machine);
     let containers = containers(machine);
@@ -179,14 +180,14 @@ fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static
     restarted(&before, &running_since(machine))
 }
 
-/// The units that run since another time than before.
+/// The units whose start differs between `before` and `after`.
 fn restarted(before: &[(&'static str, String)], after: &[(&'static str, String)]) -> Vec<&'static str> {
     before.iter().zip(after).filter(|(before, after)| before != after).map(|(_, (unit, _))| *unit).collect()
 }
 
 fn only_what_reads_a_changed_setting_is_restarted(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
-    // spec.kubelet is the nodes' own; a control plane has masterKubelet.
+    // `spec.kubelet` is for workers only. Control planes have `spec.masterKubelet`.
     cluster.edit_spec("\n  kubelet:\n", "\n  kubelet:\n    maxPods: 42\n");
     let plan = cluster.agent(node, "plan", &["--exit-code", "--color", "never"]);
     assert_eq!(plan.code, Some(4), "{}", node.explain(&plan));
@@ -225,7 +226,7 @@ fn damage_is_found_and_repaired(cluster: &Cluster, machine: &Machine) {
     machine.run(&["runc", "--version"]);
 }
 
-/// Boots a control plane and a node of this suite of Debian, and has them live through what machines live through.
+/// Boots a control plane and a worker of this Debian suite, and takes them through all cases of this test.
 fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);

@@ -1,4 +1,5 @@
-//! A node that works is changed in its turn: it waits while another has its group's slot, and is drained and uncordoned.
+//! Changes of a working node: the run waits while another node has the group's disruption slot, then drains the node,
+//! changes it and uncordons it.
 
 use crate::cluster::{AGENT, BOOT_CONFIG, CONTROL_PLANE_ADDRESS, Cluster, NODE_NAME};
 use crate::{READY, node_has, restarted, running_since};
@@ -6,11 +7,11 @@ use kops_agent_machines::machine::Machine;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 
 const HOSTS: &str = "/etc/hosts";
-/// The instance group of this cluster does not have its own name among its labels.
+/// The group of slots for Nodes without an instance group label. The instance groups of this cluster do not set that label.
 const GROUP: &str = "without-group";
-/// A run that is stopped while it drains the node.
+/// The unit of a run that is stopped while it drains the node.
 const DRAINING: &str = "draining.service";
-/// What no eviction of the pod is allowed by.
+/// A PodDisruptionBudget that allows no eviction of the pod.
 const BUDGET: &str = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: example\nspec:\n  minAvailable: 1\n  \
                       selector:\n    matchLabels: {app: example}\n";
 
@@ -35,7 +36,8 @@ fn holder(cluster: &Cluster) -> Option<String> {
     cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
 }
 
-/// A changed setting of kubelet's waits for another node, changes nothing meanwhile, and comes with a drain after that.
+/// A run with a changed kubelet setting changes nothing while another node has the slot. When the slot is free, the run
+/// drains the node and restarts kubelet.
 pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
     let hosts = node.read(HOSTS);
@@ -83,7 +85,8 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     node.write(HOSTS, &hosts);
 }
 
-/// A budget holds the pod back: the run ends after its time-out, and one that is stopped or killed meanwhile at once. The node is as it was.
+/// A PodDisruptionBudget blocks the drain. The run fails after its drain timeout. A run that is stopped or killed during the
+/// drain ends immediately. In each case, the node is uncordoned and unchanged.
 fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
     let kubectl = |arguments: &[&str]| cluster.kubectl(arguments);
@@ -109,7 +112,7 @@ fn what_does_not_leave_keeps_a_node_as_it_is(cluster: &Cluster) {
     control_plane.run(&["rm", "/root/budget.yaml"]);
 }
 
-/// A run that drains the node ends by a signal, and the node is uncordoned after that: no timer of this machine does it.
+/// A signal ends a run that drains the node. Then the node is uncordoned, although no timer of the agent runs on this machine.
 fn is_stopped_while_it_drains(cluster: &Cluster, signal: &str) {
     let node = &cluster.node;
     let environment = cluster.environment();

@@ -1,4 +1,4 @@
-//! The agent as a service of a real systemd's, from the units that packages install.
+//! The agent as a service under a real systemd, from the unit files that packages install.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +10,11 @@ use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
 use kops_agent_machines::machine::Machine;
 
 const UNIT: &str = "kops-agent.service";
-/// Where packages have it.
+/// Where packages install the agent.
 const PROGRAM: &str = "/usr/bin/kops-agent";
 const STUCK: &str = "/run/systemd/system/kops-agent.service.d/stuck.conf";
 
-/// Lays out what a package installs, and a unit that is to start once the node has converged.
+/// Writes the files of a package, and a unit that must start only after the node has converged.
 pub fn install(files: &Path) {
     let place = |path: &str| {
         let path = files.join(path.trim_start_matches('/'));
@@ -38,7 +38,7 @@ pub fn install(files: &Path) {
 fn configure(cluster: &Cluster, machine: &Machine) {
     machine
         .write("/etc/sysconfig/kops-configuration", &cluster.environment().map(|line| line + "\n").concat());
-    // A worker's boot config has no place of the store.
+    // A worker's boot config does not name the state store.
     let converge = format!(
         "[Service]\nExecStart=\nExecStart={PROGRAM} converge --conf {BOOT_CONFIG} --config-base {} --v=2\n",
         cluster.config_base()
@@ -47,11 +47,11 @@ fn configure(cluster: &Cluster, machine: &Machine) {
     machine.run(&["systemctl", "daemon-reload"]);
 }
 
-/// Has a machine converge as it does where a package has installed the agent.
+/// Converges a machine with the service that a package installs.
 pub fn converges(cluster: &Cluster, machine: &Machine) {
     configure(cluster, machine);
     machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
-    // It waits for the holder of apt's locks, and says so.
+    // The run waits until apt's locks are free, and tells systemd the program that holds them.
     machine.until("systemd is told what is being waited for", || {
         machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });
@@ -63,9 +63,9 @@ pub fn converges(cluster: &Cluster, machine: &Machine) {
     });
     assert_eq!(state, "active", "{}", machine.run(&["journalctl", "--no-pager", "--unit", UNIT]));
     assert_eq!(machine.show(UNIT, "StatusText"), "converged");
-    // It says that it is ready a moment before it ends.
+    // The process reports that it is ready a moment before it ends.
     machine.until("its process has ended", || (machine.show(UNIT, "SubState") == "exited").then_some(()));
-    // It asked for what a converged node has.
+    // This unit runs `systemctl is-active kubelet.service`, which succeeds only on a converged node.
     machine.until("what is ordered after it has started", || {
         (machine.show("after-kops-agent.service", "ActiveState") == "active").then_some(())
     });
@@ -93,16 +93,17 @@ fn steps_are_found_in_the_journal(machine: &Machine) {
     assert!(files.len() > 10, "{files:#?}");
 }
 
-/// systemd says of a unit that it ignores something without failing.
+/// Checks a unit with `systemd-analyze verify`. For a setting that it ignores, it prints a warning but exits with 0.
 pub fn is_clean(machine: &Machine, unit: &str) {
     let verified = machine.try_run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit]);
     assert_eq!((verified.code, verified.stderr.as_str()), (Some(0), ""), "{unit}");
 }
 
-/// A run that shows no sign of life any more is ended, and systemd says so; one that does is not.
+/// systemd ends a run that stops its watchdog messages, and logs the reason. A run that sends them may exceed its start
+/// timeout.
 pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["mkfifo", "/root/never-written-to"]);
-    // With a watchdog the signs are closer together.
+    // With a watchdog, the run sends its messages more often.
     let stuck = format!(
         "[Service]\nTimeoutStartSec=5s\nTimeoutStopSec=5s\nWatchdogSec=5s\nRestart=no\nExecStart=\n\
          ExecStart={AGENT} converge --conf /root/never-written-to\n"
@@ -134,7 +135,8 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["systemctl", "start", UNIT]);
 }
 
-/// Control-plane mode cannot do without threads, and its runtime panics where it gets none.
+/// The message of a panic reaches the journal. To cause one, the test denies threads to control-plane mode, whose runtime
+/// panics without them.
 pub fn a_panic_reaches_the_journal(machine: &Machine) {
     const PANICS: &str = "panics.service";
     let failed = machine.try_run(&[
@@ -143,7 +145,7 @@ pub fn a_panic_reaches_the_journal(machine: &Machine) {
         "--wait",
         "--unit=panics",
         "--setenv=RUST_BACKTRACE=1",
-        // A user of its own, of whom there is one process: root may have as many as it wants.
+        // The limit does not apply to root, so the program runs as a user without other processes.
         "--property=User=daemon",
         "--property=LimitNPROC=1",
         PROGRAM,

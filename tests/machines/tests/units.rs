@@ -1,4 +1,5 @@
-//! Units that fail or block, under a real systemd: whatever they do, kubelet runs and starts at boot.
+//! Units, images and volumes that fail or block, under a real systemd. kubelet runs and is enabled at boot in every case,
+//! except if its volume is missing.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,19 +11,19 @@ use kops_agent_machines::machine::Machine;
 use kops_agent_machines::network::{Family, Network};
 use kops_agent_machines::script;
 
-/// Less than systemd gives a unit that is asked to stop before it kills it (`DefaultTimeoutStopSec`, 90 s).
+/// The limit for stopping a unit. It is less than `DefaultTimeoutStopSec` (90 s), after which systemd kills the unit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const DRIVER: &str = "/root/unit-driver";
 
 const KUBELET: &str = "[Unit]\nAfter=containerd.service\n[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
 const CONTAINERD: &str = "[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
-/// It never says that it is ready.
+/// This unit never reports that it is ready, so its start times out.
 const LATE_CONTAINERD: &str = "[Service]\nType=notify\nTimeoutStartSec=2\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
 const ENDLESS: &str =
     "[Unit]\nBefore=containerd.service\n[Service]\nType=oneshot\nExecStart=sleep infinity\n";
 
-/// The folders of units that the machine becomes one after another.
+/// Folders of unit files. `unit-driver` converges the machine to one folder.
 const NODES: [(&str, &[(&str, &str)]); 5] = [
     ("volume", &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET)]),
     ("late", &[("containerd.service", LATE_CONTAINERD), ("kubelet.service", KUBELET)]),
@@ -61,14 +62,14 @@ const NODES: [(&str, &[(&str, &str)]); 5] = [
     ),
 ];
 
-/// As cloud-init's last stage, which runs the user-data and with it the agent.
+/// Like cloud-init's last stage, which runs the user-data, and so the agent.
 const CLOUD_FINAL: &str = "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/hooks masked.service\nTimeoutStartSec=infinity\n";
 
-/// The same, of a node with a hook that comes after it and before kubelet.
+/// Like `CLOUD_FINAL`, but for a node with a hook that is ordered after this unit and before kubelet.
 const USER_DATA: &str =
     "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/ordered\nTimeoutStartSec=infinity\n";
 
-/// A registry that does not answer for one image, and does not have any other.
+/// A stand-in for `ctr`: the pull of the image `hanging` never ends, and every other pull fails.
 const CTR: &str = "#!/bin/sh\ncase \"$*\" in\n*pull*hanging*) exec sleep infinity ;;\n\
                    *pull*) echo 'no such image' >&2; exit 1 ;;\nesac\n";
 
@@ -79,7 +80,7 @@ fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     (machine, network)
 }
 
-/// A blank disk of its own.
+/// A blank loop device.
 struct Disk {
     device: String,
     _image: tempfile::NamedTempFile,
@@ -172,7 +173,7 @@ fn a_wait_ends_at_once_when_the_agent_is_asked_to_stop(machine: &Machine) {
     machine.run(&["systemctl", "stop", "disk.service"]);
 }
 
-/// On a machine that is no node yet: it becomes one without the image.
+/// If the pull of an image hangs or fails, a machine that is not a node yet becomes a node without the image.
 fn images_that_hang_or_fail(machine: &Machine) {
     let hanging = [DRIVER, "/root/volume", "image:registry.invalid/hanging:1"];
     machine.run(&[&["systemd-run", "--quiet", "--unit=driver", "--collect"][..], &hanging].concat());
@@ -193,7 +194,8 @@ fn images_that_hang_or_fail(machine: &Machine) {
     joins(machine);
 }
 
-/// The hook is in systemd's queue until the unit that runs the agent has ended, and kubelet after the hook.
+/// systemd starts the hook after the unit that runs the agent has ended, and kubelet after the hook. So the agent must not
+/// wait for either.
 fn a_hook_between_the_run_and_kubelet(machine: &Machine) {
     let since = Instant::now();
     machine.run(&["systemctl", "start", "user-data.service"]);
@@ -222,7 +224,8 @@ fn active_since(machine: &Machine, unit: &str) -> u64 {
     machine.show(unit, "ActiveEnterTimestampMonotonic").parse().unwrap()
 }
 
-/// Neither kubelet nor the runtime runs, now or at the next boot, over the folder where a volume belongs.
+/// Checks that kubelet and the runtime do not run while their volume is not mounted. Otherwise they would write into the
+/// folder below its mount point.
 fn nothing_runs_without_its_volume(machine: &Machine) {
     for unit in ["containerd.service", "kubelet.service"] {
         assert_eq!(machine.show(unit, "ActiveState"), "inactive", "{unit}");

@@ -1,5 +1,5 @@
-//! What an operator does to a node that works: changes that fail and are rolled back, changes of static pods, looking
-//! how it is, and taking it back.
+//! Operations on a working node: changes that fail and are rolled back, changes of static pods, `verify`, `status` and
+//! `reset`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,14 +12,14 @@ use kops_agent_machines::machine::{Ended, Machine};
 
 use crate::{CONFIGURED, CONFIGURED_REASON, READY, converge, node_has, restarted, running_since};
 
-/// Long enough for a kubelet that starts, and short for one that does not.
+/// The health timeout in seconds: long enough for a kubelet that starts, but short for a test in which kubelet fails.
 const TIMEOUT: &str = "8";
-/// What `status` and `verify` end with where something differs.
+/// The exit code of `status` and `verify` if something differs.
 const DIFFERENT: Option<i32> = Some(4);
-/// For so many seconds a component has to be well before the next one is changed.
+/// The seconds for which a component must stay healthy before the run changes the next one.
 const STEADY: f64 = 3.0;
 
-/// What the agent says that needs no store.
+/// Runs a command of the agent that does not need the state store.
 fn agent(machine: &Machine, arguments: &[&str]) -> Ended {
     machine.try_run(&[&[AGENT], arguments].concat())
 }
@@ -31,9 +31,9 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// A setting that kubelet refuses is taken back, is not tried again, and does not keep a good one away.
+/// A setting that kubelet rejects is rolled back and not tried again. A later good setting is applied.
 pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
-    // Only the machine itself knows that it has less.
+    // The agent cannot reject this in advance: only the machine knows that it has less memory.
     const BAD: &str = "\n  kubelet:\n    kubeReserved:\n      memory: 100000Gi\n";
     const ITS_WORDS: &str = "invalid Node Allocatable configuration";
     const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
@@ -75,7 +75,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     is_healthy(node);
 }
 
-/// A setting with which containerd does not even start: the node has its runtime again, and its pods never went.
+/// If containerd does not start with a setting, the rollback starts it with the old one. The containers keep running.
 pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     const BAD: &str = "    logLevel: debug\n    root: /proc/containerd\n    runc:";
     const GOOD: &str = "    logLevel: debug\n    runc:";
@@ -98,7 +98,7 @@ pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine)
     is_healthy(node);
 }
 
-/// What `status` says of a node that is as it should be, in each of its forms.
+/// Checks each output format of `status` on a converged node.
 pub fn is_healthy(machine: &Machine) {
     let status = agent(machine, &["status"]);
     assert_eq!(status.code, Some(0), "{status:?}");
@@ -110,7 +110,7 @@ pub fn is_healthy(machine: &Machine) {
     has(&metrics.stdout, &["\nkops_agent_rolled_back 0\n", "\nkops_agent_last_run_failed 0\n"]);
 }
 
-/// Drift is found, told and repaired.
+/// `verify` finds and reports drift, and `verify --repair` repairs it.
 pub fn drift_is_verified_and_repaired(cluster: &Cluster, machine: &Machine) {
     let verify = |flags: &[&str]| cluster.agent(machine, "verify", flags);
     let clean = verify(&[]);
@@ -128,7 +128,7 @@ pub fn drift_is_verified_and_repaired(cluster: &Cluster, machine: &Machine) {
     assert_eq!(clean.code, Some(0), "{}", machine.explain(&clean));
 }
 
-/// Static pods are changed one after another, and what is not changed runs on.
+/// A run changes static pods one after another. Containers of unchanged static pods keep running.
 pub fn static_pods_change_one_after_another(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (units, before) = (running_since(machine), pods(machine));
@@ -149,7 +149,8 @@ pub fn static_pods_change_one_after_another(cluster: &Cluster) {
     assert!(between >= STEADY, "the scheduler was changed {between} s after the controller manager");
 }
 
-/// A static pod whose kubeconfig is issued anew is started anew with it, in the pod that it has, and no other is.
+/// If the agent issues a static pod's kubeconfig again, this pod gets a new container, which reads it. The containers of all
+/// other pods keep running.
 pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (units, before) = (running_since(machine), pods(machine));
@@ -168,7 +169,7 @@ pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
 }
 
-/// The containers of pods that run: the pod's name, the container's id, and when it was made, in seconds.
+/// The running containers of pods: the pod's name, the container's id, and the Unix time of its creation.
 fn pods(machine: &Machine) -> Vec<(String, String, f64)> {
     let script = r#"
 import datetime, json, subprocess
@@ -187,7 +188,7 @@ print(json.dumps(sorted(found)))
     serde_json::from_str(&machine.run(&["python3", "-c", script])).unwrap()
 }
 
-/// Everything of a machine that a node may have and another machine has not.
+/// State of a machine that a node may have and a machine without the agent does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
     paths: BTreeSet<String>,
@@ -198,13 +199,12 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// What there is on a machine.
     pub fn of(machine: &Machine) -> Traces {
         let lines = |command: &str| -> BTreeSet<String> {
             machine.run(&["sh", "-c", command]).lines().map(str::to_owned).collect()
         };
         Traces {
-            // With the folders that tests/machines mounts from outside.
+            // `-xdev` skips the folders that tests/machines mounts from outside, so the command names them.
             paths: lines("find / /var/lib/containerd /var/lib/kubelet -xdev 2>/dev/null | sort -u"),
             folders: lines("find / /var/lib/containerd /var/lib/kubelet -xdev -type d 2>/dev/null | sort -u"),
             units: lines("systemctl list-unit-files --plain --no-legend | cut -d ' ' -f 1"),
@@ -216,7 +216,7 @@ impl Traces {
     }
 }
 
-/// What stays after a reset, and why that is right.
+/// The paths that stay after a reset, with the reason why they may stay.
 const STAYS: [(&str, &str); 18] = [
     ("/root/apt-is-locked", "the test's"),
     ("/root/apt-may-go-on", "the test's"),
@@ -237,10 +237,10 @@ const STAYS: [(&str, &str); 18] = [
     ("/etc/systemd/system/multi-user.target.wants/chrony.service", "chrony is enabled"),
     ("/etc/systemd/system/multi-user.target.wants/unattended-upgrades.service", "it is enabled"),
 ];
-/// Folders that the test mounts or makes, and that a reset empties, or removes where nothing is mounted on them.
+/// Folders that the test mounts or makes. A reset empties a folder that is a mount point, and removes other folders.
 const TAKEN: [&str; 3] = ["/etc/cni", "/var/lib/containerd", "/var/lib/kubelet"];
 
-/// A reset leaves what was there before the agent came, and Debian's packages.
+/// After a reset, a machine has only its state from before the agent, and Debian's packages.
 pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     let asked = agent(machine, &["reset"]);
     assert_eq!(asked.code, Some(1), "{asked:?}");
@@ -259,14 +259,14 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
         .collect();
     let is_explained = |path: &String| {
         of_packages.contains(path)
-            // Lists may still name a file by where it was before /lib became a link to /usr/lib.
+            // A package's list may name a file by its path from before /lib became a link to /usr/lib.
             || path.strip_prefix("/usr").is_some_and(|path| of_packages.contains(path))
             || STAYS.iter().any(|(stays, _)| path == stays)
             || alternatives.contains(path)
             || is_of_others(path)
     };
-    // Folders stay that were not recorded as made, which are those above what was; they are empty, or what is in them is
-    // told here by itself.
+    // A reset leaves the parents of recorded paths, because the agent does not record that it made them. These folders are
+    // empty, or this check reports the files in them.
     let mut traces = new(&after.paths, &before.paths);
     traces.retain(|path| !after.folders.contains(path) && !is_explained(path));
     assert!(traces.is_empty(), "left by a reset of {}: {traces:#?}", machine.name());
@@ -290,8 +290,8 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     assert_eq!(running, [""; 0], "runs on {}", machine.name());
 }
 
-/// What Debian's packages write that no list of theirs has, and what systemd and programs keep of their own: kubectl,
-/// which the test runs, and etcd, whose data are the cluster's.
+/// Whether a path belongs to other programs. Debian's packages write files that they do not list, and systemd and other
+/// programs keep state. The test's kubectl has a cache. The data of etcd belong to the cluster.
 fn is_of_others(path: &str) -> bool {
     const FOLDERS: [&str; 17] = [
         "/var/lib/dpkg",

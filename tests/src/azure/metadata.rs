@@ -1,4 +1,4 @@
-//! What Azure's metadata service signs for a machine, and the authorities that its certificate leads to.
+//! The documents that Azure's metadata service signs for a machine, and the certificate chain of its signing key.
 //!
 //! Source: Azure, "Azure Instance Metadata Service", "Attested data"; RFC 5652, section 5.
 
@@ -22,7 +22,7 @@ use crate::authority::common_name;
 use crate::digest::sha256_hex;
 use crate::metadata::{Guard, Metadata};
 
-/// The objects that are named: signed data, data, SHA-256, RSA, and the attributes of a signer.
+/// DER of the object identifiers in a document. The algorithms (SHA-256, RSA) include their NULL parameters.
 const SIGNED_DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2];
 const DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 1];
 const SHA256: &[u8] = &[0x06, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 0x05, 0];
@@ -32,13 +32,13 @@ const MESSAGE_DIGEST: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 
 const CA_ISSUERS: &[u8] = &[0x06, 8, 0x2b, 6, 1, 5, 5, 7, 0x30, 2];
 const VERSION: &[u8] = &[0x02, 1, 1];
 
-/// A metadata service: the key that it signs with, and what that key's certificate leads to.
+/// A metadata service: its signing key, and the certificate chain of that key.
 pub struct MetadataService {
-    /// The authority, DER: what a host is to trust.
+    /// The root authority, which a host must trust, DER.
     pub root: Vec<u8>,
-    /// The same in PEM.
+    /// The root authority, PEM.
     pub root_pem: String,
-    /// What the authority has signed, and has signed the certificate, DER.
+    /// The intermediate authority, DER. The root has signed it, and it has signed the certificate.
     pub issuer: Vec<u8>,
     certificate: Vec<u8>,
     key: KeyPair,
@@ -52,23 +52,23 @@ impl std::fmt::Debug for MetadataService {
 
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
-    /// The machine that it is of.
+    /// The id of the machine that the document is for.
     pub vm_id: &'a str,
     pub subscription: &'a str,
-    /// The body that the nonce is of.
+    /// The request body that the nonce is derived from.
     pub body: &'a [u8],
     /// When it was made, in seconds since 1970.
     pub created: i64,
-    /// Whether the certificate's issuer comes with it.
+    /// Whether the document contains the certificate's issuer.
     pub with_issuer: bool,
-    /// Other certificates that come with it, DER.
+    /// Additional certificates in the document, DER.
     pub beside: &'a [Vec<u8>],
-    /// Whether attributes are signed in its place.
+    /// Whether the signature is over signed attributes instead of the content.
     pub with_attributes: bool,
 }
 
 impl<'a> Document<'a> {
-    /// That of a machine for a request with this body, made then, as Azure writes it but for the issuer that comes with it.
+    /// A document for this machine, request body and time. Azure's documents differ in one point: they lack the issuer.
     pub fn of(vm_id: &'a str, body: &'a [u8], created: i64) -> Document<'a> {
         let (with_issuer, with_attributes, beside) = (true, false, &[]);
         Document { vm_id, subscription: SUBSCRIPTION, body, created, with_issuer, beside, with_attributes }
@@ -76,18 +76,13 @@ impl<'a> Document<'a> {
 }
 
 impl MetadataService {
-    /// One of a region of the public cloud.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Makes a service with the certificate name of a region of the public cloud.
     pub fn generate() -> anyhow::Result<MetadataService> {
         MetadataService::named("westeurope.metadata.azure.com", "", (1975, 4096))
     }
 
-    /// One with a certificate of this name, valid from one year to another, whose issuer's certificate is said to be at a place.
-    ///
-    /// # Errors
-    /// If there is no randomness to be had.
+    /// Makes a service whose certificate has this name and is valid from one year to another. The certificate names `place` as the URL
+    /// of its issuer's certificate, unless `place` is empty.
     pub fn named(name: &str, place: &str, years: (i32, i32)) -> anyhow::Result<MetadataService> {
         let root_key = KeyPair::generate()?;
         let root_params = authority("Microsoft of a test");
@@ -113,26 +108,17 @@ impl MetadataService {
         Ok(MetadataService { root, root_pem, issuer, certificate, key })
     }
 
-    /// The token of a machine of a scale set, with a document.
-    ///
-    /// # Errors
-    /// If it cannot be signed.
+    /// The bootstrap token of a machine of a scale set, with this document.
     pub fn token(&self, scale_set: &str, number: u32, document: &Document<'_>) -> anyhow::Result<String> {
         Ok(format!("x-azure-id {} {}", resource_id(scale_set, number), self.sign(document)?))
     }
 
-    /// A signed document, in base64.
-    ///
-    /// # Errors
-    /// If it cannot be signed.
+    /// Signs a document and returns it in base64.
     pub fn sign(&self, document: &Document<'_>) -> anyhow::Result<String> {
         self.sign_for(&sha256_hex(document.body)[..32], document)
     }
 
-    /// The same for a nonce, which need not be of the document's body.
-    ///
-    /// # Errors
-    /// If it cannot be signed.
+    /// Like `sign`, but with this nonce instead of the nonce of the document's body.
     pub fn sign_for(&self, nonce: &str, document: &Document<'_>) -> anyhow::Result<String> {
         let stamp = json!({"createdOn": written(document.created)?, "expiresOn": written(document.created + 6 * 3600)?});
         let content = json!({"licenseType": "", "nonce": nonce, "plan": {"name": "", "product": "", "publisher": ""},
@@ -178,7 +164,7 @@ impl MetadataService {
     }
 }
 
-/// What a metadata service tells a machine of a scale set, and signs for it.
+/// The metadata of a machine of a scale set. `service` signs the attested documents.
 pub fn metadata(service: Arc<MetadataService>, scale_set: &str, number: u32, vm_id: &str) -> Metadata {
     let compute = json!({"resourceId": resource_id(scale_set, number), "vmId": vm_id, "subscriptionId": SUBSCRIPTION,
                          "resourceGroupName": RESOURCE_GROUP});
@@ -203,7 +189,7 @@ fn authority(name: &str) -> CertificateParams {
     params
 }
 
-/// A time as Azure writes it.
+/// A time in Azure's format.
 fn written(seconds: i64) -> anyhow::Result<String> {
     let format = format_description!("[month]/[day]/[year repr:last_two] [hour]:[minute]:[second] -0000");
     Ok(OffsetDateTime::from_unix_timestamp(seconds)?.format(format)?)

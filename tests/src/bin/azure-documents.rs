@@ -1,5 +1,5 @@
-//! Writes documents that Azure's metadata service would sign for a machine, with keys of their own, into a folder: what
-//! `tests/fuzz/run` begins with.
+//! Writes documents, as Azure's metadata service signs them for a machine, into a folder. The keys are new. `tests/fuzz/run` uses
+//! the documents as its first inputs.
 
 use std::fs;
 use std::path::PathBuf;

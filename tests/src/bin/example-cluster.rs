@@ -1,5 +1,5 @@
-//! The example cluster, served: its store over S3 and stand-ins for its downloads, both on loopback,
-//! until its standard input closes.
+//! Serves the example cluster on loopback until standard input closes: its store over S3, and stand-ins for
+//! its downloads.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ struct Arguments {
     real_downloads: bool,
 }
 
-/// Prints what the demo needs to know, as a shell would set it, and an empty line once all is ready.
+/// Prints the demo's variables in shell syntax, and an empty line once all servers are ready.
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let cluster = match arguments.real_downloads {

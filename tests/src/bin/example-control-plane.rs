@@ -1,5 +1,5 @@
-//! The example's control plane: an API server with Nodes and a stand-in for EC2, both on loopback, until its standard
-//! input closes.
+//! Runs the example's control plane on loopback until standard input closes: an API server with Nodes, and a stand-in
+//! for EC2.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ struct Arguments {
     rbac: PathBuf,
 }
 
-/// Prints what the demo needs to know, as a shell would set it, and an empty line once all is ready.
+/// Prints the demo's variables in shell syntax, and an empty line once all servers are ready.
 fn main() -> anyhow::Result<()> {
     let Arguments { folder, assets, rbac } = Arguments::parse();
     let rbac = std::fs::read_to_string(&rbac).with_context(|| format!("reading {}", rbac.display()))?;

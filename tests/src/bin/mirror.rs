@@ -1,4 +1,4 @@
-//! A mirror of a folder, as far away as one likes; and the stand-ins of the example's downloads to fill it with.
+//! Serves a folder as a mirror, with a chosen delay. It also writes the stand-ins for the example's downloads, to fill that folder.
 
 use std::collections::BTreeMap;
 use std::fs;

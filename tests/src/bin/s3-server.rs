@@ -1,4 +1,4 @@
-//! Serves the folders of a folder as S3 buckets on loopback, until its standard input closes.
+//! Serves the subfolders of a folder as S3 buckets on loopback, until standard input closes.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ struct Arguments {
     buckets: PathBuf,
 }
 
-/// Prints the variables that its clients need, as a shell would set them.
+/// Prints the variables that S3 clients need, in shell syntax.
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let server = S3Server::start(&arguments.buckets)?;

@@ -1,5 +1,6 @@
-//! All that a machine of `vm-tests` is served, inside the closed network that `tests/machines/net` has made: its cloud's metadata
-//! service with its user-data, the store, two mirrors, Debian's packages, a registry, EC2, names and a proxy. `faults/` in its folder steers them.
+//! Serves everything that a machine of `vm-tests` uses, inside the closed network that `tests/machines/net` makes. That is the cloud's
+//! metadata service with user-data, the store, two mirrors, Debian's packages, a registry, EC2, DNS and a proxy. Files in `faults/` of
+//! its folder make the servers fail.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,7 @@ use kops_agent_tests::s3::S3Server;
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const NAMES: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// The servers: the name of each, and its name in DNS. The n-th has the address 10.99.0.(n + 2).
+/// The servers: each one's name here, and its name in DNS. Server n, counted from 0, has the address 10.99.0.(n + 2).
 const SERVERS: [(&str, &str); 8] = [
     ("store", "store.example.com"),
     ("mirror", "mirror.example.com"),
@@ -178,7 +179,8 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where servers are: at addresses that the machine can reach, or on this namespace's loopback interface, where only the proxy gets.
+/// Chooses the servers' addresses. With `proxied`, the machine reaches only the proxy among these servers. The others then listen on
+/// this namespace's loopback interface, which only the proxy reaches.
 #[derive(Clone, Copy)]
 struct Network {
     proxied: bool,
@@ -192,7 +194,7 @@ impl Network {
         Some(if is_hidden { Ipv4Addr::new(127, 0, 1, last) } else { address(number) })
     }
 
-    /// Has the server at this URL of the loopback interface answer for one of ours.
+    /// Serves the server at this loopback URL under the name and address of one of `SERVERS`.
     fn pass_on(self, name: &str, url: &str, controls: &Controls) -> anyhow::Result<()> {
         let origin: SocketAddr =
             url.trim_start_matches("http://").parse().with_context(|| format!("the address of {name}"))?;
@@ -220,7 +222,7 @@ fn start_proxy(network: Network, controls: &Controls) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Knows the servers that the machine can reach; `faults/names` says how it fails.
+/// Starts the name server. It knows the servers that the machine can reach. `faults/names` sets its fault.
 fn start_names(network: Network, controls: &Controls) -> anyhow::Result<NameServer> {
     let socket = UdpSocket::bind((NAMES, 53)).with_context(|| format!("listening at {NAMES}:53"))?;
     let names: BTreeMap<&str, Ipv4Addr> = SERVERS

@@ -1,4 +1,4 @@
-//! The bytes of an answer, and how they end.
+//! Response bodies, and the different ways in which they end.
 
 use std::io;
 use std::pin::Pin;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-/// How much of an endless body comes at a time.
+/// The size of a piece of an endless body, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Bytes, and then the end or something else.
+/// Bytes, followed by an `End`.
 pub(super) struct DownloadBody {
     bytes: Bytes,
     end: End,
     drip: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
-/// What follows after the bytes.
+/// How a body ends after its bytes.
 pub(super) enum End {
     Proper,
-    /// The connection is to be cut, but only once the bytes have gone out.
+    /// Cuts the connection, but only after the bytes are sent.
     CutLater,
     CutNow,
     Never,
@@ -41,7 +41,7 @@ impl DownloadBody {
         DownloadBody::ending(Bytes::from(vec![0; PIECE]), End::Again)
     }
 
-    /// A byte at a time.
+    /// A body that sends one byte at a time, with the pause `every` between two bytes.
     pub(super) fn dripping(bytes: Bytes, every: Duration) -> DownloadBody {
         DownloadBody { bytes, end: End::Proper, drip: Some((every, Box::pin(sleep(Duration::ZERO)))) }
     }
@@ -72,7 +72,7 @@ impl Body for DownloadBody {
         match self.end {
             End::Proper | End::Again => Poll::Ready(None),
             End::CutLater => {
-                // hyper flushes what it has when a body has nothing to say for the moment.
+                // hyper flushes its buffer when the body is pending.
                 self.end = End::CutNow;
                 context.waker().wake_by_ref();
                 Poll::Pending

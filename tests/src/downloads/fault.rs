@@ -9,49 +9,49 @@ use hyper::{Method, Response, StatusCode};
 use super::body::{DownloadBody, End};
 use super::{File, describe};
 
-/// How often a [`Fault::Drips`] lets go of a byte.
+/// The pause between two bytes of a [`Fault::Drips`].
 const DRIP: Duration = Duration::from_millis(20);
 
 /// A fault of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A page for people, with status 200.
+    /// Sends an HTML page with status 200.
     HtmlPage,
-    /// The first half, and then the connection is cut.
+    /// Sends the first half, then cuts the connection.
     StopsHalfway,
-    /// So many bytes of what was asked for, and then the connection is cut.
+    /// Sends this many bytes of the requested part, then cuts the connection.
     StopsAfter(usize),
-    /// The first half, and then silence.
+    /// Sends the first half, then nothing more.
     StallsHalfway,
-    /// All of it, a byte at a time and fifty a second.
+    /// Sends the whole file, one byte at a time and fifty bytes a second.
     Drips,
-    /// No answer at all.
+    /// Never answers.
     Silent,
-    /// As many bytes as announced, but not those.
+    /// Sends as many bytes as announced, but wrong bytes.
     OtherBytes,
-    /// The first half, announced and sent as if it were all.
+    /// Sends the first half, and announces its length as the whole length.
     Truncated,
-    /// More bytes than the file has, announced and sent.
+    /// Announces and sends more bytes than the file has.
     TooLong,
-    /// A body without announced length that does not end.
+    /// Sends a body that never ends, without an announced length.
     Endless,
-    /// An announced length that fits no disk, and then [`Fault::Endless`].
+    /// Announces this length, which fits no disk, and sends a body like [`Fault::Endless`].
     Claims(u64),
-    /// An earlier version of the file, by its own entity tag, and the connection cut at its half.
+    /// Sends half of another version of the file, with its own entity tag, then cuts the connection.
     StopsHalfwayOfAnother,
-    /// All of it, whatever part was asked for.
+    /// Sends the whole file, even if the request has a range.
     IgnoresRanges,
-    /// HEAD is not known.
+    /// Rejects HEAD with 405.
     IgnoresHead,
-    /// Sent on to this URL.
+    /// Redirects to this URL.
     RedirectsTo(String),
-    /// Nothing but this status.
+    /// Sends an HTML page with this status.
     Status(u16),
 }
 
 impl Fault {
-    /// What is answered instead of `file`; `None` where the fault does not concern this request. `asked_from` is the
-    /// first byte that was asked for.
+    /// The faulty response, instead of `file`. `None` if the fault has no response to this request. `asked_from` is the
+    /// first requested byte.
     pub(super) fn answer(
         &self,
         method: &Method,

@@ -1,4 +1,4 @@
-//! The TPM of an instance, as far as kOps has it sign: a key of RSA, and the tokens that it makes.
+//! The TPM of an instance, as far as kOps uses it: an RSA key, and the tokens that the key signs.
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm`.
 
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{PROJECT, ZONE};
 
-/// What tokens of machines are for.
+/// The audience of machines' tokens.
 pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
 
 pub struct Tpm(KeyPair);
@@ -24,22 +24,19 @@ pub struct Claim<'a> {
     pub audience: &'a str,
     /// When it was made, in seconds since 1970.
     pub at: i64,
-    /// The request that it comes with.
+    /// The body of the request with the token.
     pub body: &'a [u8],
 }
 
 impl<'a> Claim<'a> {
-    /// That of an instance of [`PROJECT`] in [`ZONE`].
+    /// The claim of an instance of [`PROJECT`] in [`ZONE`].
     pub fn of(instance: &'a str, body: &'a [u8], at: i64) -> Claim<'a> {
         Claim { project: PROJECT, zone: ZONE, instance, audience: AUDIENCE, at, body }
     }
 }
 
 impl Tpm {
-    /// One with a new key.
-    ///
-    /// # Errors
-    /// If there is none to be had.
+    /// Makes a TPM with a new key.
     pub fn generate() -> anyhow::Result<Tpm> {
         Ok(Tpm(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?))
     }
@@ -50,10 +47,7 @@ impl Tpm {
         format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")
     }
 
-    /// A token with this signature.
-    ///
-    /// # Errors
-    /// If the key cannot sign.
+    /// Signs a claim and returns the token.
     pub fn token(&self, claim: &Claim<'_>) -> anyhow::Result<String> {
         let data = json!({
             "gcpProjectID": claim.project, "zone": claim.zone, "instance": claim.instance,

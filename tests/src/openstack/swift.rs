@@ -1,4 +1,5 @@
-//! Swift and Keystone as the agent asks them: the folders of a root are the containers of one account, listed page by page.
+//! A stand-in for Swift and Keystone, as far as the agent uses them. The folders of a root are the containers of one account. A list
+//! has pages.
 //!
 //! Source: Object Storage API v1, "Get object content and metadata", "Show object metadata", "Show container details and list
 //! objects", "Page through large lists".
@@ -17,31 +18,31 @@ use super::{ACCOUNT, KEYSTONE, REVOKED, TOKEN, token};
 use crate::objects::{Entry, entries, names};
 use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said, unescaped};
 
-/// How it is to answer.
+/// How Swift and Keystone answer requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
     #[default]
     Good,
     Busy,
-    /// That it is asked too much.
+    /// Answers 498.
     Throttling,
     Forbidding,
-    /// That it knows no token.
+    /// Rejects every token with 401.
     Distrusting,
-    /// That the login is wrong.
+    /// Rejects every login with 401.
     RefusingLogins,
-    /// That Keystone has trouble of its own.
+    /// Keystone answers 503.
     WithoutKeystone,
-    /// With a 404 that is not Swift's.
+    /// Answers with a 404 that does not come from Swift.
     Missing,
-    /// What is no JSON.
+    /// Answers with HTML instead of JSON.
     Babbling,
-    /// With the beginning of a list only.
+    /// Answers with only the beginning of a list.
     Truncating,
-    /// With a list that another page always comes after.
+    /// Answers every request for a page with the first page, so a list never ends.
     Endless,
     Redirecting,
-    /// Gives tokens that are refused, until the next is asked for.
+    /// Issues one token that it then rejects with 401. After that token, the mood is `Good`.
     Revoking,
 }
 
@@ -51,7 +52,7 @@ struct State {
     mood: Mood,
     page: usize,
     calls: Vec<String>,
-    /// Where each object is said to be.
+    /// The URL that requests for objects are redirected to.
     elsewhere: Option<String>,
 }
 
@@ -63,7 +64,7 @@ impl Swift {
     /// Serves the folders in `root` as containers.
     ///
     /// # Errors
-    /// If there is no free port or no thread to be had.
+    /// If no port is free or no thread can start.
     pub fn start(root: &Path) -> anyhow::Result<Swift> {
         let state = State {
             root: root.to_owned(),
@@ -82,32 +83,30 @@ impl Swift {
         })?))
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// The variables of a login.
+    /// The environment variables of a login.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         super::login(&self.url())
     }
 
-    /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
         self.0.state().mood = mood;
     }
 
-    /// Gives at most so many names on a page from now on.
+    /// Sets the largest number of names on a page.
     pub fn set_page(&self, names: usize) {
         self.0.state().page = names;
     }
 
-    /// Redirects every request for an object to this URL from now on.
+    /// Redirects every GET of an object to this URL from now on.
     pub fn lead_to(&self, url: &str) {
         self.0.state().elsewhere = Some(url.to_owned());
     }
 
-    /// What it was asked, as `METHOD PATH`.
+    /// All requests so far, as `METHOD PATH`.
     pub fn calls(&self) -> Vec<String> {
         self.0.state().calls.clone()
     }
@@ -169,7 +168,7 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
         (&Method::GET, _) if state.elsewhere.is_some() => {
             elsewhere(307, state.elsewhere.as_deref().unwrap_or_default())
         }
-        // Also of what is no text.
+        // This branch also answers for objects that are not text.
         (&Method::HEAD, object) if state.elsewhere.is_some() && folder.join(unescaped(object)).is_file() => {
             said(200, "")
         }
@@ -179,7 +178,7 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
     }
 }
 
-/// A page of what a folder has, in the order of names.
+/// A page of a container's objects, sorted by name.
 fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
     let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
     let (prefix, delimiter, marker) = (parameter("prefix"), parameter("delimiter"), parameter("marker"));

@@ -1,4 +1,4 @@
-//! Add-ons on a real API server: looked at, applied, pruned, and told apart when one of them fails.
+//! Add-ons on a real API server: status, diff, apply, pruning, and the failure of single add-ons.
 
 use std::fs;
 use std::process::Command;
@@ -21,17 +21,17 @@ struct Ended {
 /// The add-ons of a channel as kOps writes it: each with its manifest.
 pub struct Addons<'a> {
     cluster: &'a Cluster,
-    /// In their order: the entry, without name, manifest and hash, and the manifest.
+    /// In the channel's order: the name, the entry without name, manifest and hash, and the manifest.
     entries: Vec<(String, Value, String)>,
 }
 
 impl<'a> Addons<'a> {
-    /// None yet.
+    /// A channel without add-ons.
     pub fn of(cluster: &'a Cluster) -> Addons<'a> {
         Addons { cluster, entries: Vec::new() }
     }
 
-    /// Has the channel name this add-on, in the place of the one of its name if there is one, as `kops update cluster` would.
+    /// Adds or replaces an add-on in the channel, as `kops update cluster` does.
     pub fn put(&mut self, name: &str, entry: Value, manifest: &str) {
         match self.entries.iter_mut().find(|(known, _, _)| known == name) {
             Some(there) => *there = (name.to_owned(), entry, manifest.to_owned()),
@@ -40,7 +40,7 @@ impl<'a> Addons<'a> {
         self.write();
     }
 
-    /// Has the channel name an add-on no longer.
+    /// Removes an add-on from the channel.
     pub fn drop(&mut self, name: &str) {
         self.entries.retain(|(known, _, _)| known != name);
         self.write();
@@ -68,7 +68,7 @@ impl<'a> Addons<'a> {
         Ended { code: output.status.code(), printed: text(output.stdout), said: text(output.stderr) }
     }
 
-    /// What `kops-agent addons` prints and logs with these arguments, and ends with this exit code.
+    /// Runs `kops-agent addons` with these arguments, checks its exit code, and returns its output and its log.
     #[track_caller]
     pub fn ends(&self, code: i32, arguments: &[&str]) -> String {
         let ended = self.run(arguments);
@@ -76,7 +76,7 @@ impl<'a> Addons<'a> {
         ended.printed + &ended.said
     }
 
-    /// The version that kube-system records of an add-on.
+    /// The version of an add-on that the namespace kube-system records.
     pub fn recorded(&self, name: &str) -> Option<Value> {
         let namespace = self.get("namespace", "kube-system", "default")?;
         let value = namespace["metadata"]["annotations"].get(format!("addons.k8s.io/{name}"))?;
@@ -101,7 +101,6 @@ impl<'a> Addons<'a> {
     }
 }
 
-/// The hash of a manifest.
 pub fn hash(manifest: &str) -> String {
     sha256_hex(manifest.trim().as_bytes())
 }
@@ -113,7 +112,7 @@ pub fn config_map(name: &str, namespace: &str, value: &str) -> String {
     object.to_string()
 }
 
-/// A kind and an object of it, before it; and a namespace, after what is in it.
+/// An object before the definition of its kind, and a namespace after the object in it.
 const WIDGETS: &str = r#"
 apiVersion: example.com/v1
 kind: Widget
@@ -195,7 +194,7 @@ fn add_ons_are_looked_at_applied_updated_and_pruned() {
     );
     assert!(!addons.is_marked(&id(1)), "what is applied anew marks no node");
 
-    // Objects of others, of other namespaces and of other labels are not the rule's.
+    // The prune rule does not cover these objects: one is in another namespace, and one has another label.
     let others = [
         config_map("stays", "default", "1"),
         config_map("stays", "kube-system", "1").replace("config\"", "other\""),
@@ -238,7 +237,7 @@ fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
     addons.put("misplaced", json!({}), r#"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}}"#);
     addons.put("wrong", json!({"needsRollingUpdate": "some"}), &config_map("w", "kube-system", "1"));
     addons.put("good", json!({}), &config_map("good", "kube-system", "1"));
-    // As it is read while kOps is writing.
+    // The file does not match its hash, as while kOps is writing it.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "0"));
 
     let said = addons.ends(1, &["apply", "--retries", "0"]);
@@ -270,7 +269,7 @@ fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
         [("a-stale", "new"), ("bad", "new"), ("misplaced", "new"), ("wrong", "wrong"), ("good", "current")]
     );
 
-    // What it lacks comes while it is tried again.
+    // The test creates the missing namespace during the retries.
     cluster.write("addons/a-stale/k8s-1.16.yaml", &config_map("a", "kube-system", "1"));
     let mut retrying = cluster.addons(&["apply", "bad"]).spawn().unwrap();
     cluster.kubectl(&["create", "namespace", "nowhere"]);
@@ -394,7 +393,7 @@ fn what_upstreams_pod_has_recorded_counts() {
 }
 
 impl Cluster {
-    /// `kops-agent addons`, as the administrator.
+    /// The command `kops-agent addons`, as the administrator.
     fn addons(&self, arguments: &[&str]) -> Command {
         let admin = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
         let mut command = self.verb();
@@ -403,7 +402,7 @@ impl Cluster {
         command
     }
 
-    /// `kops-agent addons run`, as the administrator, which looks every second.
+    /// Starts `kops-agent addons run` as the administrator, with an interval of one second.
     pub fn addons_run(&self, arguments: &[&str]) -> Controller {
         let mut command = self.addons(&["run", "--interval", "1", "--health-listen", "127.0.0.1:0"]);
         command.args(arguments);

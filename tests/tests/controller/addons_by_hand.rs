@@ -1,5 +1,5 @@
-//! What people do with add-ons by hand, on a real API server: objects that an old kubectl wrote, objects that have to be created anew,
-//! add-ons that are removed, and what is paused.
+//! Manual operations on add-ons, on a real API server. Objects were written by an old kubectl or must be recreated, and add-ons are
+//! removed or paused.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn what_kubectl_has_noted_goes_where_nobody_else_has_it() {
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "kube-system"},
         "data": {"value": "old", "gone": "yes"}});
     kubectl_apply(&cluster, &old, "kubectl-client-side-apply");
-    // As of an object that is older than the record of managers; and a field that somebody has set since.
+    // The object looks older than the API server's record of managers, and Helm has set a field since.
     let patch = json!([{"op": "replace", "path": "/metadata/managedFields", "value": [{}]}]).to_string();
     cluster.kubectl(&["patch", "configmap", "c", "-n", "kube-system", "--type=json", "-p", &patch]);
     let theirs = json!({"data": {"more": "theirs"}}).to_string();
@@ -122,7 +122,7 @@ fn an_object_whose_immutable_fields_change_is_created_anew_once_that_is_meant() 
     assert!(shown.contains("would be deleted, with what it owns, and created anew"), "{shown}");
     assert_eq!(uid(), before, "it is only shown");
 
-    // What the API server would refuse leaves the old one in place.
+    // If the API server would refuse the new object, the old object stays.
     let mut wrong = deployment("two");
     wrong["spec"]["template"]["metadata"]["labels"]["app"] = json!("three");
     addons.put(NAME, json!({}), &wrong.to_string());

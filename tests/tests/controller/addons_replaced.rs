@@ -1,5 +1,5 @@
-//! Add-ons whose new version replaces objects of the old one, on a real API server: what runs stays until its replacement serves, and
-//! what can never be applied delays no other add-on. No controllers run here, so tests write the status of workloads.
+//! Add-ons whose new version replaces objects of the old version, on a real API server. A workload stays until its replacement
+//! serves. An add-on that can never be applied delays no other add-on. No controllers run here, so tests write the status of workloads.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn account(name: &str) -> String {
     .to_string()
 }
 
-/// Rules as kOps writes them, and one of a kind that no API server serves.
+/// Prune rules as kOps writes them, and a rule for a kind that no API server serves.
 fn rules() -> Value {
     let selector = format!("addon.kops.k8s.io/name={NAME}");
     let rule = |group: &str, kind: &str| json!({"group": group, "kind": kind, "namespaces": ["kube-system"], "labelSelector": selector});
@@ -124,7 +124,7 @@ fn a_workload_stays_while_one_of_another_kind_that_replaces_it_is_refused() {
     let mut daemon_set = deployment("ccm", "y:2");
     daemon_set["kind"] = json!("DaemonSet");
     daemon_set["metadata"]["namespace"] = json!("kube-system");
-    // A label that its own selector does not select is refused.
+    // The API server refuses a selector that does not select the template's own label.
     daemon_set["spec"]["template"]["metadata"]["labels"]["app"] = json!("other");
     addons.put(NAME, entry, &daemon_set.to_string());
     let said = addons.ends(1, &["apply", "--retries", "0"]);
@@ -180,7 +180,7 @@ fn fields_that_are_taken_over_are_told_also_where_the_add_on_fails() {
     let service = cluster.addons_run(&[]);
     let failures = || of(&service, "kops_agent_addon_failures_total", NAME).unwrap_or_default();
     eventually("it fails", || failures() >= 1);
-    // Not to 0, which kubectl would not own: the API server keeps no manager of a field that is left out.
+    // Not to 0: kubectl would not own that value, because the API server keeps no manager of an omitted field.
     cluster.kubectl(&["scale", "deployment", "cloud-controller", "-n", "kube-system", "--replicas=2"]);
     eventually("its replicas are put back", || {
         let path = "jsonpath={.spec.replicas}";
@@ -195,7 +195,7 @@ fn fields_that_are_taken_over_are_told_also_where_the_add_on_fails() {
     assert_eq!(addons.recorded(NAME), None);
 }
 
-/// A definition of `widgets.example.com`, and the one that has its singular name already.
+/// A definition with the singular name `widget`. Only the first definition with that singular name can be established.
 fn definition(plural: &str, kind: &str) -> Value {
     let names = json!({"plural": plural, "singular": "widget", "kind": kind});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});

@@ -1,4 +1,4 @@
-//! Add-ons applied by a service in the place of kOps' channels pod, on a real API server: several of them, an outage, a failure.
+//! Add-ons applied by a service instead of kOps' channels pod, on a real API server: several services, an outage, a failure.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn leads(service: &Controller) -> bool {
     service.metric(LEADS) == Some(1)
 }
 
-/// A metric of an add-on.
+/// The value of a metric for an add-on.
 pub fn of(service: &Controller, metric: &str, addon: &str) -> Option<u64> {
     service.metric(&format!(r#"{metric}{{addon="{addon}",channel="{CHANNEL}"}}"#))
 }
@@ -51,7 +51,7 @@ fn of_three_one_applies_and_another_goes_on_when_it_is_killed_or_ends() {
         services.iter().all(|service| leads(service) == has_looked(service)),
         "a process that does not lead looks at nothing"
     );
-    // Each labels its own Node, as upstream's pods do, whether it leads or not.
+    // Each service labels its own Node, as upstream's pods do, whether it leads or not.
     for node in nodes {
         let label = |label: &str| cluster.label(node, label);
         eventually("the Node is labelled", || label(CONTROL_PLANE).is_some());
@@ -63,7 +63,7 @@ fn of_three_one_applies_and_another_goes_on_when_it_is_killed_or_ends() {
     eventually("a label is put back", || cluster.label("cp-2", CONTROL_PLANE).is_some());
     assert_eq!(services.iter().map(|service| service.get("/readyz")).collect::<Vec<_>>(), ["ok"; 3]);
 
-    // Killed: the Lease comes to its end. Asked to end: it lets the Lease go.
+    // After a kill, the Lease expires. After SIGTERM, the service releases the Lease.
     for (generation, is_killed) in [("2", true), ("3", false)] {
         let holder = cluster.holder_of(LEASE);
         let leader = services.remove(services.iter().position(leads).unwrap());
@@ -87,7 +87,7 @@ fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
     let cluster = Cluster::start();
     let mut addons = Addons::of(&cluster);
     addons.put("ours", json!({}), &config_map("ours", "kube-system", "1"));
-    // Current by what upstream's pod has recorded: its object, which is not there, is not looked for.
+    // Upstream's pod has recorded this add-on as current. So the service does not look for its object, which is missing.
     let theirs = config_map("theirs", "kube-system", "1");
     addons.put("theirs", json!({}), &theirs);
     let recorded = json!({"channel": CHANNEL, "manifestHash": hash(&theirs), "systemGeneration": 1});
@@ -96,7 +96,7 @@ fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
     let service = cluster.addons_run(&[]);
     eventually("the other is applied", || addons.recorded("ours").is_some());
 
-    // How often the API server was asked for namespaces and ConfigMaps, by verb; `get` of kubectl's own is not in between.
+    // The API server's counts of requests for namespaces and ConfigMaps, by verb. kubectl's own `get` is not among these verbs.
     let all = || -> Vec<usize> {
         let ways = [
             ("namespaces", "LIST"),

@@ -1,4 +1,4 @@
-//! Machines that bootstrap from the controller, against a real API server: what they get, and what it costs.
+//! Machines bootstrap from the controller, against a real API server. The tests check the answers, and a benchmark measures the cost.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,10 +24,10 @@ use crate::controller::Controller;
 
 /// The IAM role of nodes.
 pub const ROLE: &str = "nodes.c.example.com";
-/// How long a machine waits for its answer, on a busy machine too.
+/// The timeout of a machine's request, also on a busy computer.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A cluster whose controller serves machines, and the machines' way to it.
+/// A cluster whose controller serves machines, and the data with which machines connect to it.
 pub struct World {
     pub cluster: Cluster,
     pub address: SocketAddr,
@@ -36,7 +36,7 @@ pub struct World {
     pki: PathBuf,
 }
 
-/// The same, where a stand-in is STS.
+/// A `World` with a stand-in for STS.
 pub struct WithSts {
     pub world: World,
     pub sts: Sts,
@@ -53,7 +53,7 @@ impl std::ops::Deref for WithSts {
 impl WithSts {
     pub fn start() -> WithSts {
         let sts = Sts::start().unwrap();
-        // Whose account is the cluster's: the controller asks as this one.
+        // The controller asks STS as this principal, whose account is the cluster's account.
         let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
         let of_controller = Principal {
             access_key: "AKIDEXAMPLE".into(),
@@ -66,7 +66,7 @@ impl WithSts {
         WithSts { world: World::of(cluster, &on_aws(REGION)), sts }
     }
 
-    /// A machine of the cluster.
+    /// Adds a machine to the cluster.
     pub fn machine(&self, number: usize) -> Principal {
         let machine = Principal::instance(ROLE, &id(number));
         self.sts.put(&machine);
@@ -79,20 +79,21 @@ impl WithSts {
     }
 }
 
-/// The cloud whose machines are verified, as kOps writes it: a region of AWS.
+/// The provider options for machines in a region of AWS, as kOps writes them.
 pub fn on_aws(region: &str) -> Value {
     json!({"aws": {"nodesRoles": [ROLE], "Region": region}})
 }
 
 impl World {
-    /// A cluster with a bootstrap server for machines of a cloud. Its certificates are of RSA, as kOps' are, and not the API server's.
+    /// A cluster with a bootstrap server for machines of a cloud. Its certificates are RSA, like kOps', and its authority is not the
+    /// API server's.
     pub fn of(cluster: Cluster, on: &Value) -> World {
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         World::signed_by(&authority, address, cluster, &json!({ "provider": on }))
     }
 
-    /// The same with this authority and address, and with these options of the server.
+    /// Like `of`, with this authority, this address, and these options of the server.
     pub fn signed_by(authority: &Keyset, address: SocketAddr, cluster: Cluster, options: &Value) -> World {
         let name = format!("kops-controller.internal.{CLUSTER}");
         let pki = cluster.make_folder("pki");
@@ -139,7 +140,7 @@ impl World {
         self.cluster.configure_with(Some(&server), more);
     }
 
-    /// A controller that serves machines.
+    /// Starts a controller, and waits until it serves machines.
     pub fn controller(&self) -> Controller {
         let controller = self.cluster.controller();
         eventually("machines are served", || std::net::TcpStream::connect(self.address).is_ok());
@@ -152,13 +153,13 @@ impl World {
         machine.token_v1(sts, region, body.as_bytes(), now.try_into().unwrap())
     }
 
-    /// Asks from an address of its own: the status, and what is answered; status 0 without an answer.
+    /// Sends a request from this address. Returns the status and the body of the response, or status 0 without a response.
     pub fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(self.try_ask(from, token, body)).unwrap_or_default()
     }
 
-    /// The same; `None` without an answer in time.
+    /// Like `ask`, but `None` without a response in time.
     pub async fn try_ask(&self, from: Ipv4Addr, token: &str, body: &str) -> Option<(u16, String)> {
         let asking = async {
             let stream = connect(from, self.address).await.ok()?;
@@ -227,7 +228,7 @@ impl Taken {
     }
 }
 
-/// Has machines bootstrap, each once, a few at a time.
+/// Bootstraps each machine once, four at a time.
 fn all_bootstrap(world: &WithSts, machines: &[(Principal, String)]) -> Taken {
     const HANDS: usize = 4;
     let next = AtomicUsize::new(0);
@@ -260,7 +261,7 @@ fn all_bootstrap(world: &WithSts, machines: &[(Principal, String)]) -> Taken {
 fn measured_bootstrap() {
     const MACHINES: usize = 1000;
     const LIARS: u8 = 8;
-    /// After so long EC2 may be asked as often at once as at the start.
+    /// After this pause, the controller may send as many requests at once to EC2 as at the start.
     const REFILLED: Duration = Duration::from_secs(6);
     let world = WithSts::start();
     let controller = world.controller();
@@ -286,7 +287,7 @@ fn measured_bootstrap() {
         );
         rates.push(rate);
     }
-    // Both may ask EC2 as often: otherwise one of them waits for that, and the ratio tells of nothing else.
+    // Both measurements start with a full budget of EC2 requests. Otherwise one of them waits for EC2, and the ratio shows only that wait.
     thread::sleep(REFILLED);
     let calm = all_bootstrap(&world, &machines(30_000, MACHINES / 4, &ecdsa)).percentile(99);
     println!("| p99 of {} machines with nothing else there, ms | {:.0} | |", MACHINES / 4, millis(calm));
@@ -295,7 +296,7 @@ fn measured_bootstrap() {
     let over = AtomicBool::new(false);
     let lies = AtomicUsize::new(0);
     let asked_before = world.sts.calls();
-    // Only STS sees what is wrong with it.
+    // Only STS can detect that this principal's signature is wrong.
     let forged = Principal { secret: "guessed".into(), ..world.machine(40_000) };
     let mut flooded = thread::scope(|scope| {
         for liar in 1..=LIARS {

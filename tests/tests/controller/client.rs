@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// More than any answer to a machine has, in bytes.
+/// A limit above the size of any answer to a machine, in bytes.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// A connection from an address to another.
+/// Connects from one address to another.
 pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
@@ -21,7 +21,7 @@ pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStrea
     Ok(stream)
 }
 
-/// A request by which machines bootstrap.
+/// The request with which a machine bootstraps.
 pub fn post(token: &str, body: &str) -> String {
     format!(
         "POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n\
@@ -30,7 +30,7 @@ pub fn post(token: &str, body: &str) -> String {
     )
 }
 
-/// Sends a request by TLS, and gives the status and the body of what is answered; `None` without an answer.
+/// Sends a request by TLS, and returns the status and the body of the response. `None` without a response.
 pub async fn exchange(
     stream: TcpStream,
     trust: &Arc<ClientConfig>,
@@ -40,7 +40,7 @@ pub async fn exchange(
     let mut stream = TlsConnector::from(trust.clone()).connect(name.clone(), stream).await.ok()?;
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
-    // Some do not say goodbye in TLS.
+    // Some servers close the connection without ending TLS, so the error is dropped.
     let _ = stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).ok()?;
     let status = answer.split(' ').nth(1)?.parse().ok()?;

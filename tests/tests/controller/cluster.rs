@@ -1,4 +1,4 @@
-//! A cluster for a controller: a real API server, EC2, and a state store in a folder.
+//! A cluster for a controller: a real API server, a stand-in for EC2, and a state store in a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use tempfile::TempDir;
 use crate::controller::Controller;
 
 pub const CLUSTER: &str = "c.example.com";
-/// Its folder in the state store.
+/// The cluster's folder in the state store.
 pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
-/// The region of AWS that it is in.
+/// The cluster's AWS region.
 pub const REGION: &str = "us-test-1";
 /// The label with a node's group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user that kOps' RBAC is for.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
-/// How long anything is waited for.
+/// The timeout of every wait.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The id of an instance.
+/// The id of the instance with this number.
 pub fn id(number: usize) -> String {
     format!("i-{number:017x}")
 }
 
-/// Waits until something is so, which it must be in time.
+/// Waits until `is_so` is true. Panics after `TIMEOUT`.
 #[track_caller]
 pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -43,12 +43,12 @@ pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The path of a file of the checkout.
+/// The path of a file in the repository.
 pub fn path_of(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
 }
 
-/// The command of kubectl's with this in it, as a page of the checkout has it. A page that has none or several does not pass.
+/// The kubectl command that contains `part`, from a page of the repository. Panics unless the page has exactly one such command.
 #[track_caller]
 pub fn kubectl_on(page: &str, part: &str) -> String {
     let text = fs::read_to_string(path_of(page)).unwrap();
@@ -59,7 +59,7 @@ pub fn kubectl_on(page: &str, part: &str) -> String {
     command.to_owned()
 }
 
-/// The file of the store in which kOps says its version.
+/// The file with kOps' version in the store.
 pub const KOPS_VERSION: &str = "kops-version.txt";
 
 pub struct Cluster {
@@ -68,12 +68,12 @@ pub struct Cluster {
     folder: TempDir,
     /// kOps' name of its cloud.
     cloud: &'static str,
-    /// Where its cloud is found.
+    /// The environment variables with the cloud's addresses.
     environment: Vec<(&'static str, String)>,
 }
 
 impl Cluster {
-    /// One without Nodes, with kOps' RBAC and the groups `nodes` and `control-plane`.
+    /// Starts a cluster without Nodes, with kOps' RBAC and the groups `nodes` and `control-plane`.
     pub fn start() -> Cluster {
         let cluster = Cluster::start_without_rights();
         let rbac = fs::read_to_string(path_of("packaging/kubernetes/rbac.yaml")).unwrap();
@@ -81,7 +81,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, whose controllers may do nothing yet.
+    /// Like `start`, but the controllers have no rights yet.
     pub fn start_without_rights() -> Cluster {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS")
             .expect("KUBEBUILDER_ASSETS is set by tests/controller/run");
@@ -108,25 +108,25 @@ impl Cluster {
         let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
         let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
-        // Without a bootstrap server, whose options would tell the project and region: it asks the metadata server.
+        // The options of a bootstrap server would have the project and region. Without it, the controller asks the metadata server.
         cluster.configure(None);
         cluster
     }
 
-    /// The same on another cloud, by kOps' name of it, which is found by these variables.
+    /// Like `start`, on another cloud. `cloud` is kOps' name of it, and `environment` has its addresses.
     pub fn start_on(cloud: &'static str, environment: Vec<(&'static str, String)>) -> Cluster {
         let cluster = Cluster { cloud, environment, ..Cluster::start() };
         cluster.configure(None);
         cluster
     }
 
-    /// The same with a variable more for its controllers.
+    /// Adds an environment variable for the controllers.
     pub fn with_environment(mut self, name: &'static str, value: &str) -> Cluster {
         self.environment.push((name, value.to_owned()));
         self
     }
 
-    /// A folder beside the store.
+    /// Makes a folder beside the store.
     pub fn make_folder(&self, name: &str) -> PathBuf {
         let folder = self.folder.path().join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -138,7 +138,7 @@ impl Cluster {
         self.configure_with(server, &json!({}));
     }
 
-    /// The same with more options, or others.
+    /// Like `configure`, with more options or replaced options.
     pub fn configure_with(&self, server: Option<&Value>, more: &Value) {
         let mut options = json!({
             "clusterName": CLUSTER, "cloud": self.cloud, "configBase": CONFIG_BASE,
@@ -153,7 +153,7 @@ impl Cluster {
         fs::write(self.folder.path().join("config.yaml"), options.to_string()).unwrap();
     }
 
-    /// The same in another region of AWS, with its cloud elsewhere.
+    /// Moves the cluster to another AWS region. `environment` has the addresses of its cloud.
     pub fn elsewhere(self, region: &str, environment: Vec<(&'static str, String)>) -> Cluster {
         let region = ("AWS_REGION", region.to_owned());
         Cluster { environment: environment.into_iter().chain([region]).collect(), ..self }
@@ -164,7 +164,7 @@ impl Cluster {
         self.folder.path().join("store")
     }
 
-    /// Does to a group of workers what `kops edit ig` does.
+    /// Edits a group of workers as `kops edit ig` does.
     pub fn edit_group(&self, name: &str, labels: &str) {
         let text = format!(
             "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: \
@@ -173,13 +173,13 @@ impl Cluster {
         fs::write(self.store().join("instancegroup").join(name), text).unwrap();
     }
 
-    /// The same, and then what `kops update cluster --yes` does.
+    /// Like `edit_group`, and then applies the group as `kops update cluster --yes` does.
     pub fn apply_group(&self, name: &str, labels: &str) {
         self.edit_group(name, labels);
         self.apply("node", name, &format!("{NODE_ROLE}: '', {labels}"));
     }
 
-    /// Does what `kops update cluster --yes` does with a group of this role.
+    /// Applies a group of this role as `kops update cluster --yes` does.
     pub fn apply(&self, role: &str, group: &str, labels: &str) {
         let labels = format!("{GROUP_LABEL}: {group}, {labels}");
         let text = format!("{{ClusterName: {CLUSTER}, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
@@ -188,14 +188,14 @@ impl Cluster {
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
-    /// Writes what nodes of a group are to be given.
+    /// Writes the configuration of a group's nodes.
     pub fn write_nodeup_config(&self, group: &str, text: &str) {
         let folder = self.store().join("igconfig/node").join(group);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
-    /// Leaves the store as kOps does where it writes no configurations of nodes.
+    /// Removes the configurations of nodes, as in the store of a cluster for which kOps writes none of them.
     pub fn remove_nodeup_configs(&self) {
         fs::remove_dir_all(self.store().join("igconfig")).unwrap();
     }
@@ -208,7 +208,7 @@ impl Cluster {
         fs::rename(self.folder.path().join("store.gone"), self.store()).unwrap();
     }
 
-    /// How often the API server was asked for a resource by a verb, as it counts.
+    /// The API server's count of requests for a resource with this verb.
     pub fn requests(&self, resource: &str, verb: &str) -> usize {
         let metrics = self.kubectl(&["get", "--raw", "/metrics"]);
         let parts = [format!(r#"resource="{resource}""#), format!(r#"verb="{verb}""#)];
@@ -224,7 +224,7 @@ impl Cluster {
         self.api.kubectl(arguments, "").unwrap()
     }
 
-    /// Runs commands as an operator types them, in a checkout and with the administrator's kubeconfig, and gives what they print.
+    /// Runs commands as an operator types them, in the repository and with the administrator's kubeconfig. Returns their output.
     #[track_caller]
     pub fn type_in(&self, commands: &str) -> String {
         let assets = std::env::var("KUBEBUILDER_ASSETS").unwrap();
@@ -238,7 +238,7 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Creates a Node, which says that it is this instance.
+    /// Creates a Node with the provider ID of this instance.
     pub fn create_node(&self, name: &str, instance: Option<&str>) {
         self.create_node_saying(name, &provider_id(instance));
     }
@@ -253,7 +253,7 @@ impl Cluster {
 
     /// A Node as a kubelet creates it, with this providerID.
     pub fn node_saying(name: &str, provider_id: &str) -> Value {
-        // Of an object of whose fields none has a manager, the API server tells no manager's.
+        // The label is a field with a manager. If no field of an object has a manager, the API server reports no managers.
         let labels = json!({"kubernetes.io/hostname": name});
         json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
@@ -261,7 +261,7 @@ impl Cluster {
         })
     }
 
-    /// Creates a Node unless it is there.
+    /// Creates a Node unless it exists.
     pub fn ensure_node(&self, name: &str) {
         if self.api.kubectl(&["get", "node", name], "").is_err() {
             self.create_node(name, Some(name));
@@ -272,7 +272,7 @@ impl Cluster {
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
     }
 
-    /// Does what a kubelet does all the time.
+    /// Reports a Node as Ready, as a kubelet does all the time.
     pub fn report(&self, name: &str) {
         let time = "2026-11-21T00:00:00Z";
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
@@ -320,7 +320,7 @@ impl Cluster {
         self.kubectl(&["get", "lease", "-n", "kube-system", lease, "-o", holder])
     }
 
-    /// What a controller prints that looks once.
+    /// The output of a controller that runs once (`--once`).
     #[track_caller]
     pub fn once(&self, arguments: &[&str]) -> String {
         let output = self.command().arg("--once").args(arguments).output().unwrap();
@@ -328,13 +328,13 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// How `controller takeover --check` ends, and what it prints.
+    /// The exit code and the output of `controller takeover --check`.
     pub fn check_takeover(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let admin_kubeconfig = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
         self.check_takeover_with(&admin_kubeconfig, arguments)
     }
 
-    /// The same with this administrator's kubeconfig.
+    /// Like `check_takeover`, with this administrator's kubeconfig.
     pub fn check_takeover_with(&self, admin_kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let output = Command::new(agent())
             .env_clear()
@@ -363,7 +363,7 @@ impl Cluster {
         self.controller_with(&[])
     }
 
-    /// Starts a controller with more arguments.
+    /// Starts a controller with additional arguments.
     pub fn controller_with(&self, arguments: &[&str]) -> Controller {
         let mut command = self.command();
         command.args(arguments);
@@ -371,7 +371,7 @@ impl Cluster {
         Controller::start(command)
     }
 
-    /// What a controller prints that looks once, as a pod of the cluster: in a mount namespace of its own, with the
+    /// The log of a controller that runs once (`--once`) as a pod of the cluster. It runs in its own mount namespace, with the
     /// token of its service account where kubelet puts it.
     #[track_caller]
     pub fn once_as_pod(&self) -> String {
@@ -409,21 +409,21 @@ impl Cluster {
         self.with_configuration(command);
     }
 
-    /// The agent, as it is before its verb.
+    /// The agent's command, without a verb.
     pub fn verb(&self) -> Command {
         let mut command = Command::new(agent());
         command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment.clone());
         command
     }
 
-    /// Has a command read the controller's configuration, and this store.
+    /// Adds the arguments for the controller's configuration and for this store to a command.
     pub fn with_configuration(&self, command: &mut Command) {
         command.arg("--conf").arg(self.folder.path().join("config.yaml"));
         command.arg("--store-mirror").arg(self.store_mirror());
     }
 }
 
-/// The agent without anything in its environment.
+/// The agent's command, without any variable of this test's environment.
 pub fn plain_agent() -> Command {
     let mut command = Command::new(agent());
     command.env_clear().env("RUST_BACKTRACE", "1");

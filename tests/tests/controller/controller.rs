@@ -18,13 +18,13 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts what answers probes as a controller does.
+    /// Starts a command that answers probes as a controller does.
     #[allow(clippy::print_stderr)]
     pub fn start(mut command: Command) -> Controller {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, address) = mpsc::channel();
-        // What it says is shown with a failed test.
+        // The log is shown with a failed test.
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 // A flood of refusals would hide everything else.
@@ -40,17 +40,16 @@ impl Controller {
         Controller { child, address, begun: Instant::now() }
     }
 
-    /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Where it answers probes.
+    /// The address of its probes.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// For how many seconds processors have worked for it.
+    /// The processor time that it has used, in seconds.
     pub fn processor_time(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -58,7 +57,7 @@ impl Controller {
         fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
     }
 
-    /// The most memory that it has had, in MiB.
+    /// Its peak memory, in MiB.
     pub fn peak_memory(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -70,7 +69,7 @@ impl Controller {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// What it answers to GET.
+    /// The body of its response to a GET request.
     pub fn get(&self, path: &str) -> String {
         let mut socket = TcpStream::connect(&self.address).unwrap();
         write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
@@ -86,7 +85,7 @@ impl Controller {
         metrics.lines().find_map(value)
     }
 
-    /// Asks it to end, which it does.
+    /// Sends SIGTERM, waits for its end, and checks that it succeeds.
     pub fn terminate(mut self) {
         let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();

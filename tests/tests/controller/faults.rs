@@ -1,4 +1,4 @@
-//! What goes wrong around a controller that leads: nothing stands still for it, and nothing is written that should not be.
+//! Faults around a controller that leads. Its other work continues, and it writes nothing wrong.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, GROUP_LABEL, eventually, id};
 use crate::controller::Controller;
 use crate::{LEADS, nodes};
 
-/// A cluster with Nodes that are labelled, and the controller that leads it.
+/// A cluster with this many labelled Nodes, and the controller that leads it.
 fn labelled(count: usize) -> (Cluster, Controller) {
     let cluster = Cluster::start();
     add(&cluster, 1..=count);
@@ -30,7 +30,7 @@ fn is_labelled(cluster: &Cluster, number: usize) -> bool {
     cluster.label(&id(number), GROUP_LABEL).is_some()
 }
 
-/// Takes a label of a known Node away, which is put back.
+/// Removes a label of a known Node, and waits until the controller restores it.
 fn takes_care_of(cluster: &Cluster, number: usize) {
     cluster.kubectl(&["label", "node", &id(number), &format!("{GROUP_LABEL}-")]);
     eventually("a label is put back", || is_labelled(cluster, number));
@@ -86,7 +86,7 @@ fn a_cloud_that_is_down_is_told_of_by_one_event() {
     let (cluster, controller) = labelled(1);
     cluster.ec2.set_mood(Mood::Down);
     add(&cluster, 2..=1 + NEW);
-    // One tells of it, after some seconds; kOps' RBAC lets it be about the Lease.
+    // One Event reports it, after some seconds. The Event is about the Lease, because kOps' RBAC permits that.
     eventually("an Event says so", || cluster.reasons("kops-controller-leader") == "CloudUnavailable");
     assert_eq!(metric(&controller, "kops_agent_nodes_waiting_for_cloud"), NEW as u64);
     takes_care_of(&cluster, 1);
@@ -118,7 +118,7 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
     takes_care_of(&cluster, 1);
     drop(slow);
     assert_eq!(of_lease(&cluster, "leaseTransitions"), "0");
-    // One that the API server has taken, and answered too late, is not counted.
+    // The controller does not count a write that the API server accepted but answered too late.
     let patches = metric(&controller, "kops_agent_node_patches_total");
     assert!(patches <= 2 + NEW as u64, "{patches} writes");
 }
@@ -126,14 +126,14 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn two_controllers_that_disagree_make_no_storm_of_writes() {
-    /// Some at once, and then after pauses of up to one, two and four seconds.
+    /// Some writes come at once. The others come after pauses of up to one, two and four seconds.
     const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
     let before = patches();
-    // As kOps' kops-controller, which contends for no Lease here and has another group in its store: it makes a Node right as
-    // soon as it sees it.
+    // This loop acts as kOps' kops-controller, without a Lease and with another group in its store. It corrects a Node as soon as it
+    // sees it.
     let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn two_controllers_that_disagree_make_no_storm_of_writes() {
     assert!(begun.elapsed() > LEAST, "{WRITES} writes in {:?}", begun.elapsed());
     let (ours, theirs) = (patches() - before, written.load(Ordering::Relaxed) as u64);
     assert!((ours..=ours + 1).contains(&theirs), "{theirs} writes of the other, {ours} of ours");
-    // Other Nodes do not suffer from it, and the leader has the last word.
+    // Other Nodes are not affected, and the leader writes last.
     add(&cluster, 2..=2);
     eventually("another node is labelled", || is_labelled(&cluster, 2));
     eventually("it has the last word", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

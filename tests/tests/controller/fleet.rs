@@ -1,4 +1,4 @@
-//! Nodes tell how they are with kubelet's credentials, as far as NodeRestriction lets them, and `fleet status` shows it.
+//! Nodes report their state with kubelet's credentials, within the limits of NodeRestriction, and `fleet status` shows it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,12 +18,12 @@ const NEW: &str = "bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXcgbmV3IG5ldyBuZXc=";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-02-01T00:00:00Z";
 
-/// A record of a machine that runs a configuration.
+/// The record of a machine that runs a configuration.
 fn running(hash: &str, since: &str) -> Value {
     json!({"version": 1, "configHash": hash, "convergedSince": since, "resources": {}})
 }
 
-/// The root of a machine whose kubelet is that of this Node, with what its runs have recorded.
+/// Makes the root folder of a machine with the kubelet of this Node, and with this record of its runs.
 fn machine(cluster: &Cluster, node: &str, record: &Value) -> PathBuf {
     machine_of(cluster, node, &["system:nodes"], record)
 }
@@ -39,7 +39,7 @@ fn machine_of(cluster: &Cluster, node: &str, groups: &[&str], record: &Value) ->
     root
 }
 
-/// Has a machine have a certificate that its last run has left there, and that is valid until New Year's Day of a year.
+/// Puts a certificate on a machine and records that the last run left it there. It is valid until 1 January of a year.
 fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
     let key = KeyPair::generate().unwrap();
     let certificate =
@@ -56,7 +56,7 @@ fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
     fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
 }
 
-/// How a command ended, and what it printed and said.
+/// Runs a command. Returns its exit code, and its standard output and standard error.
 fn ended(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
@@ -89,7 +89,7 @@ fn condition(node: &Value, wanted: &str) -> Option<Value> {
     conditions.iter().find(|condition| condition["type"] == wanted).cloned()
 }
 
-/// The arguments of kubectl that merge conditions into those of a Node.
+/// The kubectl arguments that merge conditions into the conditions of a Node.
 fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
     ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", patch]
 }
@@ -125,12 +125,12 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
         ours["fieldsV1"]["f:status"]["f:conditions"].as_object().unwrap().keys().collect();
     assert_eq!(fields, [&format!("k:{{\"type\":\"{CONDITION}\"}}")], "{ours}");
 
-    // A report of other conditions, which kubelet sends as such a patch, leaves it.
+    // kubelet reports other conditions with such a patch. The patch leaves our condition as it is.
     let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
     cluster.kubectl(&setting("a", &report.to_string()));
     assert_eq!(condition(&node(&cluster, "a"), CONDITION), Some(told));
 
-    // The time of the last change of status stays until the next one; that of the last word does not.
+    // `lastTransitionTime` stays until the status changes. `lastHeartbeatTime` changes with every report.
     let aged = json!({"status": {"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]}});
     cluster.kubectl(&setting("a", &aged.to_string()));
     tells(&root);
@@ -172,7 +172,8 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("  kubelet-server 4000-01-01 ("), "{shown}");
 
-    // It has expired: kubelet's own would keep the node from telling it now, and it has been told before.
+    // The kubelet-server certificate has expired. An expired certificate of kubelet itself would prevent this report, but an earlier
+    // report would have named it.
     give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
     tells(&root);
     let (code, shown) = status(&[]);
@@ -186,7 +187,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
     assert_eq!(certificate["expires"], "2001-01-01T00:00:00Z");
     assert!(certificate["daysLeft"].as_i64().unwrap() < -9000);
 
-    // A machine without certificates takes back what was told, and nothing else.
+    // A machine without certificates removes its earlier report about them, and nothing else.
     tells(&machine(&cluster, "a", &running(NEW, LATER)));
     let told = annotations(&node(&cluster, "a"));
     assert_eq!((&told[FIRST_CERTIFICATE], &told["team"]), (&Value::Null, &json!("x")));
@@ -210,7 +211,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     assert_eq!(condition(&node(&cluster, "a"), CONDITION), told);
     cluster.api.kubectl_as_kubelet("a", &put, &lie.to_string()).unwrap();
 
-    // A user that is no node is refused, which is not taken for a Node that is not there.
+    // The API server refuses a user that is not a node. The agent does not report that as a missing Node.
     let (code, said) = tell(&machine_of(&cluster, "stranger", &[], &running(NEW, LATER)));
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("forbidden") && !said.contains("has no Node"), "{said}");
@@ -218,7 +219,7 @@ fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() 
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the cluster has no Node \"c\" yet"), "{said}");
 
-    // At the first boot kubelet registers its Node while this waits.
+    // At the first boot, kubelet registers its Node while the agent waits.
     let root = machine(&cluster, "c", &running(NEW, LATER));
     let mut waiting = plain_agent();
     waiting.args(["-v", "8", "fleet", "tell", "--timeout", "300", "--root"]).arg(&root);
@@ -276,7 +277,7 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     assert_eq!((&rows[3]["name"], &rows[3]["supersededBy"]), (&json!("old"), &json!(NEW)));
     assert_eq!(rows[3]["runs"], json!({"hash": OLD, "since": LONG_AGO}));
 
-    // The rolling update has come to its end.
+    // The rolling update has ended.
     cluster.kubectl(&["delete", "node", "old", "failed", "silent"]);
     let by_variable = ended(plain_agent().env("KUBECONFIG", &admin).args(["fleet", "status"]));
     assert_eq!(by_variable.0, Some(0), "{}", by_variable.1);

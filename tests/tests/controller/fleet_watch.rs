@@ -1,4 +1,4 @@
-//! `fleet status --watch` beside a real API server: what it prints as Nodes change, come and go, and as the API server does.
+//! `fleet status --watch` with a real API server: its output when Nodes change, come and go, and when the API server restarts.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, TIMEOUT, plain_agent};
 
-/// One that runs, and the lines that it prints.
+/// A running `fleet status --watch`, and the lines that it prints.
 struct Watching {
     child: Child,
     lines: Receiver<String>,
@@ -41,7 +41,7 @@ impl Watching {
         self.lines.recv_timeout(TIMEOUT).expect("another line is printed")
     }
 
-    /// The first line that has this in it.
+    /// The first line that contains `part`.
     #[track_caller]
     fn until(&self, part: &str) -> String {
         loop {
@@ -57,7 +57,7 @@ impl Watching {
         serde_json::from_str(&self.line()).unwrap()
     }
 
-    /// How it ends after this signal, and what it has printed since the last line that was looked at.
+    /// Sends this signal. Returns the exit code, and the lines that the test has not read yet.
     fn ended_by(&mut self, signal: Signal) -> (Option<i32>, Vec<String>) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         let code = self.child.wait().unwrap().code();
@@ -77,7 +77,7 @@ fn the_table_is_printed_again_when_a_node_changes_also_after_an_outage() {
     assert!(watching.line().starts_with("-      a     -      -"));
     cluster.report("a");
     watching.until("-      a     True   -");
-    // What is shown of it stays the same.
+    // The table does not show this label, so the row of `a` does not change.
     cluster.kubectl(&["label", "node", "a", "team=x"]);
     cluster.create_node("b", None);
     assert_eq!(watching.line(), "");
@@ -107,7 +107,7 @@ fn as_json_each_node_that_has_changed_gets_a_line() {
     assert_eq!(watching.json(), json!({"name": "a", "gone": true}));
     assert_eq!(watching.ended_by(Signal::SIGINT), (Some(0), vec![]));
 
-    // Nothing reads it any more: it ends by itself once it has something to say.
+    // Nothing reads the output any more. The command ends by itself once it prints something.
     let mut command = plain_agent();
     let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
     command.args(["fleet", "status", "--watch", "--kubeconfig"]).arg(admin).stdout(Stdio::piped());

@@ -1,4 +1,4 @@
-//! The controller of nodes on GCE.
+//! The controller on GCE.
 
 use kops_agent_tests::gce::{CREATED_BY, Gce, INSTANCE_GROUP_METADATA, Instance, Mood, PROJECT, ZONE};
 
@@ -46,12 +46,12 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     cluster.create_node_saying("nodes-new", &provider_id("nodes-new"));
     eventually("a new node is labelled", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
-    // Without the store, by what the instance template tells.
+    // Without the store, the controller uses the labels that the instance template has.
     cluster.break_store();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
-    // A controller that starts without the store takes away nothing that was written with it.
+    // A controller that starts without the store removes no label that it wrote with the store.
     drop(controller);
     let _controller = cluster.controller();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
@@ -91,7 +91,7 @@ fn no_node_on_gce_is_believed_for_what_it_says_of_itself() {
     gce.create_instance(&gone, "gone-x1y2");
     let stopped = Instance { status: "TERMINATED".into(), ..gce.create_instance(&nodes, "nodes-stop") };
     gce.put_instance("nodes-stop", stopped);
-    // It has rewritten its metadata to say that the control plane's group made it.
+    // Two instances have rewritten their metadata: they claim that the control plane's group created them.
     let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
     let says = |instance: Instance| {
         instance.saying(CREATED_BY, &made_by).saying(INSTANCE_GROUP_METADATA, "control-plane")

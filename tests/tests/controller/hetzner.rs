@@ -1,4 +1,4 @@
-//! The controller of nodes on Hetzner Cloud.
+//! The controller on Hetzner Cloud.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What decides the labels of a node that runs: what kOps has applied, or, beside upstream's controller, the instance's tags.
+//! The source of a running node's labels: the configuration that kOps has applied, or, beside upstream's controller, the instance's tags.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually, id};
 
 const LABEL_TAG: &str = "k8s.io/cluster-autoscaler/node-template/label/";
 
-/// An instance as kOps makes one: its tags have the labels that its group had then.
+/// An instance as kOps makes it. Its tags have the labels that its group had at that time.
 fn launched(labels: &[(&str, &str)]) -> Instance {
     let role = Instance::of_group(CLUSTER, "nodes").tagged(&format!("{LABEL_TAG}{NODE_ROLE}"), "");
     let tag = |instance: Instance, (key, value): &(&str, &str)| {
@@ -34,14 +34,14 @@ fn a_running_node_follows_what_kops_has_applied_and_not_what_was_edited() {
     eventually("it is labelled", || has(&cluster, "mine", Some("alone")));
 
     cluster.edit_group("nodes", "tier: edited");
-    // The store is looked at every second.
+    // The controller reads the store every second.
     thread::sleep(Duration::from_secs(3));
     assert!(has(&cluster, "tier", Some("web")), "it is not applied yet");
 
     cluster.apply_group("nodes", "tier: db, added: '1'");
     eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));
     assert!(has(&cluster, "mine", None), "kops-agent alone wrote it");
-    // Upstream puts back what the tags state whenever it leads.
+    // Upstream restores the labels in the tags whenever it leads.
     assert!(has(&cluster, "dropped", Some("later")));
     assert!(has(&cluster, NODE_ROLE, Some("")));
 }
@@ -58,7 +58,7 @@ fn beside_upstream_the_tags_decide_as_they_do_there() {
     assert!(shown.contains("+ tier: \"web\"") && !shown.contains("added"), "{shown}");
     assert!(cluster.once(&["--dry-run"]).contains("+ tier: \"db\""));
 
-    // What upstream has labelled is left as it is, to the last label.
+    // Labels that upstream has written stay as they are, without any exception.
     let labels = [&format!("{GROUP_LABEL}=nodes"), &format!("{NODE_ROLE}="), "tier=web", "added=1"];
     let manager = "--field-manager=kops-controller";
     cluster
@@ -100,7 +100,7 @@ fn one_label_that_is_none_costs_a_node_neither_its_role_nor_its_other_labels() {
     assert!(has(&cluster, GROUP_LABEL, Some("nodes")) && has(&cluster, "team", None));
     eventually("it is counted", || controller.metric("kops_agent_node_labels_left_out_total") >= Some(1));
     drop(controller);
-    // A tag that is mended is a label at the next look.
+    // A corrected tag becomes a label at the next run.
     cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("team", "data-platform")]));
     assert!(cluster.once(&[]).is_empty());
     assert!(has(&cluster, "team", Some("data-platform")));
@@ -113,7 +113,7 @@ fn an_impostor_that_upstream_believed_loses_its_roles() {
     let cluster = Cluster::start();
     cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "control-plane"));
     cluster.create_node(&id(1), Some(&id(1)));
-    // A worker that says that it is the control plane's machine, with what upstream gave it for that.
+    // A worker that claims to be the control plane's machine. It has the labels that upstream gave it for this claim.
     cluster.create_node(&id(2), Some(&id(1)));
     let given = [&format!("{CONTROL_PLANE}="), "kops.k8s.io/kops-controller-pki=", "team=a"];
     let manager = "--field-manager=kops-controller";
@@ -129,8 +129,8 @@ fn an_impostor_that_upstream_believed_loses_its_roles() {
     assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
 }
 
-/// Karpenter starts instances with the tags of kOps' EC2NodeClass, which are those of any instance of the group, labels Nodes itself,
-/// and takes a taint away once it knows them.
+/// Karpenter starts instances with the tags of kOps' EC2NodeClass, which are those of any instance of the group. It labels Nodes
+/// itself, and removes a taint from a Node once it knows that Node.
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_node_that_karpenter_started_is_labelled_as_upstream_does_and_keeps_what_is_karpenters() {

@@ -1,7 +1,7 @@
 //! Control-plane mode against a real API server and a stand-in for EC2.
 //!
-//! They need an etcd and a kube-apiserver that take minutes to build the first time, so they are only run by
-//! `tests/controller/run` and `tests/run`.
+//! The tests need an etcd and a kube-apiserver, whose first build takes minutes. So only `tests/controller/run` and
+//! `tests/run` run them.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -75,13 +75,13 @@ fn nodes_get_the_labels_of_their_group_and_of_no_other() {
         assert_eq!(cluster.label(&id(3), label).as_deref(), Some(""), "{label}");
     }
 
-    // A new node is labelled as soon as it has its provider ID, a minute or not since the last one.
+    // A new Node is labelled as soon as it has its provider ID, even if the last Node came less than a minute ago.
     cluster.ec2.put(&id(4), nodes());
     cluster.create_node(&id(4), None);
     cluster.patch_node(&id(4), &format!(r#"{{"spec": {{"providerID": "aws:///us-test-1a/{}"}}}}"#, id(4)));
     eventually("a new node is labelled", || cluster.label(&id(4), GROUP_LABEL).is_some());
 
-    // A change of our labels is put back, a kubelet's too; what a group no longer has goes.
+    // The controller restores a changed label, and removes a label that the group no longer has.
     cluster.kubectl(&["label", "node", &id(1), "--overwrite", "kops.k8s.io/instancegroup=control-plane"]);
     eventually("a label is put back", || cluster.label(&id(1), GROUP_LABEL).as_deref() == Some("nodes"));
     cluster.apply_group("nodes", "new: label");
@@ -159,7 +159,7 @@ fn faults_pass_by() {
     cluster.ec2.set_mood(Mood::Good);
     eventually("EC2 is asked again", || cluster.label(&id(1), GROUP_LABEL).is_some());
 
-    // Without the store the last known labels hold; without an API server everything waits.
+    // Without the store, the controller uses the last known labels. Without an API server, it waits.
     cluster.break_store();
     eventually("the store is missed", || {
         controller.get("/metrics").contains("kops_agent_state_store_readable 0")
@@ -204,7 +204,7 @@ fn one_of_two_writes_and_the_other_takes_over() {
     eventually("the second leads", || second.get("/metrics").contains(LEADS));
     assert_ne!(cluster.holder(), holder);
 
-    // One that is killed does not let go: the next waits until its Lease has ended.
+    // A killed controller does not release its Lease: the next controller waits until the Lease expires.
     let third = cluster.controller();
     drop(second);
     cluster.ec2.put(&id(1), nodes());
@@ -225,7 +225,7 @@ fn nothing_is_written_and_no_cloud_asked_when_nothing_changes() {
     eventually("the nodes are labelled", || {
         (1..=20).all(|number| cluster.label(&id(number), GROUP_LABEL).is_some())
     });
-    // By one call, unless the machine is too busy to ask for all together.
+    // The controller sends one request for all instances, unless the machine is too busy to collect them.
     assert_eq!(cluster.ec2.calls().iter().sum::<usize>(), 20);
     let asked = cluster.ec2.calls().len();
     let patches = || {
@@ -233,7 +233,7 @@ fn nothing_is_written_and_no_cloud_asked_when_nothing_changes() {
         let line = metrics.lines().find(|line| line.starts_with("kops_agent_node_patches_total ")).unwrap();
         line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    // Counted once the API server has answered.
+    // The controller counts a write after the API server has answered.
     eventually("the writes are counted", || patches() == 20);
     // Kubelets report; no labels change.
     for number in 1..=20 {

@@ -1,4 +1,4 @@
-//! The controller against moto, an EC2 of others' making: that ours is like Amazon's shall not be our own word only.
+//! The controller against moto, a third party's EC2. It checks independently that our stand-in is like Amazon's EC2.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::bootstrap::{ROLE, World, on_aws, request};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 
-/// moto has machines in regions that there are, only.
+/// moto has instances only in regions that exist.
 const REGION: &str = "us-east-1";
 const START_WITHIN: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ struct Moto {
 }
 
 impl Moto {
-    /// Starts the one of `MOTO`, the folder of a virtual environment of Python's that has it.
+    /// Starts moto from `MOTO`, the folder of a Python virtual environment that contains it.
     fn start() -> Moto {
         let environment = std::env::var_os("MOTO").expect("MOTO is set by tests/controller/run");
         let programs = Path::new(&environment).join("bin");
@@ -46,7 +46,7 @@ impl Moto {
         Moto { child, python: programs.join("python"), address, url: format!("http://{address}") }
     }
 
-    /// Makes instances, and tells their ids by what is the matter with them, and the credentials of one.
+    /// Makes instances. Returns their ids by kind, and the credentials of one of them.
     fn make_instances(&self) -> Value {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controller/moto.py");
         let output =
@@ -119,7 +119,7 @@ fn motos_sts_tells_which_machine_bootstraps() {
     let (status, answer) = world.ask(from, &token(&machine), &body);
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("BEGIN CERTIFICATE"), "{answer}");
-    // moto believes every signature, but knows whose a key is: an unknown session is no instance's.
+    // moto accepts every signature, but it knows the owner of each key. An unknown session belongs to no instance.
     let unknown = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
     assert_eq!(world.ask(from, &token(&unknown), &body).0, 403);
 }

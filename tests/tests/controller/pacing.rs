@@ -1,4 +1,4 @@
-//! Nodes that are about to restart what they are made of take turns by Leases of a real API server (`docs/pacing.md`).
+//! Nodes take turns before they restart components. They use Leases of a real API server (`docs/pacing.md`).
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -80,7 +80,7 @@ impl Scene {
         self.client(&format!("system:node:{}", id(number)), "system:nodes")
     }
 
-    /// What a node is answered that asks for this.
+    /// The response to this request of a node.
     #[track_caller]
     fn ask(&self, number: usize, action: &str, max_unavailable: u32) -> Value {
         let body = json!({"action": action, "maxUnavailable": max_unavailable});
@@ -89,7 +89,7 @@ impl Scene {
         serde_json::from_str(&answer).unwrap()
     }
 
-    /// The name of the Lease that a node gets; `None` where it gets none.
+    /// The name of the Lease that a node gets. `None` if no slot is granted.
     #[track_caller]
     fn acquire(&self, number: usize, max_unavailable: u32) -> Option<String> {
         let answer = self.ask(number, "acquire", max_unavailable);
@@ -147,7 +147,7 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
     assert_eq!(scene.ask(1, "renew", 1)["granted"], true);
     assert_eq!(scene.acquire(2, 2).as_deref(), Some(second.as_str()));
 
-    // What a node says of another's name or group is not read.
+    // The server does not read the node, the group and the Lease in a request, so a node cannot name another's.
     let other = json!({"action": "release", "maxUnavailable": 1, "node": id(1), "group": "control-plane", "lease": first});
     assert_eq!(scene.ask_by(&scene.kubelet(2), &other).0, 200);
     assert_eq!(scene.lease(&first)["spec"]["holderIdentity"], id(1));
@@ -194,7 +194,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
         );
         assert!(answer["notReady"][0]["why"].as_str().unwrap().contains(why), "{answer}");
     }
-    // As one that has joined just now, and as one whose machine is off.
+    // Node 4 has just joined. Later, its machine is off.
     is_held_back(&scene.ask(3, "acquire", 1), 4, "has not told yet");
     cluster.report(&id(4));
     let off = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
@@ -208,20 +208,20 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
     assert!(!cluster.kubectl(&["-n", "kops-agent", "get", "leases", "-o", "name"]).contains("control-plane"));
     assert!(scene.acquire(1, 1).is_some(), "workers go on");
 
-    // It is put right itself, whatever it is, and is what the others wait for meanwhile.
+    // A control plane that is not ready may itself get the slot. The others wait for it meanwhile.
     cluster.report(&id(3));
     assert_eq!(scene.acquire(4, 1).as_deref(), Some(lease));
     assert_eq!(scene.ask(3, "acquire", 1)["holders"][0]["node"], id(4));
     scene.ask(4, "release", 1);
     cluster.report(&id(4));
     assert_eq!(scene.acquire(3, 1).as_deref(), Some(lease));
-    // What has begun goes on, and a run that begins anew does not, though its slot is left.
+    // A run that has begun may renew its slot. A new run gets no slot, although the old slot is not released.
     is_off(4);
     assert_eq!(scene.ask(3, "renew", 1)["granted"], true);
     is_held_back(&scene.ask(3, "acquire", 1), 4, "NodeStatusUnknown");
     assert!(controller.get("/metrics").contains(r#"reason="ControlPlaneNotReady"} 3"#));
 
-    // That they cannot be listed says of none that it is well.
+    // If the Nodes cannot be listed, the server does not treat any of them as healthy.
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]});
     cluster.kubectl(&["patch", "clusterrole", "kops-controller", "--type=merge", "-p", &rules.to_string()]);
     eventually("the right is gone", || {
@@ -239,7 +239,7 @@ fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
     scene.is_labelled();
     let lease = scene.acquire(1, 1).unwrap();
     assert_eq!(scene.acquire(2, 1), None);
-    // As one whose holder was killed some minutes ago.
+    // The Lease expires, like that of a holder that was killed some minutes ago.
     scene.patch_lease(&lease, &json!({"spec": {"leaseDurationSeconds": 1}}));
     eventually("it is free", || scene.acquire(2, 1).is_some());
     assert_eq!(scene.ask(1, "renew", 1)["granted"], false, "it is another's by now");
@@ -254,7 +254,7 @@ fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
     assert_eq!(scene.acquire(2, 9), None, "it has to rest, though there are slots");
     assert_eq!(scene.acquire(1, 1).as_deref(), Some(lease.as_str()), "others have their turn");
 
-    // An operator takes it away from a run that goes on renewing it.
+    // An operator takes the slot away from a run that keeps renewing it.
     let taking = kubectl_on("docs/pacing.md", "patch lease");
     assert!(taking.contains("GROUP.N"), "{taking}");
     scene.world.cluster.type_in(&taking.replace("GROUP.N", "nodes.0"));
@@ -306,7 +306,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("on-{node}"), "labels": labels},
             "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
         cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
-        // What does not run yet may always be evicted.
+        // A pod that does not run yet may always be evicted.
         let runs =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
                 .to_string();
@@ -335,7 +335,7 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
     };
     let of_another = evict("b").unwrap_err().to_string();
     assert!(of_another.contains("forbidden") || of_another.contains("can only evict"), "{of_another}");
-    // Without a controller manager no budget allows anything before this.
+    // Without a controller manager, a budget allows no eviction until the test writes its status.
     let held_back = evict("a").unwrap_err().to_string();
     assert!(held_back.contains("disruption budget"), "{held_back}");
     let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1,
@@ -378,7 +378,7 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
     assert_eq!(left["metadata"]["annotations"].get("kops-agent/cordoned-since"), None);
     assert_eq!(operators["spec"]["unschedulable"], true);
 
-    // What a run that drains has beside it waits until that has ended, however it ends.
+    // `fleet tell` waits while a run holds the lock, and uncordons the Node after that run, whether it succeeds or fails.
     let run = File::create(at_work.join("var/lib/kops-agent/lock")).unwrap();
     run.lock().unwrap();
     let mut beside = plain_agent();

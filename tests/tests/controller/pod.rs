@@ -1,5 +1,5 @@
-//! `packaging/kubernetes/controller.yaml` on a real API server: it takes all of it, and what a kubelet would give the pod is what
-//! kOps gives its own kops-controller.
+//! `packaging/kubernetes/controller.yaml` on a real API server. The API server accepts all of it, and a kubelet would give the pod
+//! the environment and mounts that kOps gives its own kops-controller.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn get(cluster: &Cluster, arguments: &[&str]) -> Value {
         .unwrap()
 }
 
-/// The environment that a kubelet gives a container: what the pod's Secrets have, and over it what it has itself.
+/// The environment that a kubelet gives a container: the entries of the pod's Secrets, overridden by the container's own variables.
 fn environment(cluster: &Cluster, container: &Value) -> BTreeMap<String, String> {
     let mut environment = BTreeMap::new();
     for from in container["envFrom"].as_array().into_iter().flatten() {
@@ -58,7 +58,7 @@ fn the_manifest_has_what_kops_gives_its_own_controller() {
         ("S3_ACCESS_KEY_ID", "key"),
         ("S3_SECRET_ACCESS_KEY", "secret"),
         ("AWS_REGION", "us-test-1"),
-        // It is not upstream's place to say where the API server of this machine is.
+        // The Secret must not change the address of this machine's API server.
         ("KUBERNETES_SERVICE_HOST", "elsewhere.example.com"),
     ];
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": BTreeMap::from(given),
@@ -81,7 +81,7 @@ fn the_manifest_has_what_kops_gives_its_own_controller() {
         assert_eq!(volume["hostPath"]["path"], path);
     }
 
-    // A pod of it passes the API server's admission, which a DaemonSet's template does not.
+    // Admission of a DaemonSet does not check its pods, so this also creates a pod of its template.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "try", "namespace": "kube-system"}, "spec": spec});
     cluster.api.kubectl(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).unwrap();
 }

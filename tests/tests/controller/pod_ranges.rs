@@ -1,4 +1,4 @@
-//! The addresses of Nodes' pods, where the configuration has the controller give them; and Nodes of machines of no cloud.
+//! The pod CIDRs of Nodes, if the configuration makes the controller assign them. Also Nodes of machines without a cloud.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn nodes() -> Instance {
     Instance::of_group(CLUSTER, "nodes")
 }
 
-/// A cluster of machines of no cloud.
+/// A cluster of machines without a cloud.
 fn on_metal() -> Cluster {
     let cluster = Cluster::start_on("metal", Vec::new());
     let_machines_be_enrolled(&cluster);
@@ -27,7 +27,7 @@ fn on_metal() -> Cluster {
 /// Gives a cluster the resource that enrols machines, and its controllers the right to read it.
 pub fn let_machines_be_enrolled(cluster: &Cluster) {
     cluster.kubectl(&["create", "namespace", "kops-system"]);
-    // As kOps' k8s/crds/kops.k8s.io_hosts.yaml has it.
+    // The definition follows kOps' k8s/crds/kops.k8s.io_hosts.yaml.
     let field = json!({"type": "string"});
     let spec = json!({"type": "object", "properties":
         {"publicKey": field, "instanceGroup": field, "podCIDRs": {"type": "array", "items": field}}});
@@ -59,7 +59,7 @@ pub fn host(name: &str, public_key: &str, pod_cidrs: &[&str]) -> Value {
     })
 }
 
-/// The ranges of addresses of the pods of a Node; null where it has none.
+/// The pod CIDRs of a Node; null if it has none.
 fn ranges(cluster: &Cluster, node: &str) -> Value {
     let node: Value = serde_json::from_str(&cluster.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
     assert_eq!(node["spec"]["podCIDR"], node["spec"]["podCIDRs"][0]);
@@ -76,7 +76,7 @@ fn pods_get_the_prefix_of_their_instance_and_keep_what_they_have() {
         cluster.ec2.put(&id(number), nodes().with_ipv6_prefixes(&[&prefix(number)]));
         cluster.create_node(&id(number), Some(&id(number)));
     }
-    // Upstream's controller was there before, by another prefix.
+    // Upstream's controller has assigned another prefix before.
     let given = r#"{"spec": {"podCIDR": "2001:db8:0:1:33::/80", "podCIDRs": ["2001:db8:0:1:33::/80"]}}"#;
     cluster.patch_node(&id(3), given);
     cluster.ec2.put(&id(4), nodes());
@@ -142,7 +142,7 @@ fn enrolled_machines_get_the_labels_of_their_group_and_the_ranges_of_their_host(
     enrol(&cluster, "vm3", &[]);
     eventually("it is enrolled", || cluster.label("vm3", GROUP_LABEL).is_some());
 
-    // Without the right, a machine that is not read is not absent, and nothing is taken away.
+    // Without the right to read `Host` objects, the controller does not treat a machine as absent, and removes nothing.
     cluster.kubectl(&["delete", "clusterrolebinding", "kops-controller:pki-verifier"]);
     drop(controller);
     let _controller = cluster.controller();

@@ -1,4 +1,4 @@
-//! A cluster whose machines reach what is outside through an egress proxy.
+//! A cluster whose machines reach the outside through an egress proxy.
 
 use kops_agent_tests::proxy::Proxy;
 
@@ -9,7 +9,8 @@ use crate::nodes;
 #[ignore = "starts an API server: tests/controller/run"]
 fn through_an_egress_proxy_the_cloud_is_asked_and_the_api_server_is_not() {
     let proxy = Proxy::start().unwrap();
-    // As kOps writes `spec.networking.egressProxy` to /etc/environment; here EC2 is plain http, and has a name that only the proxy knows.
+    // kOps writes `spec.networking.egressProxy` to /etc/environment like this. Here, EC2 uses plain http, with a name that only the proxy
+    // knows.
     let cluster = Cluster::start()
         .with_environment("http_proxy", &proxy.url())
         .with_environment("https_proxy", &proxy.url());

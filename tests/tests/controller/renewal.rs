@@ -1,4 +1,4 @@
-//! A node that is at work renews its certificates, against a real API server (`docs/certificate-renewal.md`).
+//! A running node renews its certificates, against a real API server (`docs/certificate-renewal.md`).
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -38,7 +38,7 @@ pub fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientCon
     Arc::new(config)
 }
 
-/// Asks to renew for another key: the status, and what is answered.
+/// Asks to renew for another key. Returns the status and the body of the response.
 fn renew(world: &WithSts, machine: &Principal, shown: &Arc<ClientConfig>) -> (u16, String) {
     let body = request(&rsa_key());
     let token = World::token_for(machine, &world.sts.host(), REGION, &body);
@@ -76,7 +76,7 @@ fn a_node_renews_while_it_is_there_and_its_own() {
     let other = world.machine(2);
     assert_eq!(renew(&world, &other, &shown), (403, "CertificateOfOtherNode".to_owned()));
 
-    // Another machine's Node by the same name.
+    // Another machine's Node with the same name.
     world.cluster.kubectl(&["delete", "node", &id(1)]);
     assert_eq!(renew(&world, &machine, &shown), (403, "NodeNotFound".to_owned()));
     world.cluster.create_node(&id(1), Some(&id(2)));

@@ -54,7 +54,7 @@ fn a_replica_that_has_lost_the_lease_writes_nothing_until_it_has_it_again() {
     ]);
     eventually("it leads no more", || leads(LEADS_NOT));
     cluster.create_node(&id(1), Some(&id(1)));
-    // The other one never renews, so it comes to an end.
+    // The other holder never renews the Lease, so the Lease expires.
     eventually("the node is labelled", || {
         let is_labelled = cluster.label(&id(1), GROUP_LABEL).is_some();
         assert!(

@@ -1,5 +1,5 @@
-//! What the controller costs where there are many Nodes, on each cloud: measured, not judged by the clock of a test.
-//! `tests/bench/run controller` runs this against the binary that ships, and prints the tables.
+//! Benchmarks of the controller's cost with many Nodes, on each cloud. `tests/bench/run controller` runs them against the
+//! binary that ships, and prints the tables. Ordinary test runs do not judge these times.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use crate::clouds::{Aws, Ground, Lot, for_each_cloud};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 use crate::controller::Controller;
 
-/// How many kubectls create objects: each of them holds back.
+/// The number of kubectl processes that create objects: each of them throttles itself.
 const HANDS: usize = 8;
 const NEW_NODES: usize = 9;
-/// What a cloud may be asked besides the fewest questions that tell all: EC2 where the Nodes come in time for no more than a part of the
-/// first batch, Nova for the page behind the last full one, since no page says that it is the last, and Azure for the names of its
-/// scale sets and the API server for its `Host` objects again where labelling takes longer than a list of them is believed.
+/// How many requests a cloud may get above the minimum. EC2 gets one more if only a part of the first batch of Nodes comes in time. Nova
+/// gets one for the page after the last full page, since no page is marked as the last. If labelling takes longer than a list stays
+/// valid, the controller repeats one list: Azure's names of scale sets, or the API server's `Host` objects.
 const ONE_MORE: usize = 1;
-/// The same where there are more Nodes, of which a part is looked at at a time: one more for so many.
+/// The controller handles more Nodes in several parts. So it may send one request above the minimum for this many Nodes.
 const NODES_OF_ONE_MORE: usize = 4000;
-/// What is promised for as many Nodes as the tables have, and what for four times as many on AWS: until when all are labelled, in
-/// seconds, and the controller's memory, in MiB.
+/// The promised limits for up to 5000 Nodes, and for 20,000 Nodes on AWS. Each has the time until all Nodes are labelled, in seconds,
+/// and the controller's memory, in MiB.
 const PROMISED: [f64; 2] = [60.0, 64.0];
 const PROMISED_OF_20_000: [f64; 2] = [20.0, 96.0];
-/// For so long nothing changes.
+/// How long the benchmark observes the controller while nothing changes.
 const CALM: Duration = Duration::from_secs(60);
 
-/// How many Nodes there are: 5000, or what the environment says.
+/// The number of Nodes: `KOPS_AGENT_BENCH_NODES`, or 5000.
 fn nodes() -> u32 {
     std::env::var("KOPS_AGENT_BENCH_NODES").map_or(5000, |nodes| nodes.parse().unwrap())
 }
@@ -36,7 +36,7 @@ fn lots() -> Vec<Lot> {
     (1..=nodes()).map(Lot::numbered).collect()
 }
 
-/// Creates machines, and Nodes that say which of them they are.
+/// Creates machines, and Nodes with their provider IDs.
 fn create<G: Ground>(ground: &G, cluster: &Cluster, lots: &[Lot]) {
     for lot in lots {
         if ground.group(*lot) != "nodes" {
@@ -48,7 +48,7 @@ fn create<G: Ground>(ground: &G, cluster: &Cluster, lots: &[Lot]) {
     create_objects(cluster, nodes.collect());
 }
 
-/// Creates objects, many at a time.
+/// Creates objects with several kubectl processes in parallel.
 pub fn create_objects(cluster: &Cluster, objects: Vec<serde_json::Value>) {
     thread::scope(|scope| {
         for of_hand in objects.chunks(objects.len().div_ceil(HANDS).max(1)) {
@@ -64,7 +64,7 @@ fn patches(controller: &Controller) -> usize {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Prints a row of the table of all clouds, and gives what it was measured with.
+/// Measures a cloud, prints its row of the table, and returns the cloud, the cluster and the controller.
 #[allow(clippy::print_stdout)]
 fn measure<G: Ground>() -> (G, Cluster, Controller) {
     let ground = G::start();
@@ -98,7 +98,7 @@ fn measure<G: Ground>() -> (G, Cluster, Controller) {
     (ground, cluster, controller)
 }
 
-/// The names have what the measured ones have in common.
+/// The module's name begins with `measured_`, like the names of all benchmarks: `tests/controller/run` skips them by it.
 mod measured_nodes {
     use super::{for_each_cloud, measure};
 
@@ -114,7 +114,7 @@ mod measured_nodes {
     for_each_cloud!(each_cloud);
 }
 
-/// On AWS, where each Node's pods get the IPv6 prefix of its instance: what identifies a Node tells of its prefix, too.
+/// On AWS, each Node's pods get the IPv6 prefix of its instance. The response that identifies the Node also has the prefix.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]
@@ -149,7 +149,7 @@ fn measured_pod_ranges() {
     assert!(took <= longest && memory <= most);
 }
 
-/// Seconds until a Node has its group after it has said which instance it is.
+/// The seconds between the Node's provider ID and its group label.
 fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     let name = id(number);
     cluster.ec2.put(&name, Instance::of_group(CLUSTER, "nodes"));
@@ -160,7 +160,7 @@ fn until_labelled(cluster: &Cluster, number: usize) -> f64 {
     said.elapsed().as_secs_f64()
 }
 
-/// On AWS, where an instance that is new can be asked for by itself.
+/// On AWS, the controller can ask for a single new instance.
 #[test]
 #[ignore = "measures: tests/bench/run controller"]
 #[allow(clippy::print_stdout)]

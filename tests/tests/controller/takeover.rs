@@ -11,7 +11,7 @@ use crate::bootstrap::{WithSts, on_aws};
 use crate::cluster::{CLUSTER, Cluster, KOPS_VERSION, REGION, id, path_of};
 use crate::controller::Controller;
 
-/// A static pod as a kubelet mirrors it, or one of kops-controller's.
+/// Creates a static pod as a kubelet mirrors it, or a pod of kops-controller.
 fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -22,7 +22,7 @@ fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
     cluster.api.kubectl(&["apply", "-f", "-"], &pod.to_string()).unwrap();
 }
 
-/// Has a cluster taken over from kops-controller, on whatever cloud it is, whose machines this controller serves.
+/// Checks that a cluster on any cloud becomes ready for a takeover from kops-controller. `controller` serves its machines.
 pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
     let (node, api) = ("the-control-plane", format!("api.internal.{CLUSTER}"));
     cluster.create_node(node, None);
@@ -76,7 +76,7 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     let (code, said) = cluster.check_takeover(&["--health", controller.address(), "-o", "json"]);
     assert_eq!((code, said.matches(r#""state": "ready""#).count()), (Some(0), 7), "{said}");
 
-    // Which kOps wrote the store, and whether that is known.
+    // The kOps version that wrote the store, and whether kops-agent knows that version.
     for (version, state, told) in [
         (Some("1.36.2"), "ready", "kOps 1.36.2, told by kops-version.txt"),
         (Some("1.40.0"), "unknown", "kOps 1.40.0, told by kops-version.txt"),
@@ -94,12 +94,12 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     }
     fs::write(cluster.store().join(KOPS_VERSION), "1.37.0-alpha.1").unwrap();
 
-    // What cannot be told is not taken for what is not so.
+    // If the check cannot read a fact, it reports `unknown` and not `NOT READY`.
     let (code, said) = cluster.check_takeover_with(Path::new("/none"), &health);
     assert_eq!(code, Some(1), "{said}");
     assert!(line(&said, "names").contains("unknown") && said.contains("--admin-kubeconfig"), "{said}");
 
-    // As a cluster of kOps' is where nothing of kops-agent's was applied.
+    // The state of a kOps cluster in which no manifest of kops-agent was applied.
     cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
     let (code, said) = cluster.check_takeover(&health);
     assert_eq!(code, Some(4), "{said}");
@@ -132,7 +132,7 @@ fn the_page_of_the_installation_alone_gives_all_rights() {
         let (_, said) = cluster.check_takeover(&["--health", "127.0.0.1:1"]);
         said.lines().find(|line| line.starts_with("rights")).expect(&said).to_owned()
     };
-    // Which of them a line says to be missing: kOps' own, those of slots, and those of machines with enrolled keys.
+    // The rights that a line reports as missing: kOps' own, those for slots, and those for machines with enrolled keys.
     let missing =
         |line: &str| ["patch nodes", "namespace kops-agent", "list hosts"].map(|part| line.contains(part));
     let none = rights();
@@ -167,7 +167,7 @@ fn an_api_server_that_is_gone_leaves_it_unknown() {
     assert!(said.lines().any(|line| line.starts_with("rights") && line.contains("unknown")), "{said}");
 }
 
-/// The control plane of a cluster with DNS on its way to kops-agent and back, machine by machine, beside dns-controller.
+/// The control plane of a cluster with DNS. Its machines change to kops-agent and back, one by one, while dns-controller runs.
 struct Way<'a> {
     cluster: &'a Cluster,
     name: String,
@@ -180,7 +180,7 @@ impl Way<'_> {
         format!("10.0.0.{machine}")
     }
 
-    /// What dns-controller publishes under the name at which machines bootstrap, of pods that are not of this app.
+    /// The addresses that dns-controller publishes under the bootstrap name, without the pods of this app.
     fn published_without(&self, app: &str) -> BTreeSet<String> {
         let selector = format!("k8s-app!={app}");
         let pods = self.cluster.kubectl(&["-n", "kube-system", "get", "pods", "-l", &selector, "-o", "json"]);
@@ -194,7 +194,7 @@ impl Way<'_> {
         assert_eq!(self.published_without("none"), all, "{when}");
     }
 
-    /// What the check says of names has to be what would become of the record.
+    /// Checks that the takeover check predicts the DNS record: the names are ready if the record survives without kops-controller's pods.
     #[track_caller]
     fn check_agrees(&self) {
         let is_kept = self.published_without("kops-controller").len() == Way::MACHINES.len();
@@ -215,7 +215,7 @@ impl Way<'_> {
         self.cluster.kubectl(&[&["-n", "kube-system"][..], &patch].concat());
     }
 
-    /// kubelet mirrors a manifest that has changed as another pod.
+    /// Replaces the API server's pod. A kubelet mirrors a changed manifest as another pod.
     fn restart_api_server(&self, machine: usize, names: &str) {
         let pod = format!("kube-apiserver-{}", id(machine));
         self.delete_pod(&pod);
@@ -253,7 +253,7 @@ fn dns_controllers_record_is_whole_at_every_step_there_and_back() {
     }
     way.check_agrees();
 
-    // The way back, steps 1 and 2.
+    // docs/take-over.md, the way back, steps 1 and 2.
     for machine in Way::MACHINES {
         way.start_pod(&upstream(machine), "kops-controller", machine, &name);
         way.all_are_published("kops-controller is back");

@@ -1,4 +1,4 @@
-//! Where kOps' own kops-controller has to stay, it gets all that it needs: the Lease, the labels and the port.
+//! If kOps' own kops-controller has to stay, it gets all that it needs: the Lease, the labels and the port.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -23,7 +23,7 @@ fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
             assert!(said.starts_with("standing by, all is left to kOps' kops-controller: "), "{said}");
         }
         assert!(TcpStream::connect(world.address).is_err(), "{more}");
-        // As upstream's process does, which ends for good where that fails.
+        // Upstream's process binds this port, and ends for good if that fails.
         drop(TcpListener::bind(world.address).unwrap());
         let metrics = controller.get("/metrics");
         assert!(metrics.contains("kops_agent_bootstrap_down 0"), "{metrics}");

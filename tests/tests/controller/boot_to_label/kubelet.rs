@@ -1,5 +1,5 @@
-//! A real kubelet on a machine, started with what our node has written for it, and the containerd that it needs: in the machine's root,
-//! with the control plane's names.
+//! A real kubelet on a machine, started with the files that our node has written, and the containerd that it needs. They run in the
+//! machine's root, with the control plane's names.
 
 use std::fs;
 use std::io;
@@ -14,8 +14,8 @@ use nix::mount::{MsFlags, mount};
 
 use crate::cluster::eventually;
 
-/// What is another than on a machine that systemd runs: control groups are the host's, which is left as it is, as are its kernel's
-/// settings.
+/// The differences from a machine that systemd runs. The control groups and the kernel's settings belong to the host, and the test
+/// does not change them.
 const HERE: [&str; 6] = [
     "--cgroup-driver=cgroupfs",
     "--cgroups-per-qos=false",
@@ -26,22 +26,22 @@ const HERE: [&str; 6] = [
 ];
 const NOWHERE: Option<&str> = None;
 
-/// A program that is ended with its owner.
+/// A child process that is killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself, which shows in what it was to do.
+        // `kill` fails if the process has already ended. The test then sees that the process did not do its work.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs the kubelet of the machine whose root this is, until it is told to stop. `files` has what the machine has in `/etc` besides, and
-/// gets what both say.
+/// Runs the kubelet of the machine with this root until `stop` ends. `files` has additional files of the machine's `/etc`, and gets
+/// the logs of both programs.
 pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
-    // A kubelet looks for the mount that its folder is in.
+    // kubelet searches for the mount that contains its folder.
     mount(Some(root), root, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
     for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
         fs::create_dir_all(root.join(folder)).unwrap();
@@ -57,7 +57,7 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
     for file in ["passwd", "group"] {
         fs::copy(Path::new("/etc").join(file), root.join("etc").join(file)).unwrap();
     }
-    // What was downloaded only stands for them.
+    // The downloads are only stand-ins for these programs.
     for (program, path) in [("containerd", "usr/bin/containerd"), ("kubelet", "usr/local/bin/kubelet")] {
         let real = Path::new(&assets).join(program);
         mount(Some(&real), &root.join(path), NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
@@ -70,7 +70,7 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
         Running(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     };
     let _containerd = start("/usr/bin/containerd", &["--config", "/etc/containerd/config.toml"]);
-    // Else kubelet ends, and nothing is here to start it again.
+    // Without containerd, kubelet ends, and nothing here restarts it.
     let socket = root.join("run/containerd/containerd.sock");
     eventually("containerd listens", || UnixStream::connect(&socket).is_ok());
     let flags = fs::read_to_string(root.join("etc/sysconfig/kubelet")).unwrap();
@@ -82,13 +82,13 @@ pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
         .to_owned();
     let flags: Vec<&str> = flags.split_whitespace().chain(HERE).collect();
     let mut kubelet = start("/usr/local/bin/kubelet", &flags);
-    // What has no more to say than that it is gone says the same.
+    // A dropped sender ends the wait, as a message does.
     let _ = stop.recv();
     let ended = kubelet.0.try_wait().unwrap();
     assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(log_of("kubelet")).unwrap());
 }
 
-/// Has connections to an address come to another, for as long as this process runs.
+/// Forwards connections from one address to another, for as long as this process runs.
 pub fn forward(from: SocketAddr, to: SocketAddr) {
     let listener = TcpListener::bind(from).unwrap();
     thread::spawn(move || {
@@ -98,7 +98,7 @@ pub fn forward(from: SocketAddr, to: SocketAddr) {
             for (from, to) in ways {
                 let (Ok(mut from), Ok(mut to)) = (from, to) else { continue };
                 thread::spawn(move || {
-                    // Either end may hang up.
+                    // Either end may hang up, so the error is dropped.
                     let _ = io::copy(&mut from, &mut to);
                     let _ = to.shutdown(std::net::Shutdown::Write);
                 });

@@ -1,4 +1,4 @@
-//! A worker: what kOps wrote for it, and its boot.
+//! A worker: its configuration from kOps, and its boot.
 
 use std::fs;
 use std::net::TcpListener;
@@ -23,7 +23,7 @@ use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot};
 use crate::cluster::{CLUSTER, CONFIG_BASE, GROUP_LABEL, path_of, plain_agent};
 
-/// A worker that is to boot.
+/// A worker that a test boots.
 pub struct Machine<'a, G> {
     ground: &'a G,
     folder: PathBuf,
@@ -31,16 +31,16 @@ pub struct Machine<'a, G> {
     _downloads: Downloads,
 }
 
-/// What became of a boot.
+/// The result of a boot.
 pub struct Booted {
     pub code: Option<i32>,
     pub said: String,
-    /// Where the machine's files are.
+    /// The folder with the machine's files.
     pub root: PathBuf,
 }
 
 impl<'a, G: Ground> Machine<'a, G> {
-    /// One of the cluster's group `nodes`, whose configuration is in the store if kOps writes it there, and which has a boot config.
+    /// Makes a machine of the cluster's group `nodes` and its boot config. Its configuration is in the store if kOps writes it there.
     pub fn new(ground: &'a G, world: &World) -> Machine<'a, G> {
         let folder = world.cluster.make_folder("machine");
         let mut files = releases().stand_ins().unwrap();
@@ -72,7 +72,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         &self.config
     }
 
-    /// Does something on another machine, which is up beside it.
+    /// Runs `act` on another machine, which is up beside this one.
     pub fn beside<T: Send>(&self, lot: Lot, act: impl FnOnce() -> T + Send) -> T {
         on_machine(lot.address, &self.ground.hostname(lot), &self.folder, act)
     }
@@ -81,7 +81,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         self.boot_at(false)
     }
 
-    /// Boots what says on another machine that it is this one.
+    /// Boots a liar on another machine. The liar claims to be this machine.
     pub fn boot_as_liar(&self) -> Booted {
         self.boot_at(true)
     }
@@ -102,7 +102,7 @@ impl<'a, G: Ground> Machine<'a, G> {
         })
     }
 
-    /// Does something while the kubelet of the machine with this root runs.
+    /// Runs `act` while the kubelet of the machine with this root runs.
     pub fn with_kubelet(&self, root: &Path, act: impl FnOnce()) {
         let (stops, stop) = mpsc::channel();
         thread::scope(|scope| {
@@ -111,21 +111,21 @@ impl<'a, G: Ground> Machine<'a, G> {
                     run_until(stop, root, &self.folder);
                 });
             });
-            // It goes with a test that fails, too.
+            // A failing test drops this sender, too, which stops the kubelet.
             let stops = stops;
             act();
             drop(stops);
         });
     }
 
-    /// The kubeconfig of the kubelet of a machine, if it has got one.
+    /// The kubeconfig of a machine's kubelet, if the machine has got one.
     pub fn kubeconfig(&self, root: &Path) -> Option<PathBuf> {
         Some(root.join("var/lib/kubelet/kubeconfig")).filter(|file| file.exists())
     }
 }
 
-/// The configuration of workers as kOps writes it for the example cluster, on this cloud and by this test's name of it; its spec stays
-/// in the store.
+/// The configuration of workers as kOps writes it for the example cluster, on this cloud and with this test's name of the cluster. The
+/// spec stays in the store.
 fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyset) -> String {
     let example = ExampleStore::write_with_keys(folder, Some(mirror), &[keyset]).unwrap();
     let changes = fs::read_to_string(path_of(&format!("tests/golden/clouds/{cloud}.yaml"))).unwrap();
@@ -173,13 +173,13 @@ fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyse
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What is the same on every cloud: machines find the control plane by DNS, kube-proxy is on all of them, and the store is a folder.
+/// The part of the spec that all clouds share: machines find the control plane by DNS and run kube-proxy, and the store is a folder.
 const EVERYWHERE: &str =
     "spec: {topology: {dns: {type: Public}}, kubeProxy: {enabled: null, proxyMode: null},
     configBase: 's3://clusters/demo.example.com', keyStore: 's3://clusters/demo.example.com/pki',
     secretStore: 's3://clusters/demo.example.com/secrets'}";
 
-/// Makes a file a device of the machine, whose other devices are those that programs expect everywhere.
+/// Makes a file a device of the machine. The machine's other devices are those that programs expect everywhere.
 pub fn bind_as_device(file: &Path, name: &str) {
     const NOWHERE: Option<&str> = None;
     let devices = file.parent().unwrap().with_extension("dev");

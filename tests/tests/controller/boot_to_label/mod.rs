@@ -1,10 +1,14 @@
-//! Each cloud from boot to label: a worker without access to the store, which is our own program, asks its cloud's metadata service
-//! what it is, and our bootstrap server for what it needs; the server believes it by what that cloud's API says; a real kubelet joins the
-//! API server with the certificate that it got; and the Node gets the labels of its group. What says the same on another machine
-//! gets nothing. And mixed operation ([`upstream`]): our server lets in what kOps' own nodeup sends, and what our node sends is what kOps'
-//! own kops-controller reads. And the take-over: `controller takeover --check` finds the cluster ready once its API server has the name.
+//! Each cloud from boot to label.
 //!
-//! Each cloud is one row of the same table and goes all of the way: none can have fewer tests than another.
+//! A worker without access to the store runs our agent. The agent asks its cloud's metadata service for its identity, and our
+//! bootstrap server for its configuration and certificates. The server verifies it with data from that cloud's API. A real kubelet
+//! joins the API server with the issued certificate, and the Node gets the labels of its group. A liar on another machine, which
+//! makes the same claims, gets nothing.
+//!
+//! Mixed operation ([`upstream`]): our server lets in requests of kOps' own nodeup, and kOps' own kops-controller can read the
+//! requests of our node. Takeover: `controller takeover --check` finds the cluster ready once its API server has the name.
+//!
+//! Each cloud is one row of one table and passes through all steps, so no cloud can have fewer tests than another.
 
 mod kubelet;
 pub mod machine;
@@ -27,12 +31,12 @@ use crate::controller::Controller;
 use crate::takeover;
 
 const MACHINE: Lot = Lot { number: 1, address: Ipv4Addr::new(10, 20, 32, 20) };
-/// A machine on which kOps' own nodeup is.
+/// A machine with kOps' own nodeup.
 const UPSTREAM: Lot = Lot { number: 2, address: Ipv4Addr::new(10, 20, 32, 30) };
-/// The address of what says that it is the first.
+/// The address of the liar, which claims to be `MACHINE`.
 const LIAR: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 66);
 const PORT: u16 = 3988;
-/// Where what stands in for kOps' own kops-controller is, which our node asks first.
+/// The port of the stand-in for kOps' own kops-controller. Our node asks it first.
 const OTHER_PORT: u16 = 3989;
 
 macro_rules! each_cloud {
@@ -91,7 +95,7 @@ fn boots_to_label<G: Ground>() {
     takeover::becomes_ready(&world.cluster, &controller);
 }
 
-/// A cluster whose controller serves machines, with certificates of the API server's own authority.
+/// A cluster whose controller serves machines. The API server's own authority signs the certificates.
 fn serving<G: Ground>(ground: &G) -> World {
     let cluster = ground.cluster();
     World::signed_by(&authority(&cluster), SocketAddr::from((CONTROL_PLANE, PORT)), cluster, &ground.server())
@@ -103,7 +107,7 @@ fn authority(cluster: &Cluster) -> Keyset {
     Keyset { name: "kubernetes-ca".to_owned(), id: 7, certificate, private_key }
 }
 
-/// How many requests the bootstrap server has counted.
+/// The bootstrap server's count of requests with this outcome and this reason.
 fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
     let metrics = controller.get("/metrics");
     let name = format!(r#"kops_agent_bootstrap_requests_total{{outcome="{outcome}",reason="{reason}"}} "#);
@@ -111,7 +115,8 @@ fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// The API server takes the certificate as that of a kubelet, which may make its own Node and no other, and not say what that is for.
+/// Checks that the API server accepts the certificate as a kubelet's. The kubelet may create only its own Node, and must not set its
+/// group.
 fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubeconfig: &Path) {
     let create = |name: &str, group: &str| {
         let labels = json!({"kubernetes.io/hostname": name, GROUP_LABEL: group});
@@ -125,13 +130,13 @@ fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubec
     assert!(refused.contains("is not allowed to set the following labels"), "{refused}");
 }
 
-/// The version of the kubelet that has made a Node; `None` while there is none.
+/// The version of the kubelet that has created a Node. `None` if there is no such Node.
 fn kubelet_version(cluster: &Cluster, node: &str) -> Option<String> {
     let version = ["get", "node", node, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}"];
     cluster.api.kubectl(&version, "").ok().filter(|version| version.starts_with('v'))
 }
 
-/// Does what a cloud's controller does with a new Node.
+/// Sets the provider ID of a new Node, as a cloud's controller does.
 fn name_machine<G: Ground>(ground: &G, cluster: &Cluster) {
     if !ground.provider_id(MACHINE).is_empty() {
         let patch = json!({"spec": {"providerID": ground.provider_id(MACHINE)}});

@@ -1,4 +1,4 @@
-//! The networks of a test: that of the control plane, with a cloud's metadata service in it, and of one machine at a time beside it.
+//! The networks of a test. One has the control plane and a cloud's metadata service. One has a single machine at a time beside it.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ const NOWHERE: Option<&str> = None;
 /// The number of the next machine's link.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Does something on the side of the control plane. Namespaces are a thread's, and of the threads and processes that it starts.
+/// Runs `act` in the control plane's network. A namespace belongs to a thread, and to the threads and processes that this thread starts.
 pub fn on_control_plane(act: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let done = scope.spawn(|| {
@@ -35,8 +35,8 @@ pub fn on_control_plane(act: impl FnOnce() + Send) {
     });
 }
 
-/// Does something on a machine of this address and hostname, which has the control plane's names and the distribution of the example's
-/// machines. Its mounts are its own.
+/// Runs `act` on a machine with this address and this hostname. The machine has the control plane's names, the distribution of the
+/// example's machines, and its own mounts.
 pub fn on_machine<T: Send>(
     address: Ipv4Addr,
     hostname: &str,
@@ -64,7 +64,7 @@ pub fn on_machine<T: Send>(
             act()
         });
         let id = told.recv().unwrap();
-        // A machine that comes again finds what it had: the kernel takes a link away a while after a network.
+        // The kernel deletes a link some time after its network. So each boot has a new link name, but the machine keeps its address.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         ip(&format!("link add name machine{number} type veth peer name eth0 netns {id}"));
         ip(&format!("link set machine{number} up"));
@@ -74,13 +74,13 @@ pub fn on_machine<T: Send>(
     })
 }
 
-/// Writes what the files of machines say that are mounted over those of this host.
+/// Writes the files of machines that are mounted over the files of this host.
 pub fn write_files(files: &Path, names: &[&str]) {
     let hosts = format!("127.0.0.1 localhost\n{CONTROL_PLANE} {}\n", names.join(" "));
     for (file, text) in [
         ("os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n"),
         ("hosts", &hosts),
-        // Nothing is there: a name that is none of the hosts is not found out.
+        // Nothing listens at this address, so only the names in `hosts` can be resolved.
         ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
     ] {
         fs::write(files.join(file), text).unwrap();

@@ -1,5 +1,5 @@
-//! Mixed operation: what kOps' own nodeup sends, byte for byte as Go writes it, to our server; and what our node sends, as kOps' own
-//! kops-controller reads it.
+//! Mixed operation. kOps' own nodeup sends requests to our server, byte for byte as Go writes them. Our node sends requests that
+//! kOps' own kops-controller can read.
 //!
 //! Source: upstream's `pkg/apis/nodeup/bootstrap.go`, `pkg/kopscontrollerclient/client.go`, `pkg/bootstrap/challenge_server.go`, and
 //! each cloud's `authenticator.go` and `verifier.go`.
@@ -29,7 +29,7 @@ use crate::bootstrap::World;
 use crate::clouds::Ground;
 use crate::cluster::CLUSTER;
 
-/// Upstream's port of the call-back.
+/// Upstream's port for call-backs.
 const CALL_BACK: u16 = 3987;
 const ID: &str = "00112233445566778899aabbccddeeff";
 const SECRET: &[u8] = b"sixteen bytes it";
@@ -37,7 +37,7 @@ const SECRET: &[u8] = b"sixteen bytes it";
 /// The request for a machine's configuration, as Go writes it up to the challenge.
 const FOR_CONFIGURATION: &str = r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":null,"keypairIDs":null,"includeNodeConfig":true"#;
 
-/// Asks for a machine's configuration and its certificates as upstream's nodeup does, and gives both answers.
+/// Requests a machine's configuration and its certificates as upstream's nodeup does, and returns both responses.
 pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
     let identity = Identity::named(&[&format!("challenge-server.{CLUSTER}")]).unwrap();
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, CALL_BACK));
@@ -67,10 +67,10 @@ pub fn bootstrap<G: Ground>(ground: &G, world: &World) -> [Value; 2] {
     })
 }
 
-/// A message, and the status behind it.
+/// A message, followed by its status.
 type Answered = WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>;
 
-/// Answers a call-back as gRPC for Go does: one message behind its length, and the status behind it.
+/// Answers a call-back as gRPC for Go does: the length of the message, the message, and then the status.
 async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
     assert_eq!(request.version(), Version::HTTP_2);
     assert_eq!(request.uri().path(), "/kops.bootstrap.v1.CallbackService/Challenge");
@@ -87,7 +87,7 @@ async fn called_back(request: Request<Incoming>) -> Result<Response<Answered>, I
     Ok(response)
 }
 
-/// A request that was made of a server.
+/// A request that a server received.
 #[derive(Debug)]
 struct Asked {
     method: String,
@@ -98,14 +98,14 @@ struct Asked {
     body: Vec<u8>,
 }
 
-/// A server in the place of upstream's that keeps what it is asked, and refuses all; dropping it stops it.
+/// A stand-in for upstream's server, which records all requests and refuses them; dropping it stops it.
 pub struct KopsController {
     asked: Arc<Mutex<Vec<Asked>>>,
     _server: LoopbackServer,
 }
 
 impl KopsController {
-    /// One at this address, with a certificate of kops-controller's name.
+    /// Starts a server at this address, with a certificate for kops-controller's name.
     pub fn start(authority: &Keyset, address: SocketAddr) -> KopsController {
         let identity =
             Identity::signed_by(authority, &format!("kops-controller.internal.{CLUSTER}")).unwrap();
@@ -131,7 +131,7 @@ impl KopsController {
         KopsController { asked, _server: server }
     }
 
-    /// That our node has asked it for its configuration and then for its certificates, in a form that upstream's server reads.
+    /// Checks that our node has requested its configuration and then its certificates, in a form that upstream's server reads.
     pub fn has_understood<G: Ground>(&self, ground: &G) {
         let asked = self.asked.lock();
         assert_eq!(asked.len(), 2, "{asked:?}");
@@ -168,14 +168,14 @@ pub fn names(object: &Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
-/// The JSON that is base64 behind a prefix, as that of a token that is signed is.
+/// Decodes the base64 JSON behind a prefix. A signed token has this form.
 pub fn decoded(token: &str, prefix: &str) -> Value {
     let payload = token.strip_prefix(prefix).unwrap_or_else(|| panic!("{token}"));
     serde_json::from_slice(&STANDARD.decode(payload).unwrap()).unwrap()
 }
 
-/// What a token says that is signed as GCE's and metal's are; that it is for this request, which was made just now, and has these
-/// fields beside.
+/// Checks a token in the signed form of GCE and metal, and returns its data. The token must be for this request and must have been made
+/// just now. Its data must have these fields besides the common ones.
 pub fn claims(token: &str, prefix: &str, others: &[&str], body: &[u8]) -> Value {
     let token = decoded(token, prefix);
     assert_eq!(names(&token), ["data", "signature"]);

@@ -1,4 +1,4 @@
-//! Instances of EC2, whose role signs.
+//! Instances of EC2. Their role signs tokens.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -14,7 +14,7 @@ use crate::boot_to_label::upstream::now;
 use crate::bootstrap::{ROLE, on_aws};
 use crate::cluster::{CLUSTER, Cluster, REGION, id};
 
-/// STS; EC2 is the cluster's.
+/// The stand-in for STS. The stand-in for EC2 belongs to the cluster.
 pub struct Aws(Sts);
 
 impl Aws {
@@ -64,12 +64,12 @@ impl Ground for Aws {
         cluster.ec2.calls().len()
     }
 
-    /// EC2 tells of a thousand instances at most.
+    /// EC2 describes at most a thousand instances in one response.
     fn fewest_calls(nodes: usize) -> usize {
         nodes.div_ceil(1000)
     }
 
-    /// It has seen the id of the role's key, and not the key.
+    /// The liar has the id of the role's key, but not the key.
     const REFUSED_FOR: &'static str = "RefusedBySts";
 
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {

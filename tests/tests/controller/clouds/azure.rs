@@ -1,4 +1,4 @@
-//! Machines of Azure's scale sets, for which the metadata service signs, and which are called back.
+//! Machines of Azure's scale sets. The metadata service signs their documents, and the bootstrap server calls them back.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -15,12 +15,12 @@ use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
 use crate::boot_to_label::upstream::now;
 use crate::cluster::{CLUSTER, Cluster};
 
-/// As many machines as a scale set can have (Azure, "Virtual Machine Scale Sets limits").
+/// The maximum number of machines in a scale set (Azure, "Virtual Machine Scale Sets limits").
 const LARGEST_SCALE_SET: u32 = 1000;
-/// As many as a page has there.
+/// The number of machines on a page of Azure's lists.
 const PAGE: usize = 120;
 
-/// Azure Resource Manager, what signs for machines and for liars, and the authorities that hosts trust.
+/// Azure Resource Manager, the metadata services that sign for machines and for liars, and the authorities that hosts trust.
 pub struct AzureCloud {
     azure: Azure,
     signing: OnceLock<[Arc<MetadataService>; 2]>,
@@ -36,7 +36,7 @@ impl AzureCloud {
         (of_cluster(&self.group(lot)), lot.number % LARGEST_SCALE_SET)
     }
 
-    /// Its keys take a while to be made.
+    /// Makes the keys at the first call, because they take a while to generate.
     fn signing(&self, for_liar: bool) -> Arc<MetadataService> {
         let make = || [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
         self.signing.get_or_init(make)[usize::from(for_liar)].clone()
@@ -67,7 +67,7 @@ impl Ground for AzureCloud {
         self.azure.put(&scale_set, number, self.machine(lot));
     }
 
-    /// A group is a scale set, which cannot have all.
+    /// A group is a scale set, which is too small for all machines. So there are several groups.
     fn group(&self, lot: Lot) -> String {
         match lot.number / LARGEST_SCALE_SET {
             0 => "nodes".to_owned(),
@@ -84,13 +84,13 @@ impl Ground for AzureCloud {
         self.azure.calls().len()
     }
 
-    /// The names of scale sets, and pages of each.
+    /// One request for the names of scale sets, and one for each page of each scale set.
     fn fewest_calls(nodes: usize) -> usize {
         let (full, rest) = (nodes / LARGEST_SCALE_SET as usize, nodes % LARGEST_SCALE_SET as usize);
         1 + full * (LARGEST_SCALE_SET as usize).div_ceil(PAGE) + rest.div_ceil(PAGE)
     }
 
-    /// What has signed for it is trusted by no host.
+    /// No host trusts the metadata service that signs for the liar.
     const REFUSED_FOR: &'static str = "WrongSignature";
 
     const IS_CALLED_BACK: bool = true;
@@ -101,7 +101,8 @@ impl Ground for AzureCloud {
         self.signing(false).token(&scale_set, number, &Document::of(&vm_id, body, now())).unwrap()
     }
 
-    /// The document is PKCS #7, which upstream reads it as; kOps 1.36 and before has the machine's id there, and 1.34 another form.
+    /// The document is PKCS #7, and upstream reads it as PKCS #7. kOps 1.36 and before has the machine's id in its place, and kOps 1.34
+    /// has another form.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
         let (scale_set, number) = self.place(lot);
         let vm_id = self.machine(lot).vm_id;

@@ -1,4 +1,4 @@
-//! Instances of Compute Engine, whose TPM signs.
+//! Instances of Compute Engine. Their TPM signs tokens.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ pub struct GoogleCloud {
     gce: Gce,
     group: String,
     tpms: OnceLock<[Arc<Swtpm>; 2]>,
-    /// That of an instance of upstream's, whose token no program makes here.
+    /// The key of an instance with upstream's nodeup. The test itself makes the tokens of that instance.
     upstreams: OnceLock<Tpm>,
 }
 
@@ -60,12 +60,12 @@ impl Ground for GoogleCloud {
         self.gce.calls().len()
     }
 
-    /// Pages of a group's list, with the region's zones and its one zone's groups before it, and the group's template.
+    /// The pages of a group's list. Before them: the region's zones, the groups of its one zone, and the group's template.
     fn fewest_calls(nodes: usize) -> usize {
         nodes.div_ceil(500) + 3
     }
 
-    /// Its TPM has another key.
+    /// The liar's TPM has another key.
     const REFUSED_FOR: &'static str = "WrongSignature";
     const DOWNLOADS: &'static [&'static str] = &[
         "/binaries/cloud-provider-gcp/v35.0.0/auth-provider-gcp/linux/amd64/auth-provider-gcp",

@@ -1,4 +1,5 @@
-//! Clouds whose API lists a project's machines page by page. Their machines are called back, or ask from their address.
+//! Clouds whose API lists a project's machines page by page. The bootstrap server calls their machines back, or checks the address of
+//! their requests.
 
 use std::net::Ipv4Addr;
 
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
 use crate::cluster::{CLUSTER, Cluster};
 
-/// What all of them have in common: as many machines on a page as the stand-in gives at most, an API that counts what it is asked, and a
-/// token that has no more than a prefix and an id.
+/// The methods that all of these clouds share. The page size is the stand-in's maximum, the API counts its requests, and a token has
+/// only a prefix and an id.
 macro_rules! listed {
     ($machine:ty, $prefix:literal, $id:expr) => {
         fn calls(&self, _cluster: &Cluster) -> usize {
@@ -105,7 +106,7 @@ impl Ground for DigitalOceanCloud {
     const REFUSED_FOR: &'static str = "CallbackFailed";
     const IS_CALLED_BACK: bool = true;
 
-    /// kOps has a shorter name of it there.
+    /// kOps has a shorter name of the cloud in these options.
     fn server(&self) -> Value {
         json!({"provider": {"do": {}}})
     }
@@ -134,7 +135,7 @@ impl Ground for LinodeCloud {
         self.0.put(lot.number.into(), linode::Instance::of_group(CLUSTER, "nodes", &lot.name(), lot.ip()));
     }
 
-    /// As images there have it.
+    /// The hostname in Linode's images.
     fn hostname(&self, _lot: Lot) -> String {
         "localhost".to_owned()
     }
@@ -213,7 +214,7 @@ impl Ground for OpenstackCloud {
         format!("openstack:///{}", openstack::uuid(lot.number.into()))
     }
 
-    /// It asks from another address.
+    /// The liar sends its request from another address.
     const REFUSED_FOR: &'static str = "OtherAddress";
 
     fn serve_metadata(&self, lot: Lot, _liar: Option<Ipv4Addr>) -> Running {

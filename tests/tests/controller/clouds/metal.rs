@@ -1,4 +1,4 @@
-//! Machines of no cloud, which were enrolled with a key.
+//! Machines without a cloud, which are enrolled with a key.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The key of machines, and that of liars.
+/// The key of machines, and the key of liars.
 pub struct Metal([KeyPair; 2]);
 
 impl Ground for Metal {
@@ -51,7 +51,7 @@ impl Ground for Metal {
         cluster.requests("hosts", "LIST")
     }
 
-    /// The API server lists them in one answer.
+    /// The API server lists all `Host` objects in one response.
     fn fewest_calls(_nodes: usize) -> usize {
         1
     }

@@ -1,5 +1,5 @@
-//! What each cloud has of a test's cluster: its API, machines of the cluster's groups, and what tells a machine what it is. One trait
-//! for all of them, so that a table of tests has a row for each.
+//! The parts of each cloud in a test's cluster: its API, machines of the cluster's groups, and the metadata service of a machine. One
+//! trait describes all clouds, so that a table of tests has a row for each.
 
 mod aws;
 mod azure;
@@ -22,13 +22,13 @@ pub use gce::GoogleCloud;
 pub use listed::{DigitalOceanCloud, HetznerCloud, LinodeCloud, OpenstackCloud, ScalewayCloud};
 pub use metal::Metal;
 
-/// Where clouds have their metadata service; Scaleway's is at the second.
+/// The addresses of clouds' metadata services. The second one is Scaleway's.
 pub const METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(169, 254, 42, 42)];
 
-/// What serves, for as long as it lives.
+/// A running server. Dropping it stops it.
 pub type Running = Box<dyn Any + Send>;
 
-/// Calls a macro with kOps' name of each cloud as an identifier, and the type of what there is of it.
+/// Calls a macro with each cloud: kOps' name of it as an identifier, and its type.
 macro_rules! for_each_cloud {
     ($macro:ident) => {
         $macro!(
@@ -46,7 +46,7 @@ macro_rules! for_each_cloud {
 }
 pub(crate) use for_each_cloud;
 
-/// A machine, which is of the group `nodes` as far as its cloud has groups as large as that.
+/// A machine. It is in the group `nodes`, unless the groups of its cloud are too small for all machines.
 #[derive(Clone, Copy, Debug)]
 pub struct Lot {
     pub number: u32,
@@ -54,13 +54,13 @@ pub struct Lot {
 }
 
 impl Lot {
-    /// The one of this number, at an address which no other number has.
+    /// The machine of this number, at an address that no other number has.
     pub fn numbered(number: u32) -> Lot {
         let [_, b, c, d] = (number + 256).to_be_bytes();
         Lot { number, address: Ipv4Addr::new(10, 64 | b, c, d) }
     }
 
-    /// The name of the machine, where its cloud gives it one.
+    /// The name of the machine, if its cloud gives it a name.
     pub fn name(self) -> String {
         format!("nodes-{:06x}", self.number)
     }
@@ -72,10 +72,10 @@ impl Lot {
 
 pub trait Ground: Sync + Sized {
     const NAME: &'static str;
-    /// Whether kOps writes configurations of nodes there.
+    /// Whether kOps writes configurations of nodes for this cloud.
     const KOPS_WRITES_CONFIGS: bool = true;
 
-    /// One without a machine.
+    /// Starts a cloud without machines.
     fn start() -> Self;
     fn cluster(&self) -> Cluster;
     /// Adds a machine of the cluster.
@@ -89,7 +89,7 @@ pub trait Ground: Sync + Sized {
         let _ = lot;
         "nodes".to_owned()
     }
-    /// The name that a machine has to itself.
+    /// The hostname on the machine itself.
     fn hostname(&self, lot: Lot) -> String {
         lot.name()
     }
@@ -97,45 +97,45 @@ pub trait Ground: Sync + Sized {
     fn node(&self, lot: Lot) -> String {
         self.hostname(lot)
     }
-    /// How its Node names it; empty where there is nothing to name.
+    /// The provider ID of its Node; empty if the cloud has none.
     fn provider_id(&self, lot: Lot) -> String;
-    /// How often its API was asked for machines.
+    /// The number of requests for machines to the cloud's API.
     fn calls(&self, cluster: &Cluster) -> usize;
-    /// How few questions can tell of so many machines, by how many of them the API puts on a page at most (its documentation says so),
-    /// and not by how many the controller asks for.
+    /// The minimum number of requests that can list this many machines. It follows from the API's documented maximum page size, and
+    /// not from the page size that the controller requests.
     fn fewest_calls(nodes: usize) -> usize;
 
-    /// Why the bootstrap server refuses what is on another machine, and says that it is this one.
+    /// The reason with which the bootstrap server refuses another machine that claims to be this one.
     const REFUSED_FOR: &'static str;
-    /// The paths of what machines download there besides.
+    /// The paths of additional downloads on this cloud.
     const DOWNLOADS: &'static [&'static str] = &[];
 
-    /// Whether machines are called back there.
+    /// Whether the bootstrap server calls machines of this cloud back.
     const IS_CALLED_BACK: bool = false;
 
     /// The token that kOps' own nodeup makes on a machine for a request.
     fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String;
-    /// Checks what our node's token says of a machine, as kOps' own kops-controller reads it.
+    /// Checks the claims of our node's token for a machine, as kOps' own kops-controller reads them.
     fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]);
 
-    /// The options of its bootstrap server.
+    /// The options of the cluster's bootstrap server.
     fn server(&self) -> Value {
         json!({"provider": {Self::NAME: {}}})
     }
-    /// Tells a machine what it is; and a liar at another address the same, without what proves it.
+    /// Serves the metadata of a machine. A liar at another address gets the same metadata, but without the proof.
     fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running;
-    /// Gives the machine whose root this is what it has besides, in mounts of its own; a liar has something of the kind.
+    /// Gives the machine with this root its additional files and devices, in its own mounts. A liar gets an invalid variant.
     fn equip(&self, root: &Path, is_liar: bool) -> Option<Running> {
         let _ = (root, is_liar);
         None
     }
-    /// Variables of a machine's agent.
+    /// The environment variables of a machine's agent.
     fn variables(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
 
-/// The scale set, or the like, of a group.
+/// The name of a group's scale set, or of a similar object.
 fn of_cluster(group: &str) -> String {
     format!("{group}.{CLUSTER}")
 }

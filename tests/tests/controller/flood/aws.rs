@@ -12,28 +12,28 @@ use super::{CALM, HONEST, INSIDERS, now};
 use crate::bootstrap::{ROLE, WithSts};
 use crate::cluster::{CLUSTER, REGION, id};
 
-/// A cluster on AWS, with honest machines and others.
+/// A cluster on AWS, with honest machines and with machines that liars control.
 pub struct Aws {
     pub world: WithSts,
-    /// Where STS redirects to. It would vouch for each token.
+    /// The server that STS redirects to. It would accept each token.
     pub elsewhere: Sts,
     machines: Vec<Principal>,
 }
 
 impl Aws {
-    /// A cluster in which the machines are, though not yet its nodes.
+    /// Starts a cluster whose machines exist but are not nodes yet.
     pub fn start() -> Aws {
         let world = WithSts::start();
         let machines = (0..HONEST + CALM + INSIDERS).map(|number| world.machine(number)).collect();
         Aws { world, elsewhere: Sts::start().unwrap(), machines }
     }
 
-    /// A token of a machine.
+    /// A valid token of the machine with this number.
     pub fn token(&self, number: usize, body: &str) -> String {
         self.machines[number].token_v1(&self.world.sts.host(), REGION, body.as_bytes(), now())
     }
 
-    /// Makes good tokens, of the insiders in turn.
+    /// Makes valid tokens of the machines that liars control, in turn.
     pub fn insider(&self) -> Insider {
         let (host, insiders) = (self.world.sts.host(), self.machines[HONEST + CALM..].to_vec());
         Arc::new(move |body| {
@@ -42,7 +42,7 @@ impl Aws {
         })
     }
 
-    /// What is wrong with tokens on AWS.
+    /// The lies with wrong tokens on AWS.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_sts());
@@ -51,7 +51,7 @@ impl Aws {
         lies
     }
 
-    /// Refused without a request to the cloud.
+    /// The lies that the server refuses without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let (host, machine) = (self.world.sts.host(), self.machines[HONEST + CALM].clone());
         let lie = |what, token: fn(&Principal, &str, &[u8], i64) -> String| {
@@ -85,7 +85,7 @@ impl Aws {
         ]
     }
 
-    /// Only STS knows what is wrong with these.
+    /// The lies that only STS can detect.
     fn lies_for_sts(&self) -> Vec<Lie> {
         let (sts, host) = (&self.world.sts, self.world.sts.host());
         let known = self.machines[HONEST + CALM].clone();
@@ -131,7 +131,7 @@ impl Aws {
         ]
     }
 
-    /// STS vouches for these; what they are EC2 tells.
+    /// The lies that STS accepts. The server refuses them because of the data from EC2.
     fn lies_for_ec2(&self) -> Vec<Lie> {
         let (sts, ec2, host) = (&self.world.sts, &self.world.world.cluster.ec2, self.world.sts.host());
         let number = HONEST + CALM + INSIDERS;
@@ -148,7 +148,7 @@ impl Aws {
         let nodes = || Instance::of_group(CLUSTER, "nodes");
         let in_state = |state: &str| Some(Instance { state: state.into(), ..nodes() });
         let of_other = nodes().tagged(CLUSTER_TAG, "other.example.com");
-        // Its Node is at work, so a second machine with its id is an impostor.
+        // The Node with this id is running, so a second machine with the id is an impostor.
         self.world.cluster.create_node(&id(number), Some(&id(number)));
         self.world.cluster.report(&id(number));
         vec![

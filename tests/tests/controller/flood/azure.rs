@@ -1,4 +1,5 @@
-//! Lies of machines on Azure. The honest machines are enrolled, with keys of their own: only a machine's own port answers a call-back.
+//! Lies of machines on Azure. The honest machines are enrolled with their own keys, because a call-back needs an answer from the
+//! machine's own port.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,21 +27,21 @@ use crate::cluster::{CLUSTER, Cluster};
 use crate::pod_ranges::{host, let_machines_be_enrolled};
 use crate::scale::create_objects;
 
-/// The machine of a scale set that liars know.
+/// The number of the scale set's machine that liars know.
 const KNOWN: u32 = 7;
 
-/// A cluster on Azure, with enrolled machines and liars.
+/// A cluster on Azure, with enrolled machines and with liars.
 pub struct Azure {
     pub world: World,
     resource_manager: ResourceManager,
-    /// What the controller trusts, and what it does not.
+    /// The metadata service that the controller trusts, and one that it does not trust.
     signing: [Arc<MetadataService>; 2],
     key: Arc<KeyPair>,
     _authorities: NamedTempFile,
 }
 
 impl Azure {
-    /// A cluster in which the machines are, though not yet its nodes.
+    /// Starts a cluster whose machines exist but are not nodes yet.
     pub fn start() -> Azure {
         let resource_manager = ResourceManager::start().unwrap();
         let signing = [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
@@ -70,18 +71,18 @@ impl Azure {
         token(&self.key, &name(number), body)
     }
 
-    /// Makes good tokens, of the insiders in turn.
+    /// Makes valid tokens of the machines that liars control, in turn.
     pub fn insider(&self) -> Insider {
         let key = self.key.clone();
         Arc::new(move |body| token(&key, &name(HONEST + CALM + body.len() % INSIDERS), body))
     }
 
-    /// How often Azure was asked.
+    /// The number of requests to Azure.
     pub fn calls(&self) -> usize {
         self.resource_manager.calls().len()
     }
 
-    /// What is wrong with documents.
+    /// The lies with wrong documents.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let (trusted, liar) = (&self.signing[0], &self.signing[1]);
         let decoys: Vec<Vec<u8>> = (0..7).map(|_| decoy()).collect();
@@ -127,12 +128,12 @@ fn name(number: usize) -> String {
     format!("nodes-{number:04}")
 }
 
-/// Nothing listens at its address.
+/// The machine that liars know. Nothing listens at its address.
 fn known() -> Machine {
     Machine::of_group(CLUSTER, "nodes", "nodes000007", [127, 0, 3, 7].into())
 }
 
-/// An authority of the name of the one that signs for liars, with another key.
+/// An authority with the name of the liars' authority, but with another key.
 fn decoy() -> Vec<u8> {
     let authority = Authority::new("TLS issuing CA of a test").unwrap();
     CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap().to_vec()

@@ -17,7 +17,7 @@ use crate::cluster::{CLUSTER, Cluster};
 
 const REGION: &str = "us-test1";
 
-/// A cluster on GCE, with honest machines and others.
+/// A cluster on GCE, with honest machines and with machines that liars control.
 pub struct Gce {
     pub world: World,
     compute: ComputeEngine,
@@ -26,14 +26,14 @@ pub struct Gce {
 }
 
 impl Gce {
-    /// A cluster in which the machines are, though not yet its nodes.
+    /// Starts a cluster whose machines exist but are not nodes yet.
     pub fn start() -> Gce {
         let compute = ComputeEngine::start().unwrap();
         let group = compute.put_group(CLUSTER, "nodes");
         let cluster = Cluster::start_on_gce(&compute);
         let provider = json!({"gce": {"projectID": PROJECT, "region": REGION, "clusterName": CLUSTER, "MaxTimeSkew": 300}});
         let world = World::of(cluster, &provider);
-        // Each of these keys takes a while.
+        // Each key takes a while to generate.
         let machines = thread::scope(|scope| {
             let made: Vec<_> = (0..HONEST + CALM + INSIDERS)
                 .map(|_| scope.spawn(|| Arc::new(Tpm::generate().unwrap())))
@@ -46,12 +46,12 @@ impl Gce {
         Gce { world, compute, group, machines }
     }
 
-    /// A token of a machine.
+    /// A valid token of the machine with this number.
     pub fn token(&self, number: usize, body: &str) -> String {
         self.machines[number].token(&Claim::of(&name(number), body.as_bytes(), now())).unwrap()
     }
 
-    /// Makes good tokens, of the insiders in turn.
+    /// Makes valid tokens of the machines that liars control, in turn.
     pub fn insider(&self) -> Insider {
         let insiders = self.machines[HONEST + CALM..].to_vec();
         Arc::new(move |body| {
@@ -61,7 +61,7 @@ impl Gce {
         })
     }
 
-    /// What is wrong with tokens on GCE.
+    /// The lies with wrong tokens on GCE.
     pub fn lies(&self, granted: &Arc<Granted>) -> Vec<Lie> {
         let mut lies = self.lies_at_first_sight();
         lies.extend(self.lies_for_compute_engine());
@@ -69,7 +69,7 @@ impl Gce {
         lies
     }
 
-    /// Refused without a request to the cloud.
+    /// The lies that the server refuses without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let tpm = self.machines[HONEST + CALM].clone();
         let lie = |what, claim: for<'a> fn(Claim<'a>) -> Claim<'a>| {
@@ -91,7 +91,7 @@ impl Gce {
         ]
     }
 
-    /// Compute Engine tells that these are not true.
+    /// The lies that the server refuses after a request to Compute Engine.
     fn lies_for_compute_engine(&self) -> Vec<Lie> {
         let tpm = self.machines[HONEST + CALM].clone();
         let other_tpm = Arc::new(Tpm::generate().unwrap());
@@ -107,7 +107,7 @@ impl Gce {
         };
         let stopped = made("nodes-stop", &|instance| Instance { status: "TERMINATED".into(), ..instance });
         let bare = made("nodes-bare", &|instance| Instance { signing_key: String::new(), ..instance });
-        // It has rewritten its metadata to say that a group of the cluster made it.
+        // The instance has rewritten its metadata: it claims that a group of the cluster made it.
         let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{}", self.group);
         let alone = made("nodes-alone", &|instance| {
             let alone = Instance { group: None, ..instance };
@@ -117,7 +117,7 @@ impl Gce {
         put(&self.compute, &other, "nodes-other", &tpm, |instance| {
             instance.saying("cluster-name", CLUSTER).saying(CREATED_BY, &made_by)
         });
-        // One of that name was deleted, and another made: the TPM that signs is the first one's.
+        // Another instance has replaced the first one of this name. The liar signs with the TPM of the first one.
         put(&self.compute, &self.group, "nodes-again", &tpm, |instance| instance);
         self.compute.remove_instance("nodes-again");
         put(&self.compute, &self.group, "nodes-again", &other_tpm, |instance| instance);
@@ -153,7 +153,7 @@ fn name(number: usize) -> String {
     format!("nodes-{number:04}")
 }
 
-/// Has a group make an instance of that name with a TPM, and changes it.
+/// Makes a group create an instance with this name and this TPM, and applies `change` to it.
 fn put(compute: &ComputeEngine, group: &str, name: &str, tpm: &Tpm, change: impl Fn(Instance) -> Instance) {
     let instance = compute.create_instance(group, name);
     compute.put_instance(name, change(Instance { signing_key: tpm.public_pem(), ..instance }));

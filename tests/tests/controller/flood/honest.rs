@@ -1,4 +1,4 @@
-//! Machines that bootstrap as a node does: first their configuration, then certificates for keys that they keep.
+//! Machines that bootstrap as a node does: they request their configuration, and then certificates for keys that they keep.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::{World, request};
 
-/// The pause after the first try, and the longest: those of our own node (`bootstrap_client`).
+/// The first and the longest pause between tries, as in our own node (`bootstrap_client`).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The deadline of a machine's retries; a node's is far longer.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Makes a token of the machine of that number for a body.
+/// Makes the token of the machine with this number for a request body.
 pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 
 /// Requests that were granted, each with its token.
@@ -24,7 +24,7 @@ pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
 pub struct Granted(Mutex<Vec<(String, String)>>);
 
 impl Granted {
-    /// Some of them; which one differs by number.
+    /// One of the granted requests, chosen by the number.
     pub fn any(&self, number: usize) -> (String, String) {
         let granted = self.0.lock();
         granted[number % granted.len()].clone()
@@ -35,15 +35,15 @@ impl Granted {
     }
 }
 
-/// How it went for a machine.
+/// The result of a machine's bootstrap.
 #[derive(Clone, Debug)]
 pub struct Went {
     pub took: Duration,
-    /// What it was answered before, each time that it had to come again; 0 without an answer.
+    /// The status of each failed try; 0 without a response.
     pub put_off: Vec<u16>,
 }
 
-/// Has a machine bootstrap at an address of its own.
+/// Bootstraps a machine from its own address.
 pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Granted) -> Went {
     let from = Ipv4Addr::new(127, 0, 1 + (number / 250) as u8, 1 + (number % 250) as u8);
     let config = json!({
@@ -61,7 +61,7 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
                 granted.add(token, body.to_owned());
                 return serde_json::from_str::<Value>(&answer).unwrap();
             }
-            // Honest machines are asked to come again, or not heard at all; none is told that it lies.
+            // The server may tell an honest machine to retry, or not respond to it. It must not reject the machine as a liar.
             assert!([0, 500, 503].contains(&status), "the machine {number} is answered {status} {answer}");
             put_off.push(status);
             assert!(begun.elapsed() < TIMEOUT, "the machine {number} is not let in: {put_off:?}");

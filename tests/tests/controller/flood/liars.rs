@@ -1,4 +1,4 @@
-//! The liars: all of them at once, each with a connection, which they replace when it is ended.
+//! The liars. All of them lie at once. Each has a connection, and replaces it when it ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,15 @@ use crate::client::connect;
 
 /// File descriptors of the flood's process for everything but liars.
 const OTHERS: u64 = 2048;
-/// How many addresses half of the liars share; each of the others has one of its own.
+/// The number of addresses that half of the liars share. Each of the other liars has its own address.
 const SHARED: usize = 50;
-/// How long a liar holds a new connection before it speaks. So ten thousand come some five thousand times a second.
+/// How long a liar holds a new connection before it speaks. So ten thousand liars connect about five thousand times a second.
 const PAUSE: Duration = Duration::from_millis(1500);
-/// How often each lie is told in calm: some differ from time to time.
+/// How often each lie is told before the flood. Some lies differ each time.
 const TOLD_CALMLY: usize = 3;
 const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
 
-/// Ten thousand of them, say.
+/// The liars of one flood.
 pub struct Liars {
     all: Arc<All>,
     begin: watch::Sender<bool>,
@@ -42,13 +42,13 @@ struct All {
     dialects: Dialects,
     lies: Vec<Lie>,
     connected: AtomicUsize,
-    /// How many have lied at least once.
+    /// How many liars have lied at least once.
     begun: AtomicUsize,
     told: AtomicUsize,
     tally: Mutex<Tally>,
 }
 
-/// What came of the lies.
+/// The answers to the lies.
 #[derive(Clone)]
 pub struct Tally {
     expected: BTreeMap<&'static str, &'static [Answer]>,
@@ -56,7 +56,7 @@ pub struct Tally {
 }
 
 impl Liars {
-    /// Liars to the server of a cluster, in these ways; they are not connected yet.
+    /// Makes liars that tell these lies to the server of a cluster. They are not connected yet.
     pub fn of(world: &World, lies: Vec<Lie>) -> Liars {
         let expected: BTreeMap<_, _> = lies.iter().map(|lie| (lie.what, lie.expected)).collect();
         assert_eq!(expected.len(), lies.len(), "each lie has a name of its own");
@@ -73,7 +73,7 @@ impl Liars {
         Liars { all, begin: watch::Sender::new(false), runtime }
     }
 
-    /// Has each lie told some times while there is nothing else to do: each is refused as it should be.
+    /// Tells each lie some times without any other load, and checks that the server refuses it as expected.
     pub fn lie_calmly(&self) {
         for _ in 0..TOLD_CALMLY {
             let told: Vec<_> = (0..self.all.lies.len())
@@ -92,7 +92,7 @@ impl Liars {
         tally.answered.clear();
     }
 
-    /// Connects so many liars. They do not speak yet. How long it took.
+    /// Connects this many liars, which do not speak yet. Returns the time that this took.
     pub fn connect(&self, count: usize) -> Duration {
         raise_limit(count);
         let (all, runtime) = (&self.all, &self.runtime);
@@ -107,22 +107,22 @@ impl Liars {
         started.elapsed()
     }
 
-    /// How many hold a connection now.
+    /// The number of connections that the liars hold now.
     pub fn connected(&self) -> usize {
         self.all.connected.load(Ordering::Relaxed)
     }
 
-    /// Has all of them speak, again and again from now on.
+    /// Makes all liars speak, again and again from now on.
     pub fn begin(&self) {
         self.begin.send_replace(true);
     }
 
-    /// How many have lied at least once, or were not listened to.
+    /// The number of liars whose first lie is over, whether the server answered it or not.
     pub fn begun(&self) -> usize {
         self.all.begun.load(Ordering::Relaxed)
     }
 
-    /// Ends all of it at once, and tells what came of it.
+    /// Stops all liars, and returns the answers to their lies.
     pub fn stop(self) -> Tally {
         self.runtime.shutdown_timeout(Duration::from_secs(30));
         self.all.tally.lock().clone()
@@ -131,7 +131,7 @@ impl Liars {
 
 impl All {
     async fn liar(self: Arc<All>, number: usize, mut begun: watch::Receiver<bool>) {
-        // There is no signal for the end of the flood: the runtime ends it.
+        // A liar gets no signal for the end of the flood: the shutdown of the runtime ends it.
         let lie = &self.lies[number % self.lies.len()];
         let stream = Counted::new(self.connect(number).await, &self.connected);
         let _ = begun.wait_for(|begun| *begun).await;
@@ -139,7 +139,7 @@ impl All {
         self.begun.fetch_add(1, Ordering::Relaxed);
         loop {
             let stream = Counted::new(self.connect(number).await, &self.connected);
-            // They do not keep time with each other.
+            // Different pauses keep the liars from acting at the same time.
             sleep(PAUSE + PAUSE.mul_f64((number % 997) as f64 / 997.0)).await;
             self.tell(lie, stream).await;
         }
@@ -162,7 +162,7 @@ impl All {
     }
 }
 
-/// A connection that is counted for as long as it is held.
+/// A connection. It counts while it is held.
 struct Counted<'a>(TcpStream, Held<'a>);
 
 struct Held<'a>(&'a AtomicUsize);
@@ -186,7 +186,7 @@ impl Tally {
         self.answered.values().flat_map(BTreeMap::values).sum()
     }
 
-    /// That each lie was refused as it should be, or came to one of these ends.
+    /// Checks that each lie got one of its expected answers, or one of `otherwise`.
     #[track_caller]
     pub fn assert_refused(&self, otherwise: &[Answer]) {
         for (what, expected) in &self.expected {
@@ -209,16 +209,16 @@ impl fmt::Display for Tally {
     }
 }
 
-/// An address of the loopback interface for a liar.
+/// The loopback address of a liar.
 fn address(number: usize) -> Ipv4Addr {
-    // By hundreds, so that every way to lie is told from both.
+    // The kind of address changes every 101 liars, so that each lie comes from both kinds.
     match (number / 101) % 2 {
         0 => Ipv4Addr::new(127, 1, 0, 1 + (number % SHARED) as u8),
         _ => Ipv4Addr::new(127, 2, (number / 250) as u8, 1 + (number % 250) as u8),
     }
 }
 
-/// Lets this process have a socket for each liar.
+/// Raises the limit of open files, so that each liar can have a socket.
 fn raise_limit(liars: usize) {
     let needed = liars as u64 + OTHERS;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

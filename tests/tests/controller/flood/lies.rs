@@ -1,4 +1,4 @@
-//! The lies that are the same on every cloud: what is wrong with them is not the token.
+//! The lies that are the same on every cloud. They misuse TLS, HTTP or a valid token.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::client::post;
 
 pub struct Lie {
     pub what: &'static str,
-    /// What a liar like this is answered, if it gets through; any of these, and nothing else.
+    /// The answers that the lie may get, if the server hears it. Any other answer fails the test.
     pub expected: &'static [Answer],
-    /// What they do, each time with another number.
+    /// The behavior of the liar. The number differs each time.
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
 }
 
-/// Makes a token of a machine of the cluster, which is good for a body.
+/// Makes a valid token of a machine of the cluster for a body.
 pub type Insider = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The token is verified, and refused.
+/// The server verifies the token, and refuses it.
 pub const FORBIDDEN: &[Answer] = &[Answer::Status(403)];
-/// The machine is not believed to have asked, or the request is malformed.
+/// The call-back to the machine fails, or the request is malformed.
 pub const BAD_REQUEST: &[Answer] = &[Answer::Status(400)];
 const NOT_FOUND: &[Answer] = &[Answer::Status(404)];
 const NOT_ALLOWED: &[Answer] = &[Answer::Status(405)];
@@ -30,12 +30,12 @@ const LARGE: &[Answer] = &[Answer::Status(413)];
 const HUNG_UP: &[Answer] = &[Answer::HungUp];
 const NO_TLS: &[Answer] = &[Answer::HungUp, Answer::Alert];
 const ALERT: &[Answer] = &[Answer::Alert];
-/// A client that goes on sending may not read the answer.
+/// A client that keeps sending may not read the answer.
 const LARGE_OR_DEAF: &[Answer] = &[Answer::Status(413), Answer::HungUp];
 const LONG_OR_DEAF: &[Answer] = &[Answer::Status(431), Answer::HungUp];
 const NO_HTTP: &[Answer] = &[Answer::Status(400), Answer::HungUp];
 
-/// None of these is `/bootstrap`, though some servers make it one.
+/// Paths that differ from `/bootstrap`, although some servers treat them as `/bootstrap`.
 const PATHS: [&str; 10] = [
     "//bootstrap",
     "/bootstrap/",
@@ -61,7 +61,7 @@ pub fn with_token(
     })
 }
 
-/// The same with requests that say how to call back.
+/// Like `with_token`, but the requests contain a challenge for the call-back.
 pub fn with_challenge(
     what: &'static str,
     expected: &'static [Answer],
@@ -77,7 +77,7 @@ pub fn with_challenge(
     })
 }
 
-/// A token that was granted, and its request, once more.
+/// Sends a granted token with its request again.
 pub fn once_more(granted: &Arc<Granted>) -> Lie {
     let granted = granted.clone();
     lie("a token and its request once more", FORBIDDEN, move |number| {
@@ -98,32 +98,32 @@ fn asks(token: &str, body: &str) -> Manner {
     Manner::Request(post(token, body).into_bytes(), Then::Silence)
 }
 
-/// The same for another method or path.
+/// Like `asks`, but with another method or path.
 fn asks_otherwise(token: &str, body: &str, first_line: &str) -> Manner {
     let request = post(token, body).replacen("POST /bootstrap HTTP/1.1", first_line, 1);
     Manner::Request(request.into_bytes(), Then::Silence)
 }
 
-/// The beginning of a request whose body this header tells of.
+/// The head of a request. The header describes the body.
 fn head(header: &str) -> Vec<u8> {
     format!("POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: x-aws-sts e30\r\n{header}\r\n\r\n")
         .into_bytes()
 }
 
-/// A request that is like no other, and would be granted.
+/// A request that differs for each number, and that the server grants with a valid token.
 pub fn request(number: usize) -> String {
     json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {}, "includeNodeConfig": true, "lie": number})
         .to_string()
 }
 
-/// What is no TLS.
+/// Lies without correct TLS.
 pub fn of_tls() -> Vec<Lie> {
     vec![
         lie("connects, and is silent", NO_TLS, |_| Manner::Plain(Vec::new())),
         lie("junk instead of TLS", NO_TLS, |number| Manner::Plain(junk(number, 512))),
         lie("HTTP without TLS", NO_TLS, |_| Manner::Plain(post("x-aws-sts e30", "{}").into_bytes())),
         lie("half a handshake", NO_TLS, |_| Manner::BrokenHandshake(40, Vec::new())),
-        // What is answered to the first half is a handshake; the second's does not matter.
+        // The server answers the first half with a handshake. Its answer to the second half does not matter.
         lie("a handshake, then junk", HUNG_UP, |number| {
             Manner::BrokenHandshake(usize::MAX, junk(number, 512))
         }),
@@ -142,7 +142,7 @@ pub fn of_tls() -> Vec<Lie> {
     ]
 }
 
-/// What is no request, or none that ends.
+/// Lies without a complete or acceptable HTTP request.
 pub fn of_http() -> Vec<Lie> {
     vec![
         lie("a header a byte a second", &[Answer::HungUp, Answer::Status(408)], |_| {
@@ -238,7 +238,7 @@ pub fn of_insiders(insider: &Insider) -> Vec<Lie> {
     ]
 }
 
-/// Bytes that mean nothing, others for each number.
+/// Meaningless bytes, which differ for each number.
 fn junk(number: usize, count: usize) -> Vec<u8> {
     // A linear congruential generator, with the factors of Knuth's MMIX.
     let mut state = number as u64;

@@ -1,4 +1,4 @@
-//! How liars behave on a connection: what they say, in TLS or instead of it, and how long they take.
+//! The behavior of liars on a connection: the bytes that they send, by TLS or instead of it, and the time that they take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,65 +21,65 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
-/// Longer than the server lets any connection last.
+/// A timeout above the server's limit for any connection.
 const NEVER_AFTER: Duration = Duration::from_secs(60);
-/// Between two bytes of a slow client.
+/// The pause between two bytes of a slow client.
 const SLOW: Duration = Duration::from_secs(1);
-/// Handshakes that a client asks for in a row.
+/// The number of handshakes that a client requests in a row.
 const RENEGOTIATIONS: u64 = 4;
 const RECORD_HEADER: usize = 5;
-/// Authorities of one name that a client shows.
+/// The number of authorities with one name that a client shows.
 const DECOYS: usize = 20;
 
-/// What a liar does with a connection.
+/// The behavior of a liar on a connection.
 pub enum Manner {
-    /// Says this instead of TLS, and no more.
+    /// Sends these bytes instead of TLS, and nothing more.
     Plain(Vec<u8>),
-    /// Begins a handshake, says so many bytes of it, then these.
+    /// Begins a handshake, sends this many bytes of it, then sends these bytes.
     BrokenHandshake(usize, Vec<u8>),
-    /// Asks for another handshake within TLS 1.2.
+    /// Requests another handshake within TLS 1.2.
     Renegotiation,
-    /// Shows a certificate, and many of one name that could have signed it.
+    /// Shows a certificate, and many authorities of one name that could have signed it.
     Chain,
-    /// Speaks HTTP/2, or nothing.
+    /// Speaks only HTTP/2.
     OnlyHttp2,
-    /// Says this by TLS, and goes on in some way.
+    /// Sends these bytes by TLS, and continues in some way.
     Request(Vec<u8>, Then),
 }
 
-/// What comes after the first part of a request.
+/// How a request continues after its first part.
 pub enum Then {
-    /// Nothing, however long it takes.
+    /// Sends nothing more.
     Silence,
-    /// These bytes, one a second.
+    /// Sends these bytes, one a second.
     Slowly(Vec<u8>),
-    /// These bytes again and again.
+    /// Sends these bytes again and again.
     Forever(Vec<u8>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     HungUp,
-    /// TLS says that something is wrong.
+    /// The server sends a TLS alert.
     Alert,
     Handshake,
     Status(u16),
-    /// Nothing, and the connection is not ended either.
+    /// The server sends nothing, and does not end the connection.
     Never,
 }
 
-/// How liars speak TLS. They believe every server.
+/// The TLS configurations of liars. They trust every server.
 pub struct Dialects {
     name: ServerName<'static>,
     usual: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
     chain: Arc<ClientConfig>,
-    /// TLS 1.2 with one cipher suite, whose keys the liar gets.
+    /// TLS 1.2 with one cipher suite. The liar can extract its keys.
     old: Arc<ClientConfig>,
 }
 
 impl Dialects {
-    /// Those of liars to a server of this name.
+    /// The TLS configurations of liars to a server of this name.
     pub fn of(name: ServerName<'static>) -> Dialects {
         let usual = config(aws_lc_rs::default_provider());
         let mut http2 = usual.clone();
@@ -91,7 +91,7 @@ impl Dialects {
         Dialects { name, usual, http2, chain, old }
     }
 
-    /// Lies on a connection, until it is over.
+    /// Lies on a connection until it ends, and returns the answer.
     pub async fn lie(&self, stream: TcpStream, manner: Manner) -> Answer {
         let lying = async {
             match manner {
@@ -137,7 +137,7 @@ impl Dialects {
         bytes
     }
 
-    /// Does a handshake, and within it begins others; `None` where the first one fails.
+    /// Does a handshake, and begins other handshakes within it. `None` if the first handshake fails.
     async fn renegotiate(&self, stream: TcpStream) -> Option<Answer> {
         let stream = TlsConnector::from(self.old.clone()).connect(self.name.clone(), stream).await.ok()?;
         let (mut stream, connection) = stream.into_inner();
@@ -156,7 +156,7 @@ impl Dialects {
                 payload: OutboundChunks::Single(&hello[RECORD_HEADER..]),
             };
             let record = encrypter.encrypt(message, sequence + number).ok()?.encode();
-            // It may have had enough.
+            // The server may already have hung up.
             let _ = stream.write_all(&record).await;
         }
         let mut answer = Answer::HungUp;
@@ -175,13 +175,13 @@ impl Dialects {
     }
 }
 
-/// Says something, and listens meanwhile until the other side has said all, or ends it.
+/// Sends these bytes, and reads meanwhile until the server has sent everything or hangs up.
 async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) -> Answer {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut heard = Vec::new();
     let saying = async {
         let mut result = writer.write_all(bytes).await;
-        // What is said in TLS may not have been sent.
+        // TLS may have buffered the bytes.
         result = result.and(writer.flush().await);
         match then {
             Then::Silence => {}
@@ -194,7 +194,7 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
             }
             Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
         }
-        // A hang-up ends it, as does what is read.
+        // The reading half ends this function, at a hang-up and at the end of the answer. So a failed write does not matter.
         drop(result);
         std::future::pending::<()>().await
     };
@@ -215,7 +215,8 @@ fn config(provider: CryptoProvider) -> ClientConfig {
     paying_in_full(builder(provider).with_no_client_auth())
 }
 
-/// Shows a certificate and authorities that could have signed it, all of the name of the cluster's own: webpki tries all orders of them.
+/// Shows a certificate and authorities that could have signed it. All have the name of the cluster's own authority, so webpki tries
+/// all orders of them.
 fn showing_a_chain() -> ClientConfig {
     let authorities: Vec<Authority> =
         (0..=DECOYS).map(|_| Authority::new("kubernetes-ca").unwrap()).collect();
@@ -235,7 +236,7 @@ fn builder(provider: CryptoProvider) -> ConfigBuilder<ClientConfig, WantsClientC
     builder.unwrap().dangerous().with_custom_certificate_verifier(any_server)
 }
 
-/// The server is to pay for each handshake in full.
+/// Disables resumption, so that each handshake costs the server the full work.
 fn paying_in_full(mut config: ClientConfig) -> ClientConfig {
     config.resumption = Resumption::disabled();
     config

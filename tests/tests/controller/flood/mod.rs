@@ -1,5 +1,5 @@
-//! Ten thousand liars at once, while a hundred honest machines bootstrap from the program that ships: all honest ones are
-//! let in, no liar is, and afterwards the server is as it was before.
+//! Ten thousand liars send bad requests at once, while a hundred honest machines bootstrap. The program is the one that ships.
+//! The server lets in every honest machine and no liar, and afterwards it is as before.
 
 mod aws;
 mod azure;
@@ -23,29 +23,29 @@ use liars::Liars;
 use lies::Lie;
 use manners::Answer;
 
-/// How many liars there are, each with a connection.
+/// The number of liars. Each has a connection.
 const LIARS: usize = 10_000;
-/// How many machines bootstrap meanwhile.
+/// The number of machines that bootstrap during the flood.
 const HONEST: usize = 100;
-/// How many bootstrap in calm, before and afterwards.
+/// The number of machines that bootstrap without a flood, half of them before it and half after it.
 const CALM: usize = 20;
-/// How many machines of the cluster are in the hands of liars.
+/// The number of the cluster's machines that liars control.
 const INSIDERS: usize = 20;
-/// How long after each other they begin.
+/// The time between the starts of two honest machines.
 const BETWEEN_HONEST: Duration = Duration::from_millis(200);
-/// How long an honest machine may take; most of it is the pauses between their tries.
+/// The maximum time for an honest machine. It consists mostly of pauses between the machine's tries.
 const HONEST_WITHIN: Duration = Duration::from_secs(180);
-/// So long all liars may take to have lied once: the flood does not end before.
+/// The maximum time until each liar has lied once. The flood does not end before.
 const LIED_WITHIN: Duration = Duration::from_secs(180);
-/// How long a machine may take that bootstraps before or afterwards, at the first try.
+/// The maximum time for a machine that bootstraps before or after the flood, at its first try.
 const CALM_WITHIN: Duration = Duration::from_secs(5);
-/// How long the controller may take to say that it lives.
+/// The maximum time for the controller's answer to `/healthz`.
 const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// The most memory that the controller may have had, in MiB.
+/// The maximum peak memory of the controller, in MiB.
 const MOST_MEMORY: f64 = 128.0;
-/// How many connections the server lets there be, as `server::Limits` says.
+/// The server's maximum number of connections, as in `server::Limits`.
 const MOST_CONNECTIONS: usize = 2048;
-/// Connections that are kept open for a while to the server that was asked: STS, say.
+/// The number of connections that the controller may keep open for a while to a server such as STS.
 const KEPT: usize = 8;
 const LEADS: &str = r#"leader_election_master_status{name="kops-controller-leader"} 1"#;
 
@@ -81,20 +81,21 @@ fn a_flood_of_azures_documents() {
     let sign = |number: usize, body: &str| azure.token(number, body);
     let begun = Instant::now();
     under_flood("Azure", &azure.world, &sign, &granted, lies.into_iter().flatten().collect());
-    // Liars have the list of one scale set asked for, some seconds apart: its machines, their addresses, and the names of scale sets.
+    // The liars make the controller list one scale set, with some seconds between lists: its machines, their addresses, and the names of
+    // scale sets.
     let (calls, most) = (azure.calls(), 10 + begun.elapsed().as_secs() as usize);
     println!("| questions to Azure, of at most {most} | {calls} |");
     assert!(calls <= most, "{calls} questions");
 }
 
-/// What was seen of the controller while the flood was on.
+/// The observations of the controller during the flood.
 #[derive(Default)]
 struct Seen {
-    /// The most connections to its bootstrap server.
+    /// The maximum number of connections to its bootstrap server.
     connections: usize,
-    /// The longest that it took to say that it lives.
+    /// The longest time for an answer to `/healthz`.
     alive: Duration,
-    /// The fewest connections that liars had, once all had one.
+    /// The minimum number of the liars' connections, after all liars have connected.
     liars: usize,
 }
 
@@ -169,8 +170,8 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     println!("| peak memory of the controller, MiB | {memory:.1} |");
     println!("| a machine that bootstraps afterwards, mean, s | {:.2} |", again.as_secs_f64());
 
-    // Too many are not heard, or told to come again; all are where nothing can be asked in time. A connection that
-    // gets no processor is late.
+    // The server hangs up on clients above its limits, or tells them to retry. If it cannot ask the cloud in time, it tells all
+    // clients to retry. A connection without processor time is late.
     tally.assert_refused(&[Answer::HungUp, Answer::Status(408), Answer::Status(500), Answer::Status(503)]);
     assert!(took[HONEST - 1] <= HONEST_WITHIN, "honest machines take too long: {took:?}");
     assert!(memory <= MOST_MEMORY, "{memory} MiB");
@@ -179,7 +180,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     for calm in before.iter().chain(&after) {
         assert!(calm.put_off.is_empty() && calm.took <= CALM_WITHIN, "in calm: {calm:?}");
     }
-    // Where the API server has no processor left to answer, too, another may take over.
+    // The controller may have lost its Lease, if the API server had no processor time to answer.
     eventually("it leads", || controller.get("/metrics").contains(LEADS));
     eventually("connections and what they took are given back", || {
         metric(&controller, "kops_agent_bootstrap_connections") == 0
@@ -187,7 +188,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     });
 }
 
-/// Dropping this ends the watching, in a failing test too.
+/// Ends the observation when it is dropped, also in a failing test.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -196,7 +197,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Looks at the controller again and again, until it is over.
+/// Observes the controller until `over` is set.
 fn seen(controller: &Controller, liars: &Liars, over: &AtomicBool) -> Seen {
     let mut seen = Seen { liars: usize::MAX, ..Seen::default() };
     while !over.load(Ordering::Relaxed) {
@@ -211,7 +212,7 @@ fn seen(controller: &Controller, liars: &Liars, over: &AtomicBool) -> Seen {
     seen
 }
 
-/// A number of the controller's metrics.
+/// The value of a metric of the controller.
 fn metric(controller: &Controller, name: &str) -> usize {
     let metrics = controller.get("/metrics");
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
