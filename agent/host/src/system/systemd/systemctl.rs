@@ -128,8 +128,12 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
         "a unit that it needs did not start".to_owned()
     } else if said.contains(&format!("Job for {unit} canceled.")) {
         "another request to systemd took the place of this one".to_owned()
-    } else if said.contains(&format!("Job for {unit} failed")) && !matches!(result, "" | "success") {
-        format!("it has failed with the result {result}")
+    } else if said.contains(&format!("Job for {unit} failed")) {
+        match result {
+            // systemd started the unit again in the meantime.
+            "" | "success" => "its job has failed".to_owned(),
+            result => format!("it has failed with the result {result}"),
+        }
     } else {
         return None;
     };
@@ -231,8 +235,7 @@ mod tests {
             why(failed, "exit-code").unwrap(),
             "it has failed with the result exit-code; see `journalctl -u a.service`"
         );
-        // It was started again in between.
-        assert_eq!(why(failed, "success"), None);
+        assert_eq!(why(failed, "success").unwrap(), "its job has failed; see `journalctl -u a.service`");
         let dependency = "A dependency job for a.service failed. See 'journalctl -xe' for details.\n";
         assert!(why(dependency, "success").unwrap().starts_with("a unit that it needs did not start"));
         assert!(why("Job for a.service canceled.\n", "success").unwrap().starts_with("another request"));
