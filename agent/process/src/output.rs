@@ -13,13 +13,13 @@ use kops_agent_spec::terminal::{cell, plain_json};
 use crate::exit;
 use crate::program;
 
-/// How results are printed.
+/// Output formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// For people
     #[default]
     Text,
-    /// For machines.
+    /// For programs
     Json,
 }
 

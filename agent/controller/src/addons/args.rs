@@ -11,37 +11,47 @@ use crate::kubernetes::{Chosen, KubeconfigArgs};
 /// The administrator's kubeconfig of a control-plane machine.
 const OF_MACHINE: &str = "/var/lib/kubectl/kubeconfig";
 
-/// What can be done with add-ons.
+/// The subcommands of `addons`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum AddonsCommand {
-    /// Say which add-ons the channels have, which of them the cluster has, and which are due. Ends with 4 if any is.
+    /// Show the state of each add-on in the channels and in the cluster
+    ///
+    /// The states: current, update due, authority due, new, wrong, paused, in no channel. Ends with 4 if any add-on is
+    /// due, new or wrong.
     Status(AddonsArgs),
-    /// Show what applying the add-ons would change of the cluster's objects, as the API server says without changing any.
+    /// Show the changes that applying the add-ons would make, by a dry run on the API server
+    ///
+    /// Includes add-ons that are not due. Ends with 1 if a part of the changes is unknown.
     Diff(AddonsDiffArgs),
-    /// Apply the add-ons that are due, as kOps' channels pod does.
+    /// Apply the add-ons that are due, as kOps' channels pod does
     Apply(AddonsApplyArgs),
-    /// Delete the objects of an add-on that no channel has any more. Without --yes this only shows them.
+    /// Delete the objects of an add-on that is paused or in no channel. Without --yes, only list them.
     Remove(AddonsRemoveArgs),
-    /// Do what kOps' channels pod does, in its place, until it is stopped: apply add-ons whenever they are due, and label this
-    /// machine's Node. Of several control planes one applies.
+    /// Run as a service in place of kOps' channels pod: apply due add-ons, and label this machine's Node
+    ///
+    /// Only the holder of the Lease kube-system/kops-agent-addons applies add-ons. Each service labels its own Node. The
+    /// service ends on SIGINT or SIGTERM, and after a valid change of its settings or kubeconfig.
     Run(AddonsRunArgs),
 }
 
-/// Which channels, of which cluster.
+/// The channels, and access to their stores and to the cluster.
 #[derive(Args, Clone, Debug)]
 pub struct ChannelArgs {
-    /// A channel; may be given more than once. Without one they are those of --settings, or else it is the channel that
-    /// `kops update cluster` writes into the folder of the cluster that --conf names.
+    /// URL of a channel; may be given more than once
+    ///
+    /// Default: the channels of the settings file (--settings). Without that file: addons/bootstrap-channel.yaml in the
+    /// configBase of --conf.
     #[arg(long, value_name = "URL")]
     pub channel: Vec<String>,
-    /// What kOps' channels pod would do on this machine, as `converge --addons` writes it. Without this it is
-    /// /etc/kubernetes/kops-channels/settings.json, where that is there.
+    /// Settings file that `converge --addons` writes: the channels, and the name and labels of this machine's Node
+    ///
+    /// Default: /etc/kubernetes/kops-channels/settings.json, if that file exists.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
-    /// kops-controller's configuration, which names the cluster's folder in the state store.
+    /// kops-controller's configuration file, whose configBase is the cluster's folder in the state store
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
     pub conf: PathBuf,
-    /// How an administrator reaches the API server.
+    /// Access to the API server, as an administrator.
     #[command(flatten)]
     pub kubeconfig: KubeconfigArgs,
     /// Read what is below URL from the folder DIR; may be given more than once.
@@ -59,15 +69,14 @@ impl ChannelArgs {
     }
 }
 
-/// Which add-ons, of which cluster.
+/// The selected add-ons, and their channels.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsArgs {
-    /// One add-on; without this, all.
+    /// Name of an add-on. Default: all add-ons.
     pub name: Option<String>,
-    /// Which channels.
     #[command(flatten)]
     pub channels: ChannelArgs,
-    /// How the result is printed.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -75,10 +84,9 @@ pub struct AddonsArgs {
 /// Arguments of `addons diff`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsDiffArgs {
-    /// Which add-ons, of which cluster.
     #[command(flatten)]
     pub addons: AddonsArgs,
-    /// End with 4 if there is a difference.
+    /// End with 4 if there is a difference
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -86,20 +94,22 @@ pub struct AddonsDiffArgs {
 /// Arguments of `addons apply`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsApplyArgs {
-    /// Which add-ons, of which cluster.
     #[command(flatten)]
     pub addons: AddonsArgs,
-    /// Apply also those of which the cluster has the channel's version, which puts back what others have changed.
+    /// Also apply add-ons that are current, to revert changes that others made to their objects
     #[arg(long)]
     pub reapply: bool,
-    /// Delete an object of the add-on's manifest and create it anew, for a change of its immutable fields. Without --yes this only shows
-    /// what would be done. May be given more than once. Example: Deployment/kube-system/coredns
+    /// Delete and recreate an object of the add-on's manifest, to change its immutable fields. Without --yes, only show
+    /// the object.
+    ///
+    /// May be given more than once. Requires NAME. A dry run first checks that the API server accepts the new object.
+    /// Example: Deployment/kube-system/coredns
     #[arg(long, value_name = "KIND/[NAMESPACE/]NAME", requires = "name")]
     pub recreate: Vec<String>,
-    /// Do what --recreate shows.
+    /// With --recreate: delete and recreate the objects, and apply the add-on
     #[arg(long, requires = "recreate")]
     pub yes: bool,
-    /// How often to try again those that fail. Pauses grow from some two seconds to a minute or two.
+    /// Number of retries for add-ons that fail. Pauses grow from 2 s to 60 s, plus up to 100 % jitter.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub retries: u32,
 }
@@ -107,15 +117,14 @@ pub struct AddonsApplyArgs {
 /// Arguments of `addons remove`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsRemoveArgs {
-    /// The add-on.
+    /// Name of the add-on
     pub name: String,
-    /// Which channels.
     #[command(flatten)]
     pub channels: ChannelArgs,
-    /// Delete what is shown.
+    /// Delete the objects instead of only listing them
     #[arg(long)]
     pub yes: bool,
-    /// How the result is printed.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -123,19 +132,21 @@ pub struct AddonsRemoveArgs {
 /// Arguments of `addons run`.
 #[derive(Args, Clone, Debug)]
 pub struct AddonsRunArgs {
-    /// Which channels.
     #[command(flatten)]
     pub channels: ChannelArgs,
-    /// After how many seconds channels and the cluster's versions are looked at again.
+    /// Seconds between checks of the channels, the installed add-ons and the Node's labels
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub interval: u64,
-    /// The Node that gets the labels of a control plane. Without this it is that of the settings, or none.
+    /// Node that gets the labels of a control plane. Default: the Node in the settings file, or else no Node.
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// Labels that this Node gets besides, as in `a,b=c`.
+    /// More labels for the Node of --node-name, such as `a,b=c`
     #[arg(long, value_name = "LABELS", requires = "node_name", default_value = "")]
     pub node_labels: String,
-    /// Where /healthz, /readyz and /metrics are answered. kOps' channels pod has the same port, and ends where it is taken.
+    /// Listen address for /healthz, /readyz and /metrics
+    ///
+    /// kOps' channels pod uses port 3986 too, and ends if the port is taken. While another process has the port,
+    /// kops-agent applies add-ons and retries to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3986")]
     pub health_listen: String,
 }

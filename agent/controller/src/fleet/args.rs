@@ -8,14 +8,16 @@ use crate::kubernetes::KubeconfigArgs;
 /// Arguments of `fleet status`.
 #[derive(Args, Clone, Debug)]
 pub struct FleetStatusArgs {
-    /// How the API server is reached, as a user that may list Nodes.
+    /// Access to the API server, as a user with the right to list Nodes.
     #[command(flatten)]
     pub kubeconfig: KubeconfigArgs,
-    /// How the result is printed.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
-    /// Print it again whenever a node has changed, once a second at most, until it is stopped, which ends it with 0. As JSON a line
-    /// for each node, and then one for each that has changed.
+    /// Print the table again after each change, at most once a second
+    ///
+    /// With -o json, prints one line for each node, then one line for each changed node. SIGINT or SIGTERM ends the
+    /// command with 0.
     #[arg(short, long)]
     pub watch: bool,
 }

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use kops_agent_process::exit::WrongConfiguration;
 
-/// Which kubeconfig, and which context of it.
+/// The kubeconfig, and the context in it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct KubeconfigArgs {
-    /// How the API server is reached. Without this it is the files that KUBECONFIG names, merged as kubectl merges them, or else what
-    /// this machine has: for add-ons /var/lib/kubectl/kubeconfig, and then ~/.kube/config.
+    /// Kubeconfig for the API server. Default: the files in KUBECONFIG, merged as in kubectl, or else ~/.kube/config.
+    ///
+    /// If KUBECONFIG is not set, `addons` commands use /var/lib/kubectl/kubeconfig if it exists.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig, instead of its current one.
+    /// Context in the kubeconfig. Default: its current-context.
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 }
