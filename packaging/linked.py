@@ -1,4 +1,4 @@
-"""What cargo links into the program: packaging/sbom and packaging/third-party-licenses tell of it."""
+"""Lists what cargo links into the program, for packaging/sbom and packaging/third-party-licenses."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ def fail(what):
 
 
 def said_by(*command):
-    """What a command prints that runs at the top of the checkout."""
+    """Runs a command at the top of the checkout, and returns its output."""
     try:
         ended = subprocess.run([str(part) for part in command], cwd=CHECKOUT, capture_output=True, text=True)
     except FileNotFoundError:
@@ -26,7 +26,8 @@ def said_by(*command):
 
 
 def crates_linked(target):
-    """The crates that cargo links for a target, (name, version), each with those that it depends on; the program's own is first."""
+    """Returns the crates that cargo links for a target, as (name, version), each with its dependencies. The first one is the
+    program's own crate."""
     tree = said_by(
         *("cargo", "tree", "--locked", "--package", "kops-agent", "--target", target),
         *("--edges", "normal,no-proc-macro", "--prefix", "depth", "--format", "{p}"),
@@ -44,13 +45,13 @@ def crates_linked(target):
 
 
 def packages_for(target):
-    """What cargo's metadata says of each package that may be linked for a target, by (name, version)."""
+    """Returns cargo's metadata of each package that may be linked for a target, by (name, version)."""
     metadata = json.loads(said_by("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target))
     return {(package["name"], package["version"]): package for package in metadata["packages"]}
 
 
 def expression_of(package):
-    """Its licence, as SPDX has it. Older crates write a slash where that has OR."""
+    """Returns the package's licence as an SPDX expression. Older crates write a slash instead of OR."""
     if not package["license"]:
         fail(f"{package['name']} {package['version']} does not say its licence")
     return re.sub(r"\s*/\s*", " OR ", package["license"])

@@ -3,24 +3,25 @@
 # top of the checkout, and then call:
 #
 #   want COMMAND PACKAGE...   notes the packages unless there is such a command
-#   want_rust                 notes what getting Rust takes, unless there is Rust
-#   get_packages [OPTION...]  installs what was noted, all at once, with these options of apt-get
-#   get_rust                  has cargo in PATH, of the version that rust-toolchain.toml names
-#                             NEEDS_EXACT_RUST=yes takes no other, be it new enough: what a release is built by
-#   get_rust_target TARGET    has Rust's standard library for this target, too
+#   want_rust                 notes the packages that installing Rust needs, unless there is Rust
+#   get_packages [OPTION...]  installs all noted packages, with these options of apt-get
+#   get_rust                  puts cargo into PATH, in the version of rust-toolchain.toml
+#                             NEEDS_EXACT_RUST=yes, as for a release, accepts no other version, even if it is new enough
+#   get_rust_target TARGET    installs Rust's standard library for this target
 #
-# What is installed is said in a line. What may not be installed from here ends the script with NEEDS_STATUS, and with the
-# line that does install it.
+# Each installation prints a line. If this user may not install something, the script ends with NEEDS_STATUS, and prints the
+# command that installs it.
 
 readonly NEEDS_STATUS=3
-# What installs Rust where there is none, and its sums: https://static.rust-lang.org/rustup/archive/VERSION/TARGET/rustup-init.sha256
+# The version of rustup-init, and its SHA-256 sums. Source:
+# https://static.rust-lang.org/rustup/archive/VERSION/TARGET/rustup-init.sha256
 readonly RUSTUP=1.28.2
 declare -rA RUSTUP_SHA256=(
     [x86_64]=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
     [aarch64]=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c
 )
 wanted_packages=()
-# Where Rust is kept if it is not in PATH, unless RUSTUP_HOME and CARGO_HOME say where.
+# The folder for Rust if rustup is not in PATH, unless RUSTUP_HOME and CARGO_HOME are set.
 own_rust=${KOPS_AGENT_CACHE:-$HOME/.cache/kops-agent}/rust
 
 needs_fail() {
@@ -41,7 +42,7 @@ get_packages() {
     fi
     echo "installing by apt: $names"
     export DEBIAN_FRONTEND=noninteractive
-    # The first fails where apt's lists are missing, or older than what the mirror still has.
+    # The first attempt fails if apt's lists are missing or stale. Then the lists are updated.
     "${install[@]}" >/dev/null 2>&1 || { "${apt[@]}" update && "${install[@]}" >/dev/null; } ||
         needs_fail "apt could not install $names; what it says is above"
     wanted_packages=()
@@ -54,10 +55,10 @@ rustc_is_at_least() {
     [[ -n $found && $(printf '%s\n' "$1" "$found" | sort --version-sort | head -n 1) == "$1" ]]
 }
 
-# oldest_rust: the version that the sources need.
+# oldest_rust: prints the oldest Rust version that compiles the sources.
 oldest_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
-# A distribution's Rust will do, where it is new enough.
+# Without rustup, a distribution's Rust is used if it is new enough.
 has_rust_without_rustup() {
     [[ ${NEEDS_EXACT_RUST:-no} == no ]] && ! command -v rustup >/dev/null && command -v cargo >/dev/null && rustc_is_at_least "$(oldest_rust)"
 }
@@ -94,7 +95,8 @@ get_rust() {
     needs_fail "Rust is missing. This installs it: rustup toolchain install $channel --component rustfmt,clippy"
 }
 
-# is_exact CHANNEL: with NEEDS_EXACT_RUST, has rustup take this one, whatever RUSTUP_TOOLCHAIN or an override of rustup's says, and fails where PATH has other programs first.
+# is_exact CHANNEL: with NEEDS_EXACT_RUST, makes rustup use this channel in spite of RUSTUP_TOOLCHAIN and of overrides. Fails if
+# PATH has another cargo or rustc first.
 is_exact() {
     [[ ${NEEDS_EXACT_RUST:-no} != no ]] || return 0
     export RUSTUP_TOOLCHAIN=$1
@@ -115,13 +117,13 @@ get_rust_target() {
     needs_fail "Rust's standard library for $1 is missing. This installs it: rustup target add $1"
 }
 
-# get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing outside of them.
-# RUSTUP_UPDATE_ROOT is where it comes from, as for rustup itself; a mirror has a version of its own, whose sum is not known here.
+# get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing elsewhere. RUSTUP_UPDATE_ROOT
+# names a mirror, as for rustup itself. A mirror may have another version, so its sum is not checked.
 get_rustup() {
     local channel=$1 init=$own_rust/rustup-init protocols="=https" from=${RUSTUP_UPDATE_ROOT:-} machine url
     machine=$(uname -m)
     url=${from:-https://static.rust-lang.org/rustup}/$([[ -n $from ]] && echo dist || echo "archive/$RUSTUP")/$machine-unknown-linux-gnu/rustup-init
-    # Without TLS only from a mirror that was asked for.
+    # Plain HTTP is only used if RUSTUP_UPDATE_ROOT names such a mirror.
     if [[ $from == http:* ]]; then protocols="=http"; fi
     echo "installing Rust $channel into $RUSTUP_HOME"
     mkdir -p "$own_rust"

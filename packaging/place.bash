@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Where a folder that is made beside it is moved to once it is whole. Scripts source this, and then call:
+# Moves a finished folder into its place. Scripts source this, make a folder WORK beside FOLDER, and call:
 #
-#   is_free FOLDER        whether it is not there, or empty, of this user's own and no link
-#   move_to WORK FOLDER   moves it there, in the place of an empty folder, and fails where there is anything else: what was free
-#                         may have been made by another user since
+#   is_free FOLDER        whether FOLDER is missing, or an empty folder of this user and no link
+#   move_to WORK FOLDER   renames WORK to FOLDER, which may be an empty folder. Fails if anything else is there: another user
+#                         may have made it since is_free
 
 is_free() {
     [[ ! -L $1 ]] || return 1

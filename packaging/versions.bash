@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# What a version of kOps is: it becomes a folder of a mirror, and part of a script. And what machines of a version download of kOps' own
-# programs. Scripts source this, and then call:
+# Checks versions of kOps, which become folders of a mirror and part of a script. Knows which of kOps' own programs the machines of
+# a version download. Scripts source this, and then call:
 #
-#   is_version V         whether it is one as 1.36.0 or 1.37.0-alpha.1
-#   is_too_old V         whether kops-agent refuses stores that it wrote
-#   is_not_known_yet V   whether it is newer than kops-agent knows
-#   beside_nodeup V      the programs that machines of it download from nodeup's folder of the mirror, beside nodeup
+#   is_version V         whether V is a version such as 1.36.0 or 1.37.0-alpha.1
+#   is_too_old V         whether kops-agent rejects the stores of kOps V
+#   is_not_known_yet V   whether kOps V is newer than kops-agent knows
+#   beside_nodeup V      prints the programs that machines of kOps V download from nodeup's folder of the mirror, besides nodeup
 #
-# All releases have the layout binaries/kops/V/linux/ARCH/PROGRAM, and the SHA-256 of a program in PROGRAM.sha256. Machines of 1.36 and before
-# download nodeup, and later ones nodeup.xz. Source: pkg/model/resources/nodeup.go, pkg/assets/builder.go,
+# All releases have the layout binaries/kops/V/linux/ARCH/PROGRAM, and the SHA-256 of a program in PROGRAM.sha256. Machines of 1.36
+# and before download nodeup, and later ones nodeup.xz. Source: pkg/model/resources/nodeup.go, pkg/assets/builder.go,
 # pkg/nodemodel/wellknownassets/kopsassets.go and pkg/nodemodel/nodeupconfigbuilder.go at v1.34.3, v1.35.2, v1.36.2 and 1.37-alpha.
 
 is_version() { [[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]+)?$ ]]; }
@@ -20,7 +20,7 @@ is_before() {
     ((10#$major < ${2%.*} || (10#$major == ${2%.*} && 10#$minor < ${2#*.})))
 }
 
-# The same as OLDEST_SUPPORTED_MINOR and NEWEST_KNOWN_MINOR in agent/plan/src/kops_release.rs.
+# Must match OLDEST_SUPPORTED_MINOR and NEWEST_KNOWN_MINOR in agent/plan/src/kops_release.rs.
 is_too_old() { is_before "$1" 1.34; }
 is_not_known_yet() { ! is_before "$1" 1.38; }
 

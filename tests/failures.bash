@@ -1,7 +1,8 @@
-# Why tests failed, in one line each. For scripts that have set pipefail and are in the checkout.
+# Finds out why tests failed, in one line each. For scripts that set pipefail and run in the checkout.
 # shellcheck shell=bash
 
-# reason LOG [TEST]: the message of the first panic, of this Rust test if it is named; else the last line of the log.
+# reason LOG [TEST]: prints the message of the first panic, or of this Rust test's first panic. Without a panic, prints the last
+# line.
 reason() {
     awk -v test="${2:-}" '
         / panicked at / && !at && (test == "" || index($0, "thread \047" test "\047 ") == 1) { at = NR + 1 }
@@ -15,7 +16,7 @@ run_tests() {
     local log status=0 test
     log=$(mktemp)
     "$@" 2>&1 | tee "$log" || status=$?
-    # Only what comes after the last such heading is the list of their names.
+    # The list of failed tests comes after the last such heading.
     while read -r test; do
         echo "FAILED: $test: $(reason "$log" "$test")"
     done < <(awk '/^failures:$/ { list = 1; names = ""; next } list && /^    [^ ]/ { names = names $1 "\n" } END { printf "%s", names }' "$log")

@@ -1,12 +1,12 @@
-# Stages of a run of the tests, one after another or beside others: what each says, how long it takes, and that all of it ends
-# with the run. For tests/run, which has `fail` and is in the checkout.
+# Runs the stages of tests/run, one after another or beside others. Prints their output and times, and ends all of them with the
+# run. tests/run defines `fail` and has changed to the checkout.
 # shellcheck shell=bash
 
-# Each stage's name, seconds, and seconds of a core: the second does not depend on what runs beside it.
+# For each stage: its name, seconds, and seconds of a core. The latter do not depend on the stages beside it.
 times=()
-# Of stages that run beside others, by process id: name, when it started, and what it has said.
+# Stages that run beside others, by process id: name, start time, and log.
 declare -A beside_name=() beside_since=() beside_log=()
-# Of a stage beside others, by name: the commands that begin beside others once it has ended, and their names.
+# By the name of a stage beside others: the names and commands of the stages that start when it ends.
 declare -A followers=()
 logs=$(mktemp -d)
 # The stage that failed, and its log.
@@ -17,7 +17,7 @@ failed_cases=$logs/failed-cases
 # shellcheck source=tests/failures.bash
 . tests/failures.bash
 
-# Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
+# With job control, each stage has its own process group, so this script can end all processes of a stage.
 set -m
 end_stages() {
     local job process state
@@ -28,12 +28,12 @@ end_stages() {
         tail -n 40 "${beside_log[$process]}" || true
     done
     for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-    # They take away what they have made, which takes a moment.
+    # The stages remove what they have made, which takes a moment.
     for _ in {1..100}; do
         [[ -n $(jobs -pr) ]] || break
         sleep 0.1
     done
-    # A long log may be cut, or read from its end only.
+    # The failure comes last, because a long log may be cut or read only from its end.
     if [[ -n $failed ]]; then
         if ((${#beside_name[@]} > 0)); then
             echo "== ${failed_log##*/}, which failed; its last lines:"
@@ -48,7 +48,7 @@ trap end_stages EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# timed NAME COMMAND...: runs it, and keeps what all its processes took of a core.
+# timed NAME COMMAND...: runs the command, and stores the seconds of a core that all its processes took.
 timed() {
     local name=$1
     shift
@@ -56,17 +56,17 @@ timed() {
     times >"$logs/$name.times"
 }
 
-# core_seconds NAME: what `timed` has kept, user and system together.
+# core_seconds NAME: prints the seconds that `timed` stored, user and system together.
 core_seconds() {
     tr -s ' \n' '\n' <"$logs/$1.times" | awk -F '[ms]' '{ all += $1 * 60 + $2 } END { printf "%.0f", all }'
 }
 
-# stage NAME COMMAND...: runs it, says how long it took, and stops here if it fails, or one beside it.
+# stage NAME COMMAND...: runs the command, and prints how long it took. Ends the run if the command or a stage beside it fails.
 stage() {
     local name=$1 started=$SECONDS status=0 own ended
     shift
     echo "== $name"
-    # `"$@" || fail` would go on behind a command that fails within a function.
+    # `"$@" || fail` would turn `set -e` off: a function would continue after a command that failed in it.
     (
         set -o pipefail
         (
@@ -89,7 +89,7 @@ stage() {
     times+=("$name" $((SECONDS - started)) "$(core_seconds "$name")")
 }
 
-# beside NAME COMMAND...: begins a stage that runs beside those that follow. What it says is printed when it has ended.
+# beside NAME COMMAND...: starts a stage that runs beside the following ones. Its output is printed when it has ended.
 beside() {
     local name=$1
     shift
@@ -101,7 +101,7 @@ beside() {
     beside_name[$!]=$name beside_since[$!]=$SECONDS beside_log[$!]=$logs/$name
 }
 
-# beside_after OTHER NAME COMMAND: begins a stage beside others as soon as OTHER, which is such a stage, has ended.
+# beside_after OTHER NAME COMMAND: starts a stage beside others as soon as OTHER, which is such a stage, has ended.
 beside_after() {
     if is_beside "$1" || follows "$1"; then followers[$1]+="$2"$'\t'"$3"$'\n'; else beside "$2" "$3"; fi
 }
@@ -115,7 +115,7 @@ follows() {
     return 1
 }
 
-# has_ended PROCESS STATUS: of a stage beside others.
+# has_ended PROCESS STATUS: prints the output of a stage beside others, ends the run if it failed, and starts its followers.
 has_ended() {
     local name=${beside_name[$1]} took=$((SECONDS - beside_since[$1]))
     echo "== $name, which ran beside"
@@ -134,7 +134,7 @@ has_ended() {
     unset "followers[$name]"
 }
 
-# is_beside [NAME]: whether that stage, or any, still runs beside.
+# is_beside [NAME]: whether that stage, or any stage, still runs beside others.
 is_beside() {
     local name
     for name in "${beside_name[@]}"; do
@@ -143,7 +143,7 @@ is_beside() {
     return 1
 }
 
-# join [NAME]: waits for that stage, or for all that run beside.
+# join [NAME]: waits for that stage, or for all stages that run beside others.
 join() {
     local ended status
     while is_beside "$@"; do
@@ -153,7 +153,7 @@ join() {
     done
 }
 
-# keep_failed_case REASON COMMAND...: has `once_more` run it.
+# keep_failed_case REASON COMMAND...: records a failed case. `once_more` runs the command again.
 keep_failed_case() {
     local command
     printf -v command '%q ' "${@:2}"
@@ -193,19 +193,19 @@ once_more() {
     done 3<"$failed_cases"
 }
 
-# The table that a run ends with.
+# Prints the table of stages and times.
 table() {
     printf '| stage | seconds | seconds of a core |\n| --- | ---: | ---: |\n'
     printf '| %s | %s | %s |\n' "${times[@]}" "all of it" "$SECONDS" "$(core_seconds all)"
 }
 
-# Shows it. What all stages took together is known to this process, and to none that it starts.
+# Prints the table at the end of a run. `times` must run in this process: only this process knows the time of all stages.
 sum_up() {
     times >"$logs/all.times"
     table
 }
 
-# Puts the table where tests/README.md has the last one.
+# Replaces the table in tests/README.md.
 keep_table() {
     local page=tests/README.md
     sed -i -e '/^| stage /,/^| all of it /d' -e '/^<!-- the last run, by tests\/run --write-times -->$/r /dev/stdin' "$page" <<<"$(table)"

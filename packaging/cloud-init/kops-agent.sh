@@ -1,17 +1,17 @@
 #!/bin/sh
-# Makes this machine a node of its cluster: downloads kops-agent, checks it, and leaves the rest to its unit, which also
-# runs at every later boot. packaging/cloud-init/user-data puts in what stands between @.
+# Makes this machine a node of its cluster: downloads kops-agent, checks it, and installs its unit, which also runs at every later
+# boot. packaging/cloud-init/user-data fills in the placeholders, which stand between two @.
 set -euf
 umask 022
 
-# Where the program is, its sum, and the sum of it compressed.
+# Per architecture: URLs of the program, its SHA-256 sum, and the sum of its .xz file.
 agent_amd64='@URLS_AMD64@'
 sha256_amd64='@SHA256_AMD64@'
 xz_amd64='@XZ_SHA256_AMD64@'
 agent_arm64='@URLS_ARM64@'
 sha256_arm64='@SHA256_ARM64@'
 xz_arm64='@XZ_SHA256_ARM64@'
-# What a mirror may cost before the next one is asked: seconds of silence, seconds of a download, and mebibytes.
+# Limits per mirror before the next one is tried: seconds of silence, seconds per download, and MiB per file.
 silence=60 longest=900 largest=64
 
 say() { printf 'kops-agent: %s\n' "$*"; }
@@ -21,10 +21,10 @@ fail() {
     exit 1
 }
 
-# keep NAME VALUE: has containerd and the agent's units see the variable, now and at later boots, as kOps' own script does for
-# proxies.
+# keep NAME VALUE: stores the variable in /etc/environment, which containerd and the agent's units read, also at later boots. kOps'
+# own script stores proxies there, too.
 keep() {
-    # Beside it and renamed: a power cut leaves the old file or the new one.
+    # Written beside the file and renamed: after a power cut, either the old file or the new one is there.
     new=/etc/environment.kops-agent
     if { [ ! -e /etc/environment ] || cp -p /etc/environment "$new"; } && with_variable "$1" "$2" >"$new" && sync && mv -f "$new" /etc/environment; then
         return
@@ -33,22 +33,22 @@ keep() {
     fail "$1 cannot be kept in /etc/environment, where containerd finds it: is /etc read-only, or its disk full?"
 }
 
-# with_variable NAME VALUE: what is in /etc/environment, and the variable. grep ends with 1 where no line is left.
+# with_variable NAME VALUE: prints /etc/environment with this variable set. grep ends with 1 if it selects no line.
 with_variable() {
     if [ -e /etc/environment ]; then grep -v "^$1=" /etc/environment || [ $? -eq 1 ] || return 1; fi
     printf '%s=%s\n' "$1" "$2"
 }
 
-# proxies: those of /etc/environment, a line each, as pam_env reads them there: comments begin with # anywhere, a backslash joins the
-# next line, `export ` is passed over, and of a value that begins with a quote the quotes at both ends are not its own.
+# proxies: prints the proxies of /etc/environment, one per line, as pam_env reads them: a # begins a comment anywhere, a backslash
+# joins the next line, a leading `export ` is ignored, and quotes around a value are removed.
 proxies() {
     sed -e ':line' -e 's/#.*//' -e '/\\[[:blank:]]*$/{' -e 's/\\[[:blank:]]*$//' -e '$!{' -e 'N' -e 's/\n//' -e 'b line' -e '}' -e '}' \
         -e 's/^[[:blank:]]*//' -e 's/^export //' -e 's/[[:blank:]]*$//' \
         -e "/^[^=]*=[\"']/{" -e "s/[\"']\$//" -e "s/[\"']//" -e '}' /etc/environment | grep -iE '^(https?|no)_proxy='
 }
 
-# tell_systemd: has all units see the proxies that were kept, kubelet's for one, whose credential providers ask registries; kOps' own
-# script does so, too.
+# tell_systemd: gives the stored proxies to all units. kubelet needs them: its credential providers ask registries. kOps' own script
+# does this, too.
 tell_systemd() {
     folder=/etc/systemd/system.conf.d
     new=$folder/kops-agent-proxy.new
@@ -69,8 +69,8 @@ tell_systemd() {
 
 @ENVIRONMENT@
 
-# Container-Optimized OS mounts /opt read-only, and lets programs run from /var/lib/toolbox. Flatcar has that folder, too, from the first
-# use of its `toolbox` on.
+# Container-Optimized OS mounts /opt read-only, and allows programs in /var/lib/toolbox. The folder alone does not identify it: the
+# first use of Flatcar's `toolbox` creates the folder, too.
 install=/opt/kops
 if grep -qE '^ID="?cos"?$' /etc/os-release 2>/dev/null; then install=/var/lib/toolbox/kops; fi
 program=$install/bin/kops-agent
@@ -89,21 +89,21 @@ has_sum() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$2" ]; }
 # checked FILE: whether it is the kops-agent that this user-data names.
 checked() { has_sum "$1" "$sha256"; }
 
-# bounded COMMAND...: it may write no file that is larger, in sh's blocks of 512 bytes; bash's own are twice as large.
+# bounded COMMAND...: runs it with a limit on the size of written files. sh counts blocks of 512 bytes; bash's are twice as large.
 bounded() { (ulimit -f $((largest * 2048)) && exec "$@"); }
 
-# within COMMAND...: ends it after the longest time, where there is a program for that.
+# within COMMAND...: runs it bounded, and ends it after $longest seconds if `timeout` is installed.
 within() {
     if command -v timeout >/dev/null 2>&1; then bounded timeout "$longest" "$@"; else bounded "$@"; fi
 }
 
-# fetch URL FILE: 1 if the server has no such file, 2 for all else.
+# fetch URL FILE: downloads the file. Returns 1 for an HTTP error (no such file), 2 for any other failure.
 fetch() {
     if command -v curl >/dev/null 2>&1; then
         bounded curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1024 --speed-time "$silence" \
             --max-time "$longest" --max-filesize $((largest * 1048576)) --output "$2" "$1" || { [ $? -eq 22 ] && return 1; return 2; }
     elif command -v wget >/dev/null 2>&1; then
-        # One try, as curl has: by itself it asks a server that is silent twenty times.
+        # One try, as with curl: by default wget retries a silent server twenty times.
         within wget -q -t 1 -T "$silence" -O "$2" "$1" || { [ $? -eq 8 ] && return 1; return 2; }
     else
         fail "neither curl nor wget is installed: use an image that has one of them, or one with the kops-agent package"
@@ -113,15 +113,15 @@ fetch() {
 # differs URL SUM
 differs() { say "what $1 serves does not have the SHA-256 sum $2"; }
 
-# from URL: downloads the program, compressed where this machine can unpack it, and checks it. Nothing is unpacked that has another
-# sum than the one that is known.
+# from URL: downloads the program and checks it. Uses the .xz file if this machine can unpack it, and unpacks it only if it has the
+# known sum.
 from() {
     new=$program.new
     rm -f "$new" "$new.xz"
     if [ -n "$xz_sha256" ] && command -v xz >/dev/null 2>&1; then
         fetched=0
         fetch "$1.xz" "$new.xz" || fetched=$?
-        # A mirror that does not answer is not asked again for the uncompressed one.
+        # If the mirror did not answer, it is not asked for the uncompressed program.
         if [ "$fetched" = 2 ]; then return 1; fi
         if [ "$fetched" = 0 ]; then
             if has_sum "$new.xz" "$xz_sha256"; then
@@ -143,7 +143,7 @@ download() {
     while :; do
         for url in $urls; do
             say "downloading $url"
-            # An `if` turns off `set -e` within `from`, which therefore looks at each step itself.
+            # Inside an `if`, `set -e` does not apply, so `from` checks each step itself.
             if from "$url"; then
                 chmod 0755 "$program.new"
                 mv -f "$program.new" "$program"
@@ -163,7 +163,7 @@ if command -v systemd-machine-id-setup >/dev/null 2>&1; then
 fi
 
 mkdir -p "$install/bin" "$install/conf" || fail "$install cannot be made: is its disk read-only, or full?"
-# What is moved there would land in it.
+# `mv` would move a file into a folder of this name.
 for file in "$program" "$conf"; do
     if [ -d "$file" ]; then fail "$file is a folder: use an image without it"; fi
 done
@@ -176,7 +176,7 @@ mv -f "$conf.new" "$conf"
 umask 022
 
 if checked "$program"; then
-    # An image may have it copied without the bit by which it is run.
+    # The program of an image may lack execute permission.
     chmod 0755 "$program"
     say "$program is here already"
 else
@@ -184,7 +184,7 @@ else
     say "installed $program"
 fi
 
-# What is made has the label of its folder, and SELinux's policy has others for programs below /opt.
+# New files get the SELinux label of their folder. The policy has other labels for programs below /opt.
 if command -v restorecon >/dev/null 2>&1; then
     restorecon -R -i "$install" /etc/environment /etc/systemd/system.conf.d || say "restorecon failed: restorecon -R -v $install tells why"
 fi

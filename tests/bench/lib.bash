@@ -1,16 +1,16 @@
-# What the benchmarks of this folder share: the program that they measure, a mirror with programs as large as Kubernetes', and measuring.
+# Shared by the benchmarks of this folder: the measured program, a mirror with programs as large as Kubernetes', and measuring.
 # shellcheck shell=bash disable=SC2154,SC2034
-# Its users set `work` (a folder of their own), `LOG`, and `AT`: what a measured command is run by.
+# The benchmarks set `work` (their own folder), `LOG`, and `AT` (the command that runs each measured command).
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 targets=${CARGO_TARGET_DIR:-$repository/target}
 
-# ---------------------------------------------------------------- what is measured
+# ---------------------------------------------------------------- the measured program
 
-# Only --agent sets it.
+# Only --agent may set it, not the environment.
 unset agent
 
-# may_be_measured: `agent` is what packaging/build has built, unless --agent has named another one. Ends the benchmark if it is not there, or not of the
-# commit that is checked out; of one that was named it warns then.
+# may_be_measured: sets `agent` to the output of packaging/build, unless --agent has named a program. Ends the benchmark if the
+# program is missing, or was not built from the commit that is checked out. For a named program, the latter is only a warning.
 may_be_measured() {
     local why named=${agent+yes}
     agent=${agent-$targets/release/kops-agent}
@@ -29,19 +29,19 @@ may_be_measured() {
     exit 1
 }
 
-# not_of_this_commit: why `agent` is not what the checkout says, if it is not.
+# not_of_this_commit: prints why `agent` was not built from this checkout; nothing if it was.
 not_of_this_commit() {
     local commit said changed
     commit=$(git -C "$repository" rev-parse --short=12 HEAD)
     said=$("$agent" --version) || said="nothing of its version"
     [[ $said == *"($commit)"* ]] || echo "$agent says $said, and $commit is checked out"
-    # What is not tracked is built, too.
+    # Untracked files count, because cargo would build them, too.
     changed=$("$repository/packaging/is-committed" 2>/dev/null) || echo "the checkout has changes, which the program may have or not: ${changed//$'\n'/, }"
 }
 
-# ---------------------------------------------------------------- what is downloaded
+# ---------------------------------------------------------------- the mirror
 
-# megabytes NAME: how large a program of a node is, about.
+# megabytes NAME: prints about how many MiB a program of a node has.
 megabytes() {
     case $1 in
     kubelet | kubectl) echo 58 ;;
@@ -54,7 +54,7 @@ megabytes() {
     esac
 }
 
-# grow FILE: machine code of this machine in the place of a stand-in, as large as the real one and packing as well.
+# grow FILE: replaces a stand-in by machine code of this machine, as large as the real program and as compressible.
 offset=0
 grow() {
     local size
@@ -66,7 +66,7 @@ grow() {
     mv "$1.new" "$1"
 }
 
-# fill_mirror ARCHITECTURE: what machines of it download.
+# fill_mirror ARCHITECTURE: makes a mirror of the files that machines of this architecture download.
 fill_mirror() {
     local other=amd64
     [[ $1 == amd64 ]] && other=arm64
@@ -91,7 +91,7 @@ fill_mirror() {
 
 median() { sort -n | awk '{ value[NR] = $1 } END { print value[int((NR + 1) / 2)] }'; }
 
-# at_most WHAT MEASURED LIMIT, at_least WHAT MEASURED LIMIT: a promise, and whether it is kept.
+# at_most WHAT MEASURED LIMIT, at_least WHAT MEASURED LIMIT: check a promise. If it is not kept, they report that and set `broken`.
 broken=0
 at_most() { is_kept "$1" "$2" "<=" "$3"; }
 at_least() { is_kept "$1" "$2" ">=" "$3"; }
@@ -101,12 +101,12 @@ is_kept() {
     broken=1
 }
 
-# this_machine DIR: what it was measured on.
+# this_machine DIR: prints the machine, and the file system of DIR.
 this_machine() {
     echo "$(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r), $(stat -f -c %T "$1"); $(date -u +%F)"
 }
 
-# measured COMMAND...: runs it, where AT says; seconds and the most memory in kB that it had.
+# measured COMMAND...: runs the command by AT, and prints its seconds and its peak memory in kB.
 measured() {
     sync
     "${AT[@]}" python3 - "$@" <<'END'

@@ -1,10 +1,10 @@
-"""What was observed of a machine beside what was said of it, and what can be said falsely."""
+"""Compares observed facts of a machine with given facts, and makes facts false."""
 
 import copy
 
 
 def missing(said, observed, at=""):
-    """Where what was observed is not what was said, one line each. What was not said does not count."""
+    """Yields a line for each given fact that differs from the observed one. Facts that were not given do not count."""
     if isinstance(said, dict):
         for key, value in said.items():
             there = observed.get(key) if isinstance(observed, dict) else None
@@ -48,7 +48,7 @@ def leaves_of_list(values, at):
 
 
 def falsified(facts, path):
-    """The same facts but for one."""
+    """Returns the facts with a false one at `path`."""
     facts = copy.deepcopy(facts)
     *parents, last = path.split(".")
     holder = facts
@@ -61,23 +61,24 @@ def falsified(facts, path):
     elif isinstance(value, int):
         holder[last] = value + 1
     elif parents and parents[0] == "interfaces" and last == "name":
-        # No other interface has it.
+        # No other interface has this name.
         holder[last] = value + "x"
     else:
-        # A last digit or letter is another one, so that an address stays an address.
+        # Only the last character changes, so that an address stays an address.
         holder[last] = value[:-1] + ("1" if value[-1] == "0" else "0")
     return facts
 
 
 def lies_about(facts):
-    """What can be told falsely of a machine: all but its processor, what it does not have, and the name of its loopback."""
+    """Yields the paths of facts that can be made false: all but the processor, empty values, and the name of the loopback
+    interface."""
     for path, value in leaves(facts):
         if path != ("arch",) and value not in ("", "lo"):
             yield ".".join(path)
 
 
 def is_noticed(path, facts, said):
-    """Whether a mismatch is told of a fact, by the list that it is in."""
+    """Whether the output `said` reports a mismatch of this fact, or of the list that contains it."""
     at = path.split(".")
     if at[0] == "interfaces":
         interface = facts["interfaces"][int(at[1])]

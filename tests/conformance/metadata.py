@@ -1,4 +1,4 @@
-"""The cloud of a machine that is made of namespaces: its metadata service, and EC2."""
+"""Stand-ins for the cloud of a machine that is made of namespaces: its metadata service, and EC2."""
 
 import http.server
 import json
@@ -9,7 +9,7 @@ import urllib.parse
 import yaml
 
 METADATA = "169.254.169.254"
-# Where it is on clouds that have it elsewhere.
+# The addresses of metadata services that are elsewhere.
 METADATA_OF = {"scaleway": "169.254.42.42"}
 
 
@@ -84,7 +84,7 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
 
 def metadata_service(cloud, facts):
-    """What answers as the metadata service of a cloud, and refuses what that one refuses."""
+    """Returns a handler that answers as the metadata service of a cloud, and rejects what that service rejects."""
 
     class Aws(Answering):
         answers = metadata_of_aws(facts) if cloud == "aws" else {}
@@ -118,7 +118,7 @@ def metadata_service(cloud, facts):
         def do_GET(self):
             meta_data = json.dumps({"uuid": facts.get("serverID"), "name": "server-1", "meta": {}})
             answers = {"latest/meta-data/local-ipv4": facts.get("localIPv4"), "openstack/latest/meta_data.json": meta_data}
-            # kOps' nodeup asks with a slash more, which is one to Nova.
+            # kOps' nodeup sends a double slash, which Nova takes for a single one.
             self.path = self.path.replace("//", "/")
             self.respond_from(answers, "/")
 
@@ -128,7 +128,7 @@ def metadata_service(cloud, facts):
 
     class Azure(Answering):
         def do_GET(self):
-            # Ours says "true", kOps' nodeup says "True".
+            # kops-agent sends "true", kOps' nodeup sends "True".
             if self.headers.get("Metadata", "").lower() != "true":
                 return self.respond(400)
             compute = json.dumps({"resourceId": facts.get("resourceID"), "vmId": "2"})
@@ -156,7 +156,7 @@ def metadata_service(cloud, facts):
 
 
 def ec2(facts):
-    """What answers as EC2, about the type of this instance."""
+    """Returns a handler that answers as EC2 about the type of this instance."""
 
     class Ec2(Answering):
         def do_POST(self):

@@ -1,4 +1,4 @@
-"""The boot script that packaging/cloud-init/user-data makes, on machines of every kind."""
+"""Tests the boot script of packaging/cloud-init/user-data, on machines of every kind."""
 
 import lzma
 import os
@@ -30,7 +30,8 @@ def a_machine_becomes_a_node_and_downloads_once():
 
 
 def a_machine_that_has_its_program_does_not_look_elsewhere():
-    """Container-Optimized OS is told by its name: a folder of that name comes to Flatcar, too, long after the first boot."""
+    """Container-Optimized OS is recognized by its name, not by a folder: Flatcar gets that folder, too, long after the first
+    boot."""
     with scene() as folder:
         mirror = Mirror(folder / "release")
         script = of(folder, mirror.url)
@@ -50,11 +51,11 @@ def a_machine_that_has_its_program_does_not_look_elsewhere():
 
 
 def what_cannot_be_kept_is_told():
-    """A file system that is full or read-only ends the script, and the console has why."""
+    """If a file system is full or read-only, the script ends, and the console shows why."""
     with scene() as folder:
         mirror = Mirror(folder / "release")
         programs = programs_without(folder / "programs", "systemctl", "mkdir")
-        # For a folder, all of /etc being writable otherwise.
+        # Only this folder cannot be made. The rest of /etc is writable.
         stand_in(programs, "mkdir", '#!/bin/sh\ncase $* in *system.conf.d*) [ ! -e /opt/forbidden ] || exit 1 ;; esac\nexec /usr/bin/mkdir "$@"\n')
         script = of(folder, mirror.url, more=["--env", "https_proxy=http://secret@p:1"])
         for shell in ["dash", "bash"]:
@@ -107,7 +108,7 @@ def a_mirror_that_is_dead_or_lies_is_passed_over():
 
 
 def nothing_that_is_wrong_is_run():
-    """The script, which goes on for ever, ends with what it pauses by."""
+    """The script would retry for ever. It ends here because its `sleep` fails."""
     with scene() as folder:
         wrong = b"#!/bin/sh\ntouch /opt/called\n"
         lying = Mirror(folder / "release", lambda path, _: lzma.compress(wrong) if path.endswith(".xz") else wrong)
@@ -126,7 +127,7 @@ def a_mirror_that_is_silent_slow_or_endless_is_passed_over():
             programs = programs_without(folder / f"without-{'-'.join(missing)}", *missing)
             for wrong in [silent, slow, endless]:
                 machine = Machine(folder / f"{wrong.__name__}-{'-'.join(missing)}", programs)
-                # An endless one is to be stopped by its size, not by the time it takes.
+                # The size limit must end an endless download, not the time limit.
                 longest = 600 if wrong is endless else 10
                 bounds = {"silence=60 ": "silence=5 ", "longest=900 ": f"longest={longest} ", "largest=64\n": "largest=1\n"}
                 script = of(folder, Mirror(folder, instead=wrong).url, honest.url)
@@ -154,7 +155,7 @@ def nothing_is_unpacked_whose_sum_is_not_known():
 
 
 def what_has_been_published_will_do():
-    """A release as it is published has no layout of a mirror; so has one of --kops-version none."""
+    """A published release does not have the layout of a mirror. The same is true of a release of --kops-version none."""
     with scene() as folder:
         published = folder / "published"
         published.mkdir()
@@ -169,7 +170,7 @@ def what_has_been_published_will_do():
             assert "--install-systemd-unit" in machine.called
             assert mirror.asked == ["/kops-agent-linux-amd64.xz"], mirror.asked
             mirror.asked.clear()
-        # Without the programs their sums are enough.
+        # The sums are enough, without the programs.
         (published / "kops-agent-linux-amd64").unlink()
         assert sums[""] in user_data("--conf", folder / "kube_env.yaml", "--mirror", mirror.url, "--release", published)
 
@@ -187,7 +188,7 @@ def a_machine_with_wget_only_or_without_xz_will_do():
 
 
 def downloads_go_by_the_proxy():
-    """The name of the mirror has no address: only the proxy finds it."""
+    """The mirror's name has no address, so only the proxy can reach it."""
     with scene() as folder:
         name = "mirror.example.com"
         tls = Mirror(folder / "release", certificate=certificate(folder / "pem", name))
@@ -207,7 +208,7 @@ def downloads_go_by_the_proxy():
 
 
 def a_mirror_may_redirect():
-    """As a release that was published on GitHub: to another server, which gives what its name does not tell, with a query."""
+    """As with a release on GitHub: the mirror redirects to another server, to a URL with a query and without the file's name."""
     with scene() as folder:
         (folder / "elsewhere").mkdir()
         shutil.copy(folder / f"release/binaries/kops/{KOPS}/linux/amd64/nodeup.xz", folder / "elsewhere/4711")
@@ -226,7 +227,7 @@ def a_mirror_may_redirect():
 
 
 def pauses_grow_to_a_minute():
-    """No time passes here: what the script pauses with writes down for how long, and the mirror has the program after the seventh pause."""
+    """No time passes here: a stand-in for `sleep` records the pauses, and gives the mirror the program after the seventh one."""
     with scene() as folder:
         mirror = Mirror(folder / "late")
         programs = programs_without(folder / "programs", "sleep")
@@ -241,7 +242,8 @@ def pauses_grow_to_a_minute():
 
 
 def what_is_written_gets_its_labels():
-    """Where there is SELinux, and before the agent runs, whose own label is among them. A policy that fails costs no node."""
+    """With SELinux, restorecon runs before the agent, and labels the agent, too. If restorecon fails, the machine still becomes a
+    node."""
     with scene() as folder:
         mirror = Mirror(folder / "release")
         for name, fails in [("labels", False), ("fails", True)]:
@@ -258,12 +260,12 @@ def what_is_written_gets_its_labels():
 def proxies_are_kept_for_later_boots():
     with scene() as folder:
         mirror = Mirror(folder / "release")
-        # This machine's own systemd is not to hear of it.
+        # The systemd of the machine that runs this test must not be called.
         machine = Machine(folder / "machine", programs_without(folder / "programs", "systemctl"))
         environment = machine.folder / "etc/environment"
         environment.write_text("LANG=C\nhttps_proxy=http://old:1\n")
         environment.chmod(0o640)
-        # What it was stays whole until what it is has been written.
+        # The old file stays complete until the new one is written.
         (machine.folder / "was").hardlink_to(environment)
         proxies = ["--env", "https_proxy=http://it's:3128", "--env", "no_proxy=127.0.0.1,10.0.0.0/8"]
         for _ in range(2):
@@ -278,7 +280,8 @@ def proxies_are_kept_for_later_boots():
         assert not list(environment.parent.glob("environment.kops*"))
 
 
-# What an image may have, and what pam_env 1.5.2 makes of it (`su root -c env`); but for blanks at the end, which it kept.
+# The /etc/environment of an image, and what pam_env 1.5.2 reads from it (`su root -c env`), except for trailing blanks, which
+# pam_env keeps.
 IMAGE_ENVIRONMENT = """# https_proxy=http://comment:1
 http_proxy="http://quoted:1"
   export HTTP_PROXY='http://exported:1'  # why
@@ -305,7 +308,7 @@ def proxies_of_the_image_reach_units_without_their_quotes():
             machine = Machine(folder / shell, programs)
             (machine.folder / "etc/environment").write_text(IMAGE_ENVIRONMENT)
             machine.boots(of(folder, mirror.url, more=["--env", "https_proxy=http://ours:1"]), shell)
-            # What is in the file stays as it is.
+            # The existing lines stay as they are.
             assert machine.read("etc/environment") == f"{IMAGE_ENVIRONMENT}https_proxy=http://ours:1\n"
             expected = "".join(f'DefaultEnvironment="{proxy}"\n' for proxy in IMAGE_PROXIES)
             drop_in = machine.read("etc/systemd/system.conf.d/kops-agent-proxy.conf")

@@ -1,4 +1,5 @@
-"""kOps' own boot script, as kOps has rendered it for nodes of the corpus: run as it is, but for where its program is and which."""
+"""Tests kOps' own boot script, as kOps has rendered it for nodes of the corpus. Only the URL and the hash of its program are
+changed."""
 
 import difflib
 import os
@@ -6,15 +7,15 @@ import re
 
 from scenes import CHECKOUT, KOPS, lay_out, Machine, Mirror, programs_without, ran, scene, user_data
 
-# Written after it, for machines of tests: the corpus has no script of theirs.
+# Our imitation of the script for test machines, which the corpus has no script for.
 OURS = CHECKOUT / "vm-tests/lib/kops-user-data"
-# What it calls, it notes, with what the script gives it besides.
+# A program that records its call, and the variables that the script gives it.
 NOTES = '#!/bin/sh\n{ echo "$PWD: $0 $*"; env | grep -E "^(AWS_REGION|S3_.*)=" | sort; } >>/opt/called\n'
 XZ = f"/binaries/kops/{KOPS}/linux/amd64/nodeup.xz"
 
 
 def scripts_of(corpus):
-    """The scripts, and the boot config and the environment that each writes and exports."""
+    """Yields each script, with the boot config that it writes and the variables that it exports."""
     scripts = [file.read_text() for file in sorted(corpus.glob("stores/**/nodeupscript.sh"))]
     assert scripts, f"{corpus} has no nodeupscript.sh"
     for script in scripts:
@@ -25,7 +26,7 @@ def scripts_of(corpus):
 
 
 def served_by(script, folder, *urls):
-    """The script of a cluster whose fileRepository has this release, as `kops update cluster` renders it."""
+    """Returns the script of a cluster whose fileRepository has this release, as `kops update cluster` renders it."""
     sum_file = folder / f"release/binaries/kops/{KOPS}/linux/amd64/nodeup.sha256"
     nodeups = ",".join(f"{url}/binaries/kops/{KOPS}/linux/amd64/nodeup" for url in urls)
     for name, value in {"URL": nodeups, "HASH": sum_file.read_text().strip()}.items():
@@ -35,15 +36,15 @@ def served_by(script, folder, *urls):
 
 
 def ours(folder, conf, exported, *urls):
-    """What stands for it in tests of machines."""
+    """Returns our imitation of the script."""
     (folder / "kube_env.yaml").write_text(conf)
     more = [word for url in urls for word in ("--mirror", url)] + [word for variable in exported for word in ("--env", variable)]
     return ran(OURS, "--form", "xz", "--conf", folder / "kube_env.yaml", "--release", folder / "release", *more)
 
 
 def boots_of(folder, name, script, mirrors):
-    """What comes of a script on a machine at its first boot, at a second one, when its program was damaged, and where only /var/lib may be written:
-    what it called, with what, which requests it made, and the files that are left."""
+    """Runs a script on a machine at a first boot, at a second one, after its program was damaged, and with /var/lib/toolbox.
+    Returns for each boot the requests, the program's calls with their variables, and the files that are left."""
     programs = programs_without(folder / f"{name}-programs", "sysctl")
     (programs / "sysctl").write_text('#!/bin/sh\necho "sysctl $*" >>/opt/called\n')
     (programs / "sysctl").chmod(0o755)
@@ -85,7 +86,7 @@ def the_script_of_tests_does_what_kops_own_does(corpus):
         dead = Mirror(folder / "release")
         dead.server_close()
         dead.shutdown()
-        # One that lies, by its bytes and by what is in them, one that has nothing, and an honest one.
+        # A dead mirror, one with damaged bytes, one with another program, an empty one, and an honest one.
         spoilt = Mirror(folder / "release", lambda path, content: content[:-1] + b"x")
         lay_out(folder / "other", "#!/bin/sh\ntouch /opt/called\n")
         mirrors = [dead, spoilt, Mirror(folder / "other"), Mirror(folder), Mirror(folder / "release")]
@@ -99,7 +100,7 @@ def the_script_of_tests_does_what_kops_own_does(corpus):
 
 
 def kops_own_script_is_taken_for_a_boot_config(corpus):
-    """What packaging/cloud-init makes of it is what it makes of its boot config and its environment."""
+    """packaging/cloud-init makes the same from the script as from the script's boot config and variables."""
     with scene() as folder:
         for script, conf, exported in scripts_of(corpus):
             made = []

@@ -1,4 +1,4 @@
-"""What is made of a commit and of a program: releases as mirrors serve them, units, images."""
+"""Tests what is made from a commit and a program: releases as mirrors serve them, packages, and images."""
 
 import gzip
 import hashlib
@@ -16,7 +16,7 @@ import yaml
 
 from scenes import CHECKOUT, IMAGE, KOPS, Mirror, OTHER, OWN, program_for, programs_without, ran, RELEASE
 
-# What changes a program where it reaches cargo, a build script or a compiler. tests/install/reproducible sets these, too.
+# Variables that change a program if they reach cargo, a build script or a compiler. tests/install/reproducible sets these, too.
 CHANGE_PROGRAMS = """
     AR AWS_LC_SYS_CFLAGS AWS_LC_SYS_NO_ASM CARGO_BUILD_RUSTC CARGO_BUILD_RUSTFLAGS CARGO_INCREMENTAL CARGO_PROFILE_RELEASE_OPT_LEVEL CC CFLAGS COMPILER_PATH CPATH C_INCLUDE_PATH
     GCC_EXEC_PREFIX HOST_CFLAGS LDFLAGS LD_LIBRARY_PATH LIBRARY_PATH RUSTC RUSTC_BOOTSTRAP RUSTFLAGS TARGET_CC TARGET_CFLAGS
@@ -24,7 +24,8 @@ CHANGE_PROGRAMS = """
 
 
 def a_release_is_built_by_the_rust_that_is_named():
-    """What installs Rust is run if it has the known sum only, and no other Rust is taken than the commit names, whatever else names one."""
+    """rustup-init is only run if it has the known sum. A release is built by the Rust that the commit names, whatever else names
+    one."""
     (channel,) = re.findall(r'^channel = "(.+)"', (CHECKOUT / "rust-toolchain.toml").read_text(), re.MULTILINE)
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
@@ -50,7 +51,7 @@ def a_release_is_built_by_the_rust_that_is_named():
         assert code == 0 and "1.999.0 is, and is used" in said, said
         code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
         assert code == 3 and "Rust is missing" in said, said
-        # As rustup's own: what runs is the toolchain that the variable names, or an override does.
+        # Like rustup's programs: each runs the toolchain that the variable or an override names.
         (folder / "installed").touch()
         for name in ["cargo", "rustc"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} ${{RUSTUP_TOOLCHAIN-1.999.0}} (x 2026-01-01)"\n')
@@ -59,7 +60,7 @@ def a_release_is_built_by_the_rust_that_is_named():
         for more, version in [({}, "1.999.0"), ({"RUSTUP_TOOLCHAIN": "nightly"}, "nightly")]:
             assert got(asked, **more) == (0, f"cargo {version} (x 2026-01-01)\nrustc {version} (x 2026-01-01)\n")
             assert got(asked, NEEDS_EXACT_RUST="yes", **more) == (0, f"cargo {channel} (x 2026-01-01)\nrustc {channel} (x 2026-01-01)\n")
-        # None of rustup's, and before them in PATH.
+        # Programs that are not rustup's, before rustup's in PATH.
         for name in ["rustc", "cargo"]:
             (programs / name).write_text(f'#!/bin/sh\necho "{name} {channel}-nightly (x 2026-01-01)"\n')
             code, said = got("get_rust", NEEDS_EXACT_RUST="yes")
@@ -67,7 +68,7 @@ def a_release_is_built_by_the_rust_that_is_named():
 
 
 def a_release_is_built_of_nothing_but_its_commit():
-    """What git does not track is refused before anything is built, and also where git ignores it and cargo reads it."""
+    """Files that git does not track are rejected before anything is built, also if git ignores them and cargo reads them."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         checkout = pathlib.Path(folder) / "above/checkout"
         ran("git", "clone", "--quiet", CHECKOUT, checkout)
@@ -77,7 +78,7 @@ def a_release_is_built_of_nothing_but_its_commit():
         ran(*git, "commit", "--quiet", "--allow-empty", "--message", "test")
         (checkout / ".git/info/exclude").write_text("*.ignored\n.cargo\nbuild.rs\n")
         release = [checkout / "packaging/release", "--kops-version", "none", "--architecture", OTHER, "--out"]
-        # Of which no release is built, also where nothing is refused before.
+        # This cargo builds no release, even if nothing is rejected before.
         (pathlib.Path(folder) / "programs").mkdir()
         (pathlib.Path(folder) / "programs/cargo").symlink_to("/bin/false")
         environment = os.environ | {"PATH": f"{folder}/programs:{os.environ['PATH']}"}
@@ -89,7 +90,7 @@ def a_release_is_built_of_nothing_but_its_commit():
             (".cargo/config.toml", None),
             (".cargo/config", None),
             ("agent/kops-agent/.cargo/config.toml", None),
-            # Cargo runs it, though no Cargo.toml names it.
+            # Cargo runs this file, though no Cargo.toml names it.
             ("agent/plan/build.rs", None),
             ("Cargo.toml", None),
             ("Cargo.toml", "assume-unchanged"),
@@ -105,7 +106,7 @@ def a_release_is_built_of_nothing_but_its_commit():
             assert "the checkout has changes" in said and name.split("/x.rs")[0] in said, said
             provenance = [checkout / "packaging/provenance", "--architecture", OTHER, "--out", f"{folder}/provenance", file]
             assert "that no commit has" in ran(*provenance, fails=1)
-            # Nor are packages made of it, whatever their program was built of.
+            # No packages are made either, whatever commit their program was built from.
             assert "packages have its units" in ran(*packed, fails=1)
             if before is None:
                 file.unlink()
@@ -113,13 +114,13 @@ def a_release_is_built_of_nothing_but_its_commit():
                 file.write_text(before)
             if hidden:
                 ran(*git, "update-index", f"--no-{hidden}", name)
-        # What cannot be told is no "nothing": git has no tree to compare with.
+        # An unknown state is not the same as no changes: git has no tree to compare with.
         (checkout / ".git/objects").rename(checkout / ".git/away")
         (checkout / ".git/objects").mkdir()
         assert "cannot tell which" in ran(*release, f"{folder}/out", fails=1, env=environment)
         (checkout / ".git/objects").rmdir()
         (checkout / ".git/away").rename(checkout / ".git/objects")
-        # These are no change: what is ignored, what was built, and what stands above, which is told.
+        # These are no changes: ignored files, build output, and files of parent folders, which give a warning.
         for name in ["x.ignored", "target/x/.cargo/config.toml", "release/x", ".release.abc/x", "../.cargo/config.toml"]:
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             (checkout / name).write_text("")
@@ -130,7 +131,7 @@ def a_release_is_built_of_nothing_but_its_commit():
 
 
 def a_program_is_built_by_no_wrapper():
-    """Nor by any flag or profile of the environment, which has its way to cargo, crates and compilers all the same."""
+    """No wrapper, flag or profile of the environment reaches the build. Variables for folders and the network do."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         programs = programs_without(folder / "programs", "cargo", "rustc", "rustup")
@@ -147,14 +148,14 @@ def a_program_is_built_by_no_wrapper():
         wrappers = ["RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_RUSTC_WRAPPER", "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER"]
         passing = {"CARGO_BUILD_JOBS": "1", "CARGO_NET_OFFLINE": "true", "https_proxy": "http://proxy", "SSL_CERT_FILE": "/bundle", "HTTPS_PROXY": "http://proxy"}
         passing |= {"PATH": str(programs), "HOME": str(folder), "CARGO_TARGET_DIR": f"{folder}/target"}
-        # The last is no name that a shell has, and one that the crate cc looks for.
+        # A shell cannot set the last name. The crate cc looks for it.
         evil = [*wrappers, *CHANGE_PROGRAMS, f"CARGO_TARGET_{host.upper().replace('-', '_')}_LINKER", f"CFLAGS_{host}"]
         ended = subprocess.run([CHECKOUT / "packaging/build"], env=passing | {name: "/evil" for name in evil}, capture_output=True, text=True)
         assert ended.returncode == 9, ended
         seen = dict(line.split("=", 1) for line in (folder / "environment").read_text().splitlines() if "=" in line)
         assert [name for name, value in seen.items() if "/evil" in value] == [], seen
         assert {name: seen.get(name) for name in passing} == passing, seen
-        # An empty one takes out what a configuration says; one that is not there does not.
+        # An empty variable overrides a configuration. A missing one does not.
         assert [seen.get(name) for name in wrappers] == ["", "", None, None], seen
         ours = {"CARGO_ENCODED_RUSTFLAGS", "CARGO_INCREMENTAL", "CC_SHELL_ESCAPED_FLAGS", f"CFLAGS_{machine}_unknown_linux_gnu"}
         assert ours <= set(seen) and f"CFLAGS_{host}" not in seen, seen
@@ -184,7 +185,7 @@ def a_release_is_read_back_by_kops_rules(agent):
             ran(RELEASE, "--out", folder / name, *versions, "--program", f"amd64={agent}")
         # The same program makes the same bytes.
         ran("diff", "-r", folder / "one", folder / "two")
-        # A web server of another user reads it, whatever the umask it is made by. The program is a small one, which is packed at once.
+        # A web server of another user can read the release, whatever the umask. The program is small, so it is packed quickly.
         small = folder / "small"
         small.write_bytes(program_for("amd64"))
         ran("sh", "-c", 'umask 077; exec "$0" "$@"', RELEASE, "--out", folder / "umask", "--kops-version", KOPS, "--program", f"amd64={small}")
@@ -193,10 +194,11 @@ def a_release_is_read_back_by_kops_rules(agent):
         ran(RELEASE, "copy", folder / "one", folder / "served")
         mirror = Mirror(folder / "served")
         for version, download in [("1.34.3", "nodeup"), ("1.35.2", "nodeup"), (KOPS, "nodeup"), ("1.37.0-alpha.1", "nodeup.xz")]:
-            # kOps joins the path of assets.fileRepository and that of https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
-            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot script of 1.36
-            # and before downloads the program, with compression by the server if that likes, and a later one .xz; either checks the
-            # program (pkg/model/resources/nodeup.go).
+            # kOps joins the path of assets.fileRepository and that of
+            # https://artifacts.k8s.io/binaries/kops/VERSION/linux/ARCH/nodeup
+            # (pkg/assets/builder.go, pkg/nodemodel/wellknownassets/kopsassets.go), and takes the first word of .sha256. The boot
+            # script of 1.36 and before downloads the program, which the server may compress. A later script downloads .xz. Both
+            # check the program (pkg/model/resources/nodeup.go).
             at = f"{mirror.url}/binaries/kops/{version}/linux/amd64"
             sha256 = ran("curl", "-sf", f"{at}/nodeup.sha256").split()[0]
             program = subprocess.run(["curl", "-sf", "--compressed", f"{at}/{download}"], capture_output=True, check=True).stdout
@@ -233,7 +235,7 @@ def a_release_is_read_back_by_kops_rules(agent):
             (["copy", folder / "one", folder / "x", "--", "--acl"], 2, "takes no options"),
             (["copy", folder / "one", "b"], 2, "no absolute folder"),
             (["--out", folder / "x", "--kops-version", KOPS, "--program", f"amd64={agent}", "--sign", "k"], 2, "it takes --packages"),
-            # At once, and not after a quarter of an hour.
+            # Rejected immediately, not after a quarter of an hour of building.
             (["--out", folder / "x", "--kops-version", KOPS, "--architecture", OTHER, "--packages"], 1, "this machine's architecture"),
         ]:
             assert message in ran(RELEASE, *arguments, fails=code)
@@ -241,7 +243,7 @@ def a_release_is_read_back_by_kops_rules(agent):
 
 
 def a_release_knows_what_machines_of_each_kops_download():
-    """protokube and channels come from the folder of nodeup, where only kOps puts them."""
+    """Machines download protokube and channels from nodeup's folder. Only kOps puts them there."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "small").write_bytes(program_for("amd64"))
@@ -262,7 +264,7 @@ def a_release_knows_what_machines_of_each_kops_download():
 
 
 def a_program_that_nodes_may_not_run_is_refused():
-    """One that needs a loader, as this machine's own, and a debug build: in each case before anything is made."""
+    """A program that needs a loader, such as this machine's own, and a debug build are rejected before anything is made."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         dynamic = pathlib.Path("/bin/sh").resolve()
@@ -281,7 +283,7 @@ def a_program_that_nodes_may_not_run_is_refused():
 
 
 def no_half_of_the_packages_is_left():
-    """The third that nfpm makes fails: none of the others is there."""
+    """nfpm fails at the third package. Then none of the packages is there."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "checkout").mkdir()
@@ -306,13 +308,15 @@ def no_half_of_the_packages_is_left():
 
 
 def a_program_is_packed_with_what_its_own_commit_has(agent):
-    """Packages of a program have units, scripts and documents of the checkout: one of another commit is taken only where that is named."""
+    """Packages have units, scripts and documents of the checkout. A program of another commit is only accepted if --commit names
+    it."""
     version = ran(agent, "--version").removeprefix("kops-agent ").strip()
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         head, other = ran("git", "rev-parse", "HEAD", cwd=CHECKOUT).strip(), "0123456789ab"
         programs = {}
-        # What is asked is asked of the other architecture's, too, which does not run here: a whole release needs this one's.
+        # The checks also apply to programs of the other architecture, which do not run here. They end with another error: a release
+        # needs this machine's.
         for name, says in {"own": f"0.1.0 ({head[:12]})", "other": f"0.1.0 ({other})", "development": "0.1.0 (development)", "silent": "0.1.0"}.items():
             content = agent.read_bytes().replace(version.encode(), says.encode())
             programs[name] = folder / name
@@ -331,12 +335,12 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
             arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs[name]}", "--packages", *more]
             said = ran(RELEASE, *arguments, fails=code)
             assert message in said, (name, more, said)
-        # Where git says of no commit, none is taken for it.
+        # If git names no commit, --commit is required.
         ran("cp", "-a", CHECKOUT / "packaging", CHECKOUT / "Cargo.toml", folder)
         arguments = ["--out", folder / "x", "--kops-version", "none", "--program", f"{OTHER}={programs['other']}", "--packages"]
         said = ran(folder / "packaging/release", *arguments, fails=1, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)})
         assert "--commit names the programs'" in said, said
-        # What is laid out for kOps' boot script alone has nothing of the checkout's.
+        # A release without packages has nothing of the checkout, so its program may be of any commit.
         ran(RELEASE, "--out", folder / "laid-out", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}")
         unpacked = ["--out", folder / "x", "--kops-version", KOPS, "--program", f"{OTHER}={programs['other']}", "--commit", other]
         assert "that --packages packs" in ran(RELEASE, *unpacked, fails=2)
@@ -344,7 +348,8 @@ def a_program_is_packed_with_what_its_own_commit_has(agent):
 
 
 def a_release_is_copied_to_buckets(folder):
-    """By the clouds' own command lines, which stand-ins write down, a word a line; options reach them."""
+    """The clouds' own command-line tools copy releases, and get the options. Stand-ins record the tools' arguments, one per
+    line."""
     programs = folder / "programs"
     programs.mkdir()
     for name in ["aws", "gcloud"]:
@@ -413,7 +418,7 @@ def an_image_is_what_its_digests_say(agent):
 
 
 def a_pod_with_the_image_has_its_program(files):
-    """By the command of the manifest's own comment, which the page has, too: nothing is mounted over what the image has."""
+    """With the `sed` command of the manifest's comment, which the page has, too, nothing is mounted over files of the image."""
     manifest = CHECKOUT / "packaging/kubernetes/controller.yaml"
     (command,) = re.findall(r"^#   (sed .*) controller\.yaml$", manifest.read_text(), re.MULTILINE)
     assert command in (CHECKOUT / "docs/install/control-plane.md").read_text()
@@ -439,5 +444,5 @@ TESTS = [
     a_program_that_nodes_may_not_run_is_refused,
     no_half_of_the_packages_is_left,
 ]
-# Those that take the program.
+# Tests that take the program.
 TESTS_OF_PROGRAM = [a_release_is_read_back_by_kops_rules, a_program_is_packed_with_what_its_own_commit_has, an_image_is_what_its_digests_say]

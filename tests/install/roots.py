@@ -1,4 +1,4 @@
-"""Roots that tests of packages may spoil, and terminals there."""
+"""Roots that tests of packages may change, and terminals there."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-# As the real one, it enables nothing of what it is told at once if one of these is masked, which /masked names.
+# Like the real systemctl, it enables none of several units if one of them is masked. /masked names the masked unit.
 SYSTEMCTL = """#!/bin/sh
 if [ "$1" = enable ] && [ -e /masked ]; then
     for unit; do
@@ -21,10 +21,10 @@ if [ "$1" = enable ] && [ -e /masked ]; then
 fi
 echo "$*" >>/systemctl.log
 """
-# Of a machine with SELinux: fails as the real one does where something is not there.
+# The restorecon of a machine with SELinux. Like the real one, it fails if a file is missing.
 RESTORECON = '#!/bin/sh\necho "$*" >>/restorecon.log\nfor file; do [ "$file" = -R ] || [ -e "$file" ] || { echo "restorecon: $file" >>/restorecon.failed; exit 1; }; done\n'
 PROMPT = "ready> "
-# What moves a terminal's cursor or changes its colours, and letters that are written once more.
+# Controls for a terminal's cursor and colours, and letters that are overwritten.
 CONTROLS = r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\r\a]|[^\x08]\x08"
 
 
@@ -36,7 +36,7 @@ def ran(*command, may_fail=False, **kwargs):
 
 
 class Root:
-    """A root that tests may spoil, on which systemd seems to run."""
+    """A root that tests may change, in which systemd seems to run."""
 
     def __init__(self, folder, lower):
         self.folder, self.lower = folder, lower
@@ -49,12 +49,12 @@ class Root:
             (bin_folder / name).chmod(0o755)
 
     def run(self, script, may_fail=False):
-        """What a script prints that runs there."""
+        """Runs a script there, and returns its output."""
         return ran(*self.inside("sh", "-euc", script), may_fail=may_fail)
 
     def inside(self, *command):
-        """The command that runs another one there. What that leaves running, as dnf a gpg-agent for each key, ends with it: each would keep
-        some of this machine's few instances of inotify."""
+        """Returns a command that runs another one there. Processes that the latter leaves behind, such as dnf's gpg-agent for
+        each key, end with it: they would keep some of this machine's few inotify instances."""
         at = self.folder
         inside = (
             f"mount -t overlay -o lowerdir={self.lower},upperdir={at}/upper,workdir={at}/work none {at}/root && "
@@ -79,7 +79,7 @@ class Root:
                 shown += os.read(terminal, 4096).decode()
 
         try:
-            # Of what is typed before, a shell may lose some.
+            # A shell may lose input from before its prompt.
             shows(PROMPT)
             os.write(terminal, typed.encode())
             shows(PROMPT + wanted)
@@ -89,7 +89,7 @@ class Root:
             os.waitpid(process, 0)
 
     def has(self, path):
-        """Whether there is something, which is none of what overlayfs writes where something was removed."""
+        """Whether the path exists. The marker that overlayfs writes for a removed file does not count."""
         file = self.folder / "upper" / path
         return os.path.lexists(file) and not (file.exists() and file.is_char_device())
 
@@ -103,11 +103,11 @@ class Root:
             ran("cp", package, self.folder / "upper/packages/")
 
     def told(self):
-        """What systemctl has been told since it was asked last."""
+        """Returns the calls of systemctl since this was asked last."""
         return self.log_of("systemctl")
 
     def labelled(self):
-        """What restorecon has been told since it was asked last."""
+        """Returns the paths that restorecon got since this was asked last."""
         return {word for line in self.log_of("restorecon") for word in line.split() if word != "-R"}
 
     def log_of(self, program):

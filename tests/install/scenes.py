@@ -1,6 +1,6 @@
-"""What the ways in are tried on: machines with folders of their own, mirrors, and what a release of a stand-in of the agent is.
+"""The world of the installation tests: machines with folders of their own, mirrors, and a release of a stand-in for the agent.
 
-The stand-in tells how it was called, which is all that a boot script decides.
+The stand-in records how it was called, which is all that a boot script decides.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ RELEASE = CHECKOUT / "packaging/release"
 IMAGE = CHECKOUT / "packaging/image"
 USER_DATA = CHECKOUT / "packaging/cloud-init/user-data"
 KOPS = "1.36.0"
-# The architecture that this machine has not.
+# The architecture that this machine does not have.
 OTHER = "amd64" if os.uname().machine == "aarch64" else "arm64"
 OWN = "arm64" if OTHER == "amd64" else "amd64"
-# What a shell would make something else of, and what stands in the script for other things.
+# With text that a shell would expand, and with placeholders of the boot script.
 CONF = "CloudProvider: aws\nInstanceGroupName: nodes\nConfigBase: s3://state/c.example.com\nWeird: \"it's $HOME `id` \\\\ $(id) @CONF@ @URLS_AMD64@\""
-# Tells how it was called, and with which environment.
+# Records how it was called, and with which variable.
 PROGRAM = """#!/bin/sh
 { echo "$0 $*"; echo "endpoint=${S3_ENDPOINT-unset}"; } >>/opt/called
 """
 
 
 def program_for(architecture, more=b""):
-    """What by its header is a static program for that architecture, with more behind it."""
+    """Returns what is, by its header, a static program for that architecture, with `more` behind it."""
     return (b"\x7fELF\x02".ljust(18, b"\0") + {"amd64": b"\x3e\0", "arm64": b"\xb7\0"}[architecture]).ljust(64, b"\0") + more
 
 
 class Mirror(http.server.ThreadingHTTPServer):
-    """Serves a folder on loopback, and remembers what it was asked for. It is a proxy, too, with the folder for all the world's http, and
-    what is `behind` it for all https; with a `certificate` it speaks TLS itself."""
+    """Serves a folder on loopback, and records the requests. It is also a proxy: for http it serves the folder, and for https it
+    connects to the server `behind`. With a `certificate` it serves TLS."""
 
     daemon_threads = True
 
@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def relay(one, other):
-    """What each sends goes to the other, until one has ended."""
+    """Copies data in both directions until one side has ended."""
     while True:
         for ready in select.select([one, other], [], [])[0]:
             sent = ready.recv(65536)
@@ -97,12 +97,12 @@ def relay(one, other):
 
 
 def silent(_):
-    """Takes the question, and never answers."""
+    """Takes the request, and never answers."""
     threading.Event().wait(300)
 
 
 def slow(answer):
-    """Sends for ever, and a little more than curl takes for a dead line."""
+    """Sends for ever, a little faster than curl's limit for a dead connection."""
     answer.write(b"HTTP/1.0 200 OK\r\n\r\n")
     while True:
         answer.write(b"x" * 400)
@@ -117,7 +117,7 @@ def endless(answer):
 
 
 def ran(*command, fails=None, **kwargs):
-    """What a command prints; `fails` is the exit code it must end with, instead of 0."""
+    """Returns the output of a command. `fails` is the exit code that it must end with, instead of 0."""
     ended = subprocess.run([str(part) for part in command], capture_output=True, **kwargs)
     if ended.returncode != (fails or 0):
         sys.exit(f"{command}: exit code {ended.returncode}\n{ended.stdout.decode()}{ended.stderr.decode()}")
@@ -134,12 +134,12 @@ class Machine:
         (folder / "etc/environment").unlink(missing_ok=True)
 
     def boots(self, script, shell="sh", ends=True, toolbox=False, etc=None):
-        """Runs a boot script, and says what it printed; /etc may be read-only (`ro`), or have no more than its `size=`."""
+        """Runs a boot script, and returns its output. /etc may be read-only (`ro`), or limited to a size (`size=…`)."""
         file = self.folder / "script"
         file.write_text(script)
         path = self.programs or os.environ["PATH"]
         bind = f"mount --bind {self.folder}/opt /opt && mount --bind {self.folder}/etc /etc"
-        # What a full disk still has there is what the script looks at.
+        # The limited /etc only has the file that the script reads.
         limits = {
             None: "true",
             "ro": "mount -o remount,ro,bind /etc",
@@ -163,14 +163,14 @@ class Machine:
 
 
 def certificate(file, name):
-    """Writes a key and the certificate of a server of this name, which is its own authority."""
+    """Writes a key and a self-signed certificate of a server with this name."""
     ran("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 1, "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-keyout", file, "-out", f"{file}.crt")
     file.write_text(file.read_text() + pathlib.Path(f"{file}.crt").read_text())
     return file
 
 
 def programs_without(folder, *missing):
-    """A folder with links to all programs of this machine but some."""
+    """Returns a folder with links to all programs of this machine except some."""
     folder.mkdir()
     for place in ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]:
         for program in pathlib.Path(place).iterdir():
@@ -181,7 +181,7 @@ def programs_without(folder, *missing):
 
 
 def stand_in(folder, name, script):
-    """Has a folder of programs run a script of the shell for the program of this name, which is not linked there."""
+    """Puts a shell script into a folder of programs under this name, which must not be linked there."""
     (folder / name).write_text(script)
     (folder / name).chmod(0o755)
 
@@ -191,7 +191,7 @@ def user_data(*arguments, **kwargs):
 
 
 def lay_out(release, text):
-    """A folder as kOps lays out a program of this text, for this machine's architecture."""
+    """Lays out a release with a program of this text, for amd64, as kOps does."""
     program = release / "binaries/kops" / KOPS / "linux/amd64/nodeup"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(text)
@@ -202,7 +202,7 @@ def lay_out(release, text):
 
 @contextlib.contextmanager
 def scene():
-    """A folder with a boot config and what a release of the stand-in is, which kOps' layout has for this machine's architecture."""
+    """Makes a folder with a boot config, and a release of the stand-in for amd64 in kOps' layout."""
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
         (folder / "kube_env.yaml").write_text(CONF)

@@ -1,4 +1,5 @@
-"""Third parties' licences, which go with the programs: that each thing of a bill of materials has its own there."""
+"""Tests the third-party licences that come with the programs: each component of a bill of materials must have its licence
+there."""
 
 import gzip
 import io
@@ -13,11 +14,11 @@ import tempfile
 from scenes import CHECKOUT, OWN, program_for, ran
 
 LICENSES = "third-party-licenses.txt"
-# What the file calls what cargo does not know of.
+# The file's names for components that cargo does not know.
 OF_THE_SYSTEM = {"aws-lc": "AWS-LC (", "rust-std": "Rust's standard library (rust-std ", "libgcc": "Runtime library of GCC (libgcc)"} | {
     name: "GNU C Library (glibc)" for name in ["glibc", "libc6-dev", "libc6-dev-amd64-cross", "libc6-dev-arm64-cross"]
 }
-# Words of each licence.
+# Words from the text of each licence.
 WORDS = {
     "Apache-2.0": "2. Grant of Copyright License. Subject to the terms",
     "BSD-2-Clause": "Redistributions in binary form must reproduce",
@@ -32,13 +33,13 @@ WORDS = {
 
 
 def listed_in(text):
-    """Of each item of the list, in order: its name, the licences that are taken of it, and the numbers of its texts."""
+    """Returns for each item of the list, in order: its name, its chosen licences, and the numbers of its texts."""
     listed = re.findall(r"^\* (.+?): (.+?)((?: \[\d+\])+)$", text, re.MULTILINE)
     return [(item, licences.split(", under ")[-1].split(" AND "), re.findall(r"\d+", numbers)) for item, licences, numbers in listed]
 
 
 def unlicensed_in(bill, text):
-    """What of a bill has no text of a licence of its own among third parties' licences, in words."""
+    """Returns in words which components of a bill do not have the text of their licence in the file."""
     parts = re.split(r"^-{100}\n\[(\d+)\] of .*\n-{100}\n", text, flags=re.MULTILINE)
     texts = dict(zip(parts[1::2], (" ".join(part.split()).replace("// ", "") for part in parts[2::2])))
     listed = listed_in(parts[0])
@@ -60,12 +61,12 @@ def unlicensed_in(bill, text):
 
 
 def labels_in(text):
-    """What third parties' licences say of the program and of the image as SPDX writes it."""
+    """Returns the SPDX expressions of the program and of the image in the file."""
     return dict(re.findall(r"^(Program|Image): (.+)$", text, re.MULTILINE))
 
 
 def labels_name_what_is_taken(text):
-    """The labels have each licence that the list takes, this project's own, and no other."""
+    """Checks that the labels have each licence that the list chooses, this project's own, and no other."""
     taken = {"Program": {"Apache-2.0"}, "Image": {"Apache-2.0"}}
     for item, licences, _ in listed_in(text):
         for label in ["Image"] if "in the image alone" in item else taken:
@@ -74,7 +75,8 @@ def labels_name_what_is_taken(text):
 
 
 def home_of_cargo(folder):
-    """A home of cargo's that has what this machine's has, elsewhere; says where sources of crates are in it, each of which is a link."""
+    """Makes a home of cargo at another path, with links to the content of this machine's. Returns its folder of crates' sources,
+    each of which is a link."""
     home = pathlib.Path(os.environ.get("CARGO_HOME", pathlib.Path.home() / ".cargo"))
     sources = folder / "registry/src"
     sources.mkdir(parents=True)
@@ -89,7 +91,8 @@ def home_of_cargo(folder):
 
 
 def each_component_has_its_licence_beside_it(programs):
-    """Whatever is in a bill, and what is not is named; the same commit makes the same file, wherever it is."""
+    """Each component of a bill has its licence, and a missing licence is named. The same commit makes the same file in any
+    place."""
     make = "packaging/third-party-licenses"
     with tempfile.TemporaryDirectory(prefix="kops-agent-install-") as folder:
         folder = pathlib.Path(folder)
@@ -109,18 +112,18 @@ def each_component_has_its_licence_beside_it(programs):
             ran(CHECKOUT / "packaging/sbom", "--architecture", architecture, "--program", program, "--out", folder / "bill")
             bill = json.loads((folder / "bill").read_text())
             assert unlicensed_in(bill, text) == [], unlicensed_in(bill, text)
-            # It finds what is not there, and what has another's text.
+            # Self-test: finds a missing component, and a component with the text of another.
             (number,) = re.findall(r"^\* subtle .+ \[(\d+)\]$", text, re.MULTILINE)
             assert unlicensed_in(bill, re.sub(r"^\* subtle .+\n", "", text, flags=re.MULTILINE)) != []
             assert unlicensed_in(bill, re.sub(rf"^\[{number}\] of ", "[0] of ", text, flags=re.MULTILINE)) != []
-        # A crate that brings no text of what takes one of its authors' is an error that names it.
+        # If a crate lacks the text of a licence that names its authors, that is an error, and the message names the crate.
         (subtle,) = sources.glob("*/subtle-2*")
         real = os.readlink(subtle)
         subtle.unlink()
         shutil.copytree(real, subtle, ignore=shutil.ignore_patterns("LICENSE*"))
         said = ran(CHECKOUT / make, "--out", folder / "x", env=environment, fails=1)
         assert re.search(r"subtle 2\.\S+ has no text of BSD-3-Clause", said) and not (folder / "x").exists(), said
-        # An image by hand has it, too.
+        # An image that is made by hand has the file, too.
         (folder / "program").write_bytes(program_for(OWN))
         (folder / "bundle").write_text("-----BEGIN CERTIFICATE-----\n")
         ran(CHECKOUT / "packaging/image", "--out", folder / "image.tar", "--program", f"{OWN}={folder}/program", "--ca-bundle", folder / "bundle")
@@ -131,7 +134,7 @@ def each_component_has_its_licence_beside_it(programs):
 
 
 def licenses_of_image(image):
-    """Those of each architecture in an image."""
+    """Returns the file of licences of each architecture in an image."""
     found = []
     with tarfile.open(image) as layout:
         for layer in [content for member in layout if (content := layout.extractfile(member).read()).startswith(b"\x1f\x8b")]:

@@ -1,4 +1,4 @@
-"""What packaging/cloud-init/user-data prints, and what it refuses."""
+"""Tests what packaging/cloud-init/user-data prints, and what it rejects."""
 
 import base64
 import gzip
@@ -20,7 +20,8 @@ def every_format_is_the_same_script():
         arguments = ["https://mirror.example.com/a"]
         script = of(folder, *arguments)
         config = yaml.safe_load(of(folder, *arguments, more=["--format", "cloud-config"]))
-        # As the last part of its type in a MIME message it is added to the others' (m_dict and m_list in cloud-init's cloudinit/mergers).
+        # If it is the last part of its type in a MIME message, it is added to the others (m_dict and m_list in cloud-init's
+        # cloudinit/mergers).
         assert config["merge_how"] == "list(append)+dict(no_replace,recurse_list)+str()"
         (file,) = config["write_files"]
         assert gzip.decompress(base64.b64decode(file["content"])).decode() == script
@@ -40,11 +41,11 @@ def every_format_is_the_same_script():
 
 
 def a_boot_config_is_taken_in_each_form_of_kops():
-    """As a file, gzipped, and as all of kOps' user-data, of which the boot config is taken out."""
+    """As a file, gzipped, and as all of kOps' user-data, from which the boot config is extracted."""
     with scene() as folder:
         plain = of(folder, "https://m")
         heredoc = f"#!/bin/bash\ncat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{CONF}\n__EOF_KUBE_ENV\n"
-        # As a gzip of kOps' own is: flushed before it ends.
+        # Packed as kOps packs it: base64 of gzip.
         packed = base64.b64encode(gzip.compress(f"{CONF}\n".encode())).decode()
         echo = f'#!/bin/bash\nset -o errexit\necho "{packed}" | base64 -d | gzip -d > conf/kube_env.yaml\n\ndownload-release\n'
         part = f"Content-Type: multipart/mixed; boundary=\"MIMEBOUNDARY\"\r\nMIME-Version: 1.0\r\n\r\n--MIMEBOUNDARY\r\nContent-Type: text/x-shellscript\r\n\r\n{echo}\r\n--MIMEBOUNDARY--\r\n"
@@ -63,7 +64,8 @@ def a_boot_config_is_taken_in_each_form_of_kops():
             assert of(folder, "https://m") == plain.replace(CONF, taken.rstrip("\n")), name
 
 
-# What kOps' script begins with on a control plane behind a proxy (pkg/model/resources/nodeup.go), and a value as each kind of quote has it.
+# The beginning of kOps' script on a control plane behind a proxy (pkg/model/resources/nodeup.go), with values in each kind of
+# quotes.
 KOPS_BEGINS = r"""#!/bin/bash
 set -o errexit
 
@@ -104,7 +106,7 @@ KOPS_EXPORTS = {
 
 
 def of_kops(begins=KOPS_BEGINS, parts=(), compressed=False):
-    """kOps' own user-data, with these further parts: names, types, contents."""
+    """Returns kOps' own user-data, with these further parts: names, types, contents."""
     packed = base64.b64encode(gzip.compress(f"{CONF}\n".encode())).decode()
     writes = f'echo "{packed}" | base64 -d | gzip -d > conf/kube_env.yaml' if compressed else f"cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{CONF}\n__EOF_KUBE_ENV"
     script = f"{begins}\nensure-install-dir\n\n{writes}\n\ndownload-release\n"
@@ -124,13 +126,13 @@ def what_kops_user_data_exports_is_taken_over():
         for compressed in [False, True]:
             (folder / "kube_env.yaml").write_text(of_kops(compressed=compressed))
             assert of(folder, mirror.url) == plain, compressed
-        # What is named by itself wins, and what is taken is told by its name alone.
+        # A variable of --env wins. The message has only the names of the other variables.
         command = [USER_DATA, "--conf", folder / "kube_env.yaml", "--release", folder / "release", "--mirror", mirror.url, "--env", "AWS_REGION=eu-north-1"]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "export AWS_REGION='eu-north-1'\n" in ended.stdout and "eu-west-1" not in ended.stdout
         names = " ".join(name for name in KOPS_EXPORTS if name != "AWS_REGION")
         assert ended.stderr == f"user-data: besides the boot config these are taken from {folder}/kube_env.yaml: {names}\n", ended.stderr
-        # The agent is called with them.
+        # The agent gets the variables.
         program = "#!/bin/sh\nenv >>/opt/called\n".encode()
         at = folder / "release/binaries/kops" / KOPS / "linux/amd64/nodeup"
         at.write_bytes(program)
@@ -147,7 +149,7 @@ def what_kops_user_data_exports_is_taken_over():
 
 def what_of_kops_user_data_would_be_lost_is_refused():
     with scene() as folder:
-        # It names the boot config, and does not write it.
+        # This script names the boot config, but does not write it.
         script = ("my script.sh", "text/x-shellscript", "#!/bin/sh\nexport A=b\ncat /opt/kops/conf/kube_env.yaml\n")
         config = ("config", "text/cloud-config", "#cloud-config\n{}\n")
         for given, message in [
@@ -194,11 +196,11 @@ def of_fails(folder):
 
 
 def what_is_written_meanwhile_is_for_its_owner_only():
-    """Whatever it prints or refuses, all that is written on the way is in a folder of its own, which is gone at the end."""
+    """All temporary files are in one folder, which only the owner can read and which is gone at the end, also after a failure."""
     with scene() as folder:
         temporary = folder / "tmp"
         temporary.mkdir()
-        # Writes down the modes of what is there while it packs.
+        # Records the modes of all temporary files while it packs.
         programs = programs_without(folder / "programs", "gzip")
         (programs / "gzip").write_text(f'#!/bin/sh\nfind {temporary} -mindepth 1 -printf "%P %m\\n" >>{folder}/seen\nexec /usr/bin/gzip "$@"\n')
         (programs / "gzip").chmod(0o755)
@@ -216,7 +218,7 @@ def what_is_written_meanwhile_is_for_its_owner_only():
 
 
 def what_is_larger_than_ec2_takes_is_refused():
-    """To the byte: what has 16384 is printed whole, and of one more there is nothing but what to do."""
+    """The limit is exact: 16384 bytes are printed whole. For one more byte, only the advice is printed."""
     largest = 16384
     with scene() as folder:
         temporary = folder / "tmp"
@@ -235,19 +237,19 @@ def what_is_larger_than_ec2_takes_is_refused():
             found = re.fullmatch(rf"user-data: the user-data has (\d+) bytes, and EC2 takes {largest}: {re.escape(advice)}\n", said)
             assert found and (int(found[1]) == size if size else int(found[1]) > largest), said
 
-        # A comment in the boot config is all that differs.
+        # Only a comment in the boot config differs.
         room = largest - len(ended(f"{CONF}\n#").stdout)
         full, over = f"{CONF}\n#{'x' * room}", f"{CONF}\n#{'x' * (room + 1)}"
         fits = ended(full)
         assert (fits.returncode, len(fits.stdout), fits.stderr) == (0, largest, b""), (fits.returncode, len(fits.stdout), fits.stderr)
         assert f"\n{full}\n@END_OF_CONF@\n" in fits.stdout.decode()
         refused(ended(over), largest + 1, "use --gzip, or --format cloud-config")
-        # What it says to do does.
+        # The advice works.
         packed = ended(over, "--gzip")
         assert packed.returncode == 0 and gzip.decompress(packed.stdout) == fits.stdout.replace(full.encode(), over.encode())
         (written,) = yaml.safe_load(ended(over, "--format", "cloud-config").stdout)["write_files"]
         assert gzip.decompress(base64.b64decode(written["content"])) == gzip.decompress(packed.stdout)
-        # And what packing does not make shorter.
+        # A boot config that packing does not make shorter.
         dense = CONF + "".join(f"\n#{hashlib.sha512(bytes([n])).hexdigest()}" for n in range(256))
         for form, advice in [
             (["--gzip"], "it is packed already, so the boot config, or what --env names, has to be shorter"),
@@ -303,7 +305,7 @@ def what_is_wrong_is_refused():
             assert message in said and "SECRET" not in said, (arguments, said)
         both = ["--env", "HTTPS_PROXY=http://p", "--env", "https_proxy=http://p"]
         assert "keep HTTPS_PROXY" in user_data(*conf, *mirror, *sums, *both)
-        # It is one before the path only.
+        # An @ means credentials only before the path.
         assert "http://m/kops@1/" in user_data(*conf, *sums, "--mirror", "http://m/kops@1")
 
 

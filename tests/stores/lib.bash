@@ -1,5 +1,5 @@
-# What the scripts beside this one have in common: the example cluster's store is put into a server, and what kops-agent reads of it there is
-# what it reads of the folder. Read by `source`, after `name` (the script's own) and with the script's arguments.
+# Shared by the scripts beside this one. They put the example cluster's store into a server, and check that kops-agent reads the
+# same from the server as from a folder. A script sets `name`, its own name, and sources this with its own arguments.
 # shellcheck shell=bash disable=SC2034,SC2154
 set -euo pipefail
 
@@ -26,7 +26,7 @@ free_port() {
     python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# answers URL: waits until something does.
+# answers URL: waits until a server answers there.
 answers() {
     for _ in $(seq 200); do
         curl --silent --output /dev/null "$@" && return
@@ -36,13 +36,13 @@ answers() {
     return 1
 }
 
-# render MACHINE BASE: other URLs than the base are the example's own, which the mirror has.
+# render MACHINE BASE: renders a machine of the store at BASE. --store-mirror serves all other URLs, which are the example's own.
 render() {
     "$agent" render --store-timeout 5 --store-mirror "s3://clusters.example.com=$work/$folder" --conf "store/machines/$1/kube_env.yaml" \
         --facts "store/machines/$1/facts.yaml" --config-base "$2"
 }
 
-# is_as_in_the_folder BASE: BASE is the URL of the bucket.
+# is_as_in_the_folder BASE: fails unless machines render the same from the bucket BASE as from the folder.
 is_as_in_the_folder() {
     local machine
     for machine in store/machines/*; do

@@ -1,33 +1,33 @@
 # shellcheck shell=bash
-# What the `run` of a case calls. It is sourced first, with the case's folder as the working directory afterwards:
+# Functions for the `run` of a case, which sources this first. This also changes to the case's folder:
 #
-#   serve [FLAG...]      serves what the machine is to meet (tests/src/bin/stand-ins.rs)
+#   serve [FLAG...]      starts the servers that the machine uses (tests/src/bin/stand-ins.rs)
 #   user_data COMMAND... gives the machine what the command prints as its user-data
-#   metadata ITEM TEXT   has the metadata service tell this from now on
+#   metadata ITEM TEXT   sets an item of the metadata service
 #   boot [OPTION...]     powers the machine on, with more options of systemd-nspawn; reboot restarts it
-#   at_end COMMAND...    runs it when the machine is gone
+#   at_end COMMAND...    runs a command after the machine has ended
 #   on COMMAND...        runs a command on the machine
 #   fault SERVER FAULT, mend SERVER
-#   asked SERVER TEXT    how many requests to a server had this in their line
+#   asked SERVER TEXT    prints how many requests to a server had this in their line
 #   until_true WHAT COMMAND...
-#   expect FILE          waits until each line of the file, and of what every node has (vm-tests/lib/expected), holds;
-#   expect_only FILE     of the file alone
+#   expect FILE          waits until each line of the file, and of vm-tests/lib/expected (for every node), is true
+#   expect_only FILE     waits until each line of the file is true
 #
-# All it makes ends with the case, and after a failure it tells what there is to know.
+# Everything that it makes ends with the case. After a failure, it prints logs.
 set -euo pipefail
 
 VM_TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly VM_TESTS MACHINES=$VM_TESTS/../tests/machines ADDRESS=10.99.0.10
-# It ends as the address does, as the instance's metadata has it (tests/src/machine_metadata.rs).
+# The last four bytes are those of the address, as in the instance's metadata (tests/src/machine_metadata.rs).
 IFS=. read -ra octets <<<"$ADDRESS"
 MAC=$(printf '02:00:%02x:%02x:%02x:%02x' "${octets[@]}")
 readonly MAC
 cd "$(dirname "$0")"
 CASE=$(basename "$PWD")
-# A generous end of waiting: only a case that fails gets there.
+# A generous timeout: only a case that fails reaches it.
 readonly TIMEOUT=${VM_TESTS_TIMEOUT:-600}
 
-# of_machine KEY [DEFAULT]: what the file `machine` says.
+# of_machine KEY [DEFAULT]: prints a value of the file `machine`.
 of_machine() {
     local value
     value=$(sed -n "s/^$1=//p" machine)
@@ -41,17 +41,17 @@ AGENT=$(of_machine agent /opt/kops/bin/nodeup)
 MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
 readonly CLOUD GROUP AGENT MACHINE_NAME
 
-# Their names tell tests/machines/sweep whose they are.
+# By these names, tests/machines/sweep knows the process that made them.
 NET=ka$$-0
 WORK=$(mktemp -d "/var/tmp/kops-agent-machine.$$-XXXXXX")
-# The machine's own folder; files/ in it is laid over its root. And the folder of what it is served.
+# MACHINE is the machine's own folder, whose files/ is laid over the root. WORLD is the folder of the servers.
 MACHINE=$WORK/machine WORLD=$WORK/world
 mkdir -p "$MACHINE/files" "$WORLD"
 [[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }
 readonly BUILT=$VM_TESTS_BUILT
 read -ra IN_IMAGE <<<"$(of_machine image)"
 ROOT=$("$MACHINES/root" "$(of_machine suite)" "${IN_IMAGE[@]}")
-# What the machine's own files are laid over.
+# The root below the machine's own files.
 ROOTFS=$ROOT/rootfs
 LEADER='' STAND_INS=''
 
@@ -62,7 +62,7 @@ fail() {
     exit 1
 }
 
-# ---------------------------------------------------------------- the end
+# ---------------------------------------------------------------- cleanup
 
 explain_machine() {
     if [[ -n $LEADER ]]; then
@@ -73,7 +73,7 @@ explain_machine() {
         echo "---- what user-data said"
         on journalctl --no-pager --output=short-monotonic --unit user-data.service --lines=15
     fi
-    # Without systemd's line of dots, which grows by two lines a second while a unit starts.
+    # Without systemd's progress lines, two of which come each second while a unit starts.
     echo "---- console"
     grep -avE '^.{0,60} Job |^.{0,3}$' "$MACHINE/console.log" | tail -n 20
 }
@@ -82,7 +82,7 @@ end_machine() {
     if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE"; fi
 }
 
-# What there is to know about a case that failed. A log may keep only the end of it, where the machine's own words stand.
+# Prints what is known about a failed case. The machine's own logs come last, because a log may keep only the end.
 explain() {
     set +e
     echo "---- the last requests"
@@ -108,7 +108,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# until_true WHAT COMMAND...: asks again and again.
+# until_true WHAT COMMAND...: retries the command until it succeeds. After TIMEOUT, the case fails.
 until_true() {
     local what=$1 end=$((SECONDS + TIMEOUT))
     shift
@@ -119,7 +119,7 @@ until_true() {
     say "$what"
 }
 
-# ---------------------------------------------------------------- what the machine is served
+# ---------------------------------------------------------------- servers
 
 # shellcheck disable=SC2120  # most cases have no more flags
 serve() {
@@ -129,7 +129,7 @@ serve() {
     read -ra flags <<<"$(of_machine serve)"
     flags+=("$@")
     [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
-    # Its standard input stays open as long as this shell lives.
+    # The standard input of the stand-ins stays open as long as this shell lives.
     mkfifo "$WORK/open"
     setpriv --pdeathsig KILL ip netns exec "$NET" "$VM_TESTS_TARGET/stand-ins" serve "$WORLD" --cloud "$CLOUD" --address "$ADDRESS" \
         --hostname "$MACHINE_NAME" --kube "$VM_TESTS_KUBE" --mirror "$BUILT/downloads" --mirror "$BUILT/release" \
@@ -163,7 +163,7 @@ kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --rel
 # agent_user_data [FLAG...]: user-data of packaging/cloud-init for this machine.
 agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
 
-# At once: what is served looks at each request.
+# Renamed into place, because the servers read the file at each request.
 fault() { echo "${@:2}" >"$WORLD/fault.new" && mv "$WORLD/fault.new" "$WORLD/faults/$1"; }
 
 mend() { rm "$WORLD/faults/$1"; }
@@ -181,24 +181,24 @@ file() {
     cat >"$MACHINE/files$1"
 }
 
-# What a machine of the network has besides its distribution.
+# Writes the files that a machine of this network has besides its distribution.
 install_network() {
     echo "nameserver 10.99.0.1" | file /etc/resolv.conf
     printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$MACHINE_NAME" | file /etc/hosts
     echo "deb [trusted=yes] http://packages.example.com ./" | file /etc/apt/sources.list
     # The clock is the host's: chrony runs, and leaves it alone.
     echo 'DAEMON_OPTS="-F 1 -x"' | file /etc/default/chrony
-    # kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
+    # Without this flag, kubelet does not start on cgroup v1, which the host may have.
     file /etc/systemd/system/kubelet.service.d/10-cgroups.conf <<'END'
 [Service]
 ExecStart=
 ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
 END
-    # The first run of a control plane ends once its API server answers, or two minutes later.
+    # The first run of a control plane ends once its API server answers, or after two minutes.
     [[ $GROUP != control-plane-* ]] || service api-server
 }
 
-# service NAME: has the machine a service of lib/ from its boot on.
+# service NAME: installs a service of lib/ that starts at boot.
 service() {
     file "/usr/local/sbin/$1" <"$VM_TESTS/lib/$1"
     chmod 755 "$MACHINE/files/usr/local/sbin/$1"
@@ -207,22 +207,22 @@ service() {
     ln -sf "../$1.service" "$MACHINE/files/etc/systemd/system/multi-user.target.wants/$1.service"
 }
 
-# What runs the user-data at boot.
+# Installs the service that runs the user-data at boot.
 install_user_data() { service user-data; }
 
-# trust FILE: has the machine's image trust this authority.
+# trust FILE: makes the machine's image trust this authority.
 trust() {
     mkdir -p "$MACHINE/files/etc/ssl/certs"
     cat "$ROOT/rootfs/etc/ssl/certs/ca-certificates.crt" "$1" >"$MACHINE/files/etc/ssl/certs/ca-certificates.crt"
 }
 
-# has_leader BEFORE: whether the machine has a PID 1 that is another one.
+# has_leader BEFORE: whether the machine has a PID 1 that is not the process BEFORE.
 has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER && $LEADER != "$1" ]]; }
 
 # shellcheck disable=SC2120
 boot() {
     install_network
-    # Nothing stands in for cloud-init where it is.
+    # An image with cloud-init needs no stand-in for it.
     [[ " ${IN_IMAGE[*]} " == *" cloud-init "* ]] || install_user_data
     # Without a terminal there would be no console that user-data could write to.
     "$MACHINES/machine" up "$NET-m" "$ROOTFS" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only "$@"
@@ -243,26 +243,27 @@ on() {
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin timeout "$TIMEOUT" "$@" </dev/null
 }
 
-# ---------------------------------------------------------------- what is expected
+# ---------------------------------------------------------------- checks
 
 # property UNIT NAME
 property() { on systemctl show --value --property "$2" "$1"; }
 
-# kubelet_has NAME=VALUE: whether that is in kubelet's environment
+# kubelet_has NAME=VALUE: whether that is in kubelet's environment.
 # shellcheck disable=SC2016  # the machine's shell expands it
 kubelet_has() { on sh -c 'tr "\0" "\n" </proc/"$(systemctl show --property=MainPID --value kubelet)"/environ' | grep -x "$1" >/dev/null; }
 
-# holds WORD...: whether a line of `expected` does.
+# holds WORD...: whether a line of `expected` is true.
 holds() {
     case $1 in
     # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]
     unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
-    # healthy PORT: what listens there calls itself healthy. A kubelet that is started before containerd serves ends once, and is active meanwhile
+    # healthy PORT: the health check there succeeds. A kubelet that starts before containerd serves ends once, and its unit is
+    # active until then.
     healthy)
         # shellcheck disable=SC2016  # the machine's shell expands it
         on bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0" && printf "GET /healthz HTTP/1.0\r\n\r\n" >&3 && head -n 1 <&3 | grep -q " 200 "' "$2" 2>/dev/null
         ;;
-    # ran NAME: a oneshot has come to its end in this boot, and well; what it was is forgotten by then, but for the journal
+    # ran NAME: a oneshot service has succeeded in this boot. By then, only the journal knows that.
     ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep . >/dev/null ;;
     # file PATH MODE
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;

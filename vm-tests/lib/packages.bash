@@ -1,24 +1,24 @@
 # shellcheck shell=bash
-# What the cases with a packaged program call, besides lib/case.bash, which is sourced before this:
+# Functions for cases with a packaged program. They source lib/case.bash first:
 #
-#   RELEASED             the signed repositories of two versions, 0.0.1 and 0.0.2, as packaging/repositories makes them; `serve --mirror "$RELEASED"`
-#   bake SCRIPT          runs it in the machine's root before that boots, as a golden image is made; /mnt is RELEASED
-#   apt_source           has the machine know the repository for apt, as docs/install/packages.md says
-#   reads_the_store      gives a worker's boot config the store, which a control plane's has
-#   boot_config [FILE]   prints user-data that leaves the boot config and the variables of the store on the machine, these in a file
+#   RELEASED             the folder of signed repositories with two versions, 0.0.1 and 0.0.2, for `serve --mirror "$RELEASED"`
+#   bake SCRIPT          runs a script in the machine's root before the boot, as for a golden image; /mnt is RELEASED
+#   apt_source           adds the repository to the machine's apt, as docs/install/packages.md says
+#   reads_the_store      puts the store into a worker's boot config, as in that of a control plane
+#   boot_config [FILE]   prints user-data that writes the boot config, and the variables of the store to FILE
 #   apt COMMAND...       runs apt-get on the machine
-#   has_version V        fails unless the package of this version is installed, with its own program; `package_version` says what is, dpkg's if the
-#                        case has none of its own
-#   untouched_by_upgrades  makes a node by the package that is there, 0.0.1, and has the case's `upgrade`, `downgrade` and `reinstall` change it under a run,
-#                        under a verification, and under what runs: nothing of that may be started anew
+#   has_version V        fails unless this version of the package is installed, with its own program. `package_version` prints the
+#                        installed version: dpkg's, unless the case defines its own function
+#   untouched_by_upgrades  makes a node by the installed package, 0.0.1. The case's `upgrade`, `downgrade` and `reinstall` then change
+#                        the package during a run, during a verification, and while units run. None of these may be restarted
 #   on_file PATH         writes standard input to a file of the running machine
-#   since UNIT...        which process of a unit runs, and since when; unchanged WHAT BEFORE UNIT... holds that against the present
+#   since UNIT...        prints which process of a unit runs, and since when; `unchanged WHAT BEFORE UNIT...` fails if that has changed
 
 RELEASED=$("$VM_TESTS/lib/packages" "$KOPS_AGENT")
-# What `kops update cluster` writes.
+# The spec that `kops update cluster` writes.
 # shellcheck disable=SC2034  # cases use it
 readonly SPEC=$WORLD/store/clusters.example.com/demo.example.com/cluster-completed.spec
-# The units that must not be touched.
+# The units that must not be restarted.
 # shellcheck disable=SC2034
 readonly RUNNING=(containerd.service kubelet.service)
 
@@ -36,22 +36,23 @@ bake() {
     say "the image is baked"
 }
 
-# The package of a version for dpkg, below RELEASED; those of other architectures are not there.
+# deb V: prints the path of a version's .deb below RELEASED, which has packages of this architecture only.
 deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
 
 apt_source() {
     install -D -m 0644 "$RELEASED/kops-agent.asc" "$MACHINE/files/etc/apt/keyrings/kops-agent.asc"
-    # The other mirror may be made to fail.
+    # Not the first mirror, which cases make fail.
     echo "deb [signed-by=/etc/apt/keyrings/kops-agent.asc] http://mirror-2.example.com/apt stable main" | file /etc/apt/sources.list.d/kops-agent.list
 }
 
-# The agent may have dpkg at work.
+# The agent may hold dpkg's lock.
 apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout="$TIMEOUT" "$@"; }
 
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
 
-# One that names servers has these asked. The authority of the cluster, which is there too, is nowhere else for a worker.
+# With servers in the boot config, the agent would ask those. The cluster's authority stays, because a worker has it from nowhere
+# else.
 reads_the_store() {
     python3 - "$CONF" <<'END'
 import sys, yaml
@@ -63,7 +64,7 @@ END
     sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
 }
 
-# Where no file is named it is that of kOps' script.
+# Without FILE, the variables go into the file of kOps' script.
 boot_config() {
     local variables=${1:-/etc/sysconfig/kops-configuration}
     printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf %s\n' "${variables%/*}"
@@ -71,11 +72,11 @@ boot_config() {
     printf "cat >%s <<'VARIABLES'\n%s\nVARIABLES\n" "$variables" "$(environment)"
 }
 
-# What units of the package have in their environment, a line a variable.
+# Prints the variables of the package's units, one per line.
 environment() {
     grep '^S3_' "$WORLD/environment"
     echo AWS_REGION=eu-west-1
-    # There is no kops-controller that could say that it gives no slots.
+    # No pacing: there is no kops-controller that could say that it gives no slots.
     echo KOPS_AGENT_MAX_UNAVAILABLE=0
 }
 
@@ -99,15 +100,15 @@ has_version() {
     [[ $package == "$1"-1 && $program == "$1" ]] || fail "the package is $package, its program $program, and $1 is wanted"
 }
 
-# runs_replaced UNIT: whether the program that a unit runs is not the one any more that has its name.
+# runs_replaced UNIT: whether the file of the program that a unit runs was replaced.
 runs_replaced() { [[ $(on readlink "/proc/$(property "$1" MainPID)/exe") == "/usr/bin/kops-agent (deleted)" ]]; }
 
-# has_verified: whether a verification has come to its end, and has found the node as it should be.
+# has_verified: whether a verification has ended, and has found the node as it should be.
 has_verified() { [[ $(property kops-agent-verify.service ActiveState) == inactive && $(property kops-agent-verify.service ExecMainStatus) == 0 ]]; }
 
 untouched_by_upgrades() {
     local before all=(kops-agent.service kops-agent-verify.timer kops-agent-metrics.timer)
-    # A run that downloads goes on while the package is upgraded.
+    # A run that downloads continues while the package is upgraded.
     fault mirror silent
     on systemctl start --no-block kops-agent.service
     until_true "the run downloads" asked_times 1 mirror held
@@ -128,9 +129,9 @@ untouched_by_upgrades() {
     has_version 0.0.2
     unchanged "a downgrade, an upgrade and a reinstallation" "$before" "${all[@]}"
 
-    # So does a verification.
+    # A verification continues, too.
     downgrade
-    # Longer than an upgrade takes.
+    # This timeout is longer than an upgrade takes.
     printf '[Service]\nEnvironment="ARGUMENTS=--store-timeout 1800"\n' | on_file /run/systemd/system/kops-agent-verify.service.d/patient.conf
     on systemctl daemon-reload
     fault store silent

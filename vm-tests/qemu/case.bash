@@ -1,21 +1,21 @@
 # shellcheck shell=bash
-# What the `run` of a case calls whose machine is a virtual one, that QEMU boots. It is sourced after lib/case.bash, and has
-# its own of what that does to a machine:
+# Functions for the `run` of a case with a virtual machine, which QEMU boots. It is sourced after lib/case.bash, and replaces some
+# of its functions:
 #
-#   network              gives the network a place for the machine, and a DHCP server; after `serve`
-#   power_on [FLAG...]   boots the machine called VM, with flags of `vm boot`
+#   network              adds a tap device for the machine, and a DHCP server, to the network; after `serve`
+#   power_on [FLAG...]   boots the machine of the folder VM, with flags of `vm boot`
 #   on COMMAND...        runs a command on it, by QEMU's guest agent
-#   agent VERB...        the same of the agent, which finds the store
+#   agent VERB...        runs the agent on it, with the variables of the store
 #   console, journal REGEX [COUNT]
-#                        waits until its serial console, or its journal, has as many lines with this
-#   power_cut            takes its power
-#   restart [FLAG...]    has it end what runs, and boots it again
+#                        waits until its serial console, or its journal, has so many lines that match
+#   power_cut            cuts its power
+#   restart [FLAG...]    shuts it down, and boots it again
 VM_IMAGE_FLAGS=${VM_IMAGE_FLAGS:-}
 EMULATOR=$("$VM_TESTS/qemu/emulator")
 # shellcheck disable=SC2086  # flags are words
 IMAGE=$("$VM_TESTS/qemu/image" $VM_IMAGE_FLAGS)
 readonly EMULATOR IMAGE
-# An emulated machine on a busy host may be very slow; only a case that fails waits so long.
+# An emulated machine on a busy host may be very slow. Only a case that fails waits so long.
 readonly VM_TIMEOUT=1200
 VM=$WORK/machine DHCP=''
 
@@ -26,11 +26,11 @@ vm() {
 }
 
 network() {
-    # The place that it had is one for a container.
+    # This namespace is for a container.
     ip netns delete "$NET-m"
     ip -n "$NET" tuntap add dev vm mode tap
     ip -n "$NET" link set vm master machines up
-    # The names are told by the stand-ins.
+    # The stand-ins answer DNS.
     setpriv --pdeathsig KILL ip netns exec "$NET" "$VM_TESTS/qemu/in" "$EMULATOR" dnsmasq --keep-in-foreground --user=root --conf-file=/dev/null \
         --port=0 --interface=machines --bind-interfaces --dhcp-authoritative --dhcp-range=10.99.0.0,static,255.255.0.0,12h \
         --dhcp-host="$MAC,$ADDRESS" --dhcp-option=option:router,10.99.0.1 --dhcp-option=option:dns-server,10.99.0.1 \
@@ -61,7 +61,7 @@ agent() {
 console() { vm until console.log "$1" --count "${2:-1}" --within "$VM_TIMEOUT"; }
 journal() { vm until journal.log "$1" --count "${2:-1}" --within "$VM_TIMEOUT"; }
 
-# ---------------------------------------------------------------- the end
+# ---------------------------------------------------------------- cleanup
 
 explain_machine() {
     local log

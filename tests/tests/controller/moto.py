@@ -1,6 +1,6 @@
-"""Makes instances in moto's EC2, and prints their ids: one of the cluster's, one of another's, one that is stopped.
+"""Makes instances in moto's EC2, and prints their ids: one of the cluster, one of another cluster, and a stopped one.
 
-And the credentials that the role of nodes would give to the first of them, by moto's STS.
+Also prints the credentials that the role of nodes gives to the first instance, by moto's STS.
 """
 
 import json
