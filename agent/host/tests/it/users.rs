@@ -9,7 +9,7 @@ use kops_agent_plan::resource::{DesiredState, File, Group, User};
 
 const UID: u32 = 10_002;
 
-/// A user of a component's, and a file of that user's.
+/// A user of a component, and a file of that user. The file keeps its group, as with nodeup.
 fn etcd() -> DesiredState {
     let mut desired = DesiredState::default();
     desired.add(User { name: "etcd".into(), uid: UID, home: String::new(), shell: "/sbin/nologin".into() });
@@ -38,7 +38,7 @@ fn passwd() -> String {
 fn a_user_is_made_with_its_group_and_no_home() {
     on_a_machine(|| {
         converge(&etcd()).unwrap();
-        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:etcd\n");
+        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:root\n");
         sh("test ! -e /home/etcd");
     });
 }
@@ -64,7 +64,7 @@ fn a_user_without_its_group_gets_it() {
         // The file says that the group is missing; the user alone would look right.
         let error = converge(&etcd());
         assert!(error.is_ok(), "{:?}", error.err().map(|error| error.to_string()));
-        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:etcd\n");
+        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:root\n");
     });
 }
 
