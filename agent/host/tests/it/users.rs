@@ -10,7 +10,7 @@ use kops_agent_plan::resource::{DesiredState, File, Group, User};
 
 const UID: u32 = 10_002;
 
-/// The user of a component, and a file that this user owns.
+/// A user of a component, and a file of that user. The file keeps its group, as with nodeup.
 fn etcd() -> DesiredState {
     let mut desired = DesiredState::default();
     desired.add(User { name: "etcd".into(), uid: UID, home: String::new(), shell: "/sbin/nologin".into() });
@@ -39,7 +39,7 @@ fn passwd() -> String {
 fn a_user_is_made_with_its_group_and_no_home() {
     on_a_machine(|| {
         converge(&etcd()).unwrap();
-        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:etcd\n");
+        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:root\n");
         sh("test ! -e /home/etcd");
     });
 }
@@ -65,7 +65,7 @@ fn a_user_without_its_group_gets_it() {
         // Only the owner of the file shows that the group is missing.
         let error = converge(&etcd());
         assert!(error.is_ok(), "{:?}", error.err().map(|error| error.to_string()));
-        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:etcd\n");
+        assert_eq!(passwd(), "etcd:x:10002:10002::/home/etcd:/sbin/nologin\netcd:root\n");
     });
 }
 
