@@ -9,12 +9,12 @@ use kops_agent_process::output::Output;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LabelsFrom {
     /// The instance group's labels in the state store, as `kops update cluster --yes` wrote them. Running nodes follow
-    /// each change. On metal, labels that `kops edit ig` saved count too.
+    /// each change. Where no cloud knows the machines, labels that `kops edit ig` saved count too.
     #[default]
     Store,
     /// The labels that the cloud stores for the instance (tags, template or metadata), as kops-controller uses them. Use
-    /// `tags` while kops-controller still runs. A rejected Node keeps its role labels. On metal, `tags` acts like
-    /// `store`.
+    /// `tags` while kops-controller still runs. A rejected Node keeps its role labels. Where no cloud
+    /// knows the machines, `tags` acts like `store`.
     Tags,
 }
 
