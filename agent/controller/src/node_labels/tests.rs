@@ -383,13 +383,13 @@ async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
     let node = cluster.node_labels.list().await.unwrap().remove(0);
     let labels = &cluster.node_labels;
     for outcome in [Outcome::Patched, Outcome::Conflict] {
-        labels.known().see(node.clone(), Instant::now());
-        assert_eq!(labels.known().take(Instant::now(), 9), [NAME]);
+        labels.known.lock().see(node.clone(), Instant::now());
+        assert_eq!(labels.known.lock().take(Instant::now(), 9), [NAME]);
         assert!(labels.identifier.identify(&node).await.is_ok());
-        assert!(labels.known().believes_most());
-        labels.known().forget(NAME);
+        assert!(labels.known.lock().believes_most());
+        labels.known.lock().forget(NAME);
         labels.settle(&node, outcome, Duration::ZERO);
-        let known = labels.known();
+        let known = labels.known.lock();
         assert!(known.is_idle() && !known.is_outdated(&node) && known.next_due().is_none());
         assert!(!known.believes_most(), "it is forgotten");
     }
