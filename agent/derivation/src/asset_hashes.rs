@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures_util::{StreamExt as _, stream};
@@ -56,6 +56,9 @@ impl HashSource {
 }
 
 const AT_ONCE: usize = 8;
+/// For so long all hashes together are requested again from busy servers. A machine that asks kops-controller for its configuration
+/// waits for them.
+const BUSY_FOR: Duration = Duration::from_secs(20);
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes of a list of hashes. A longer response is not such a list.
@@ -98,14 +101,16 @@ pub async fn learn_missing(
     tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
         .context("asking for the hashes of downloads")?;
     let client = LocationClient::new()?;
+    let began = Instant::now();
     let mut answers = stream::iter(missing)
         .map(|asset| {
             let client = client.clone();
             async move {
                 let what = format!("the SHA-256 of {}", shown_url(&asset.download_url));
+                let busy_for = BUSY_FOR.saturating_sub(began.elapsed());
                 let hash = store
                     .retries()
-                    .run(&what, || ask(&client, store, &asset), Unanswered::retried_for)
+                    .run(&what, || ask(&client, store, &asset), |unanswered| unanswered.retried_for(busy_for))
                     .await
                     .map_err(|gave_up| gave_up.error.of(&asset));
                 (asset.download_url, hash)
@@ -173,9 +178,12 @@ struct Unanswered(anyhow::Error);
 impl Unanswered {
     /// For how long the request is retried. A name may resolve later in a boot, and a busy server may answer later. Other failures
     /// end the run at once: an operator may plan without a network.
-    fn retried_for(&self) -> Duration {
-        let is_busy = self.0.chain().any(|cause| cause.is::<ServerBusy>());
-        if self.name().is_some() || is_busy { Duration::MAX } else { Duration::ZERO }
+    fn retried_for(&self, busy_for: Duration) -> Duration {
+        match self.name() {
+            Some(_) => Duration::MAX,
+            None if is_busy(&self.0) => busy_for,
+            None => Duration::ZERO,
+        }
     }
 
     fn name(&self) -> Option<&NameError> {
@@ -188,6 +196,10 @@ impl Unanswered {
             shown_url(&asset.download_url)
         ))
     }
+}
+
+fn is_busy(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<ServerBusy>())
 }
 
 /// A server may have a list of hashes, and does not serve it now.
@@ -245,7 +257,7 @@ async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result
         }
     }
     match unreachable {
-        Some(error) if !answered => Err(Unanswered(error)),
+        Some(error) if !answered || is_busy(&error) => Err(Unanswered(error)),
         _ => Ok(None),
     }
 }
@@ -333,8 +345,11 @@ mod tests {
     fn a_busy_server_is_asked_again() {
         let busy =
             ServerBusy { status: StatusCode::SERVICE_UNAVAILABLE, url: "https://mirror/SHA256SUMS".into() };
-        assert_eq!(Unanswered(anyhow::Error::from(busy).context("a list")).retried_for(), Duration::MAX);
-        assert_eq!(Unanswered(anyhow::anyhow!("the connection was refused")).retried_for(), Duration::ZERO);
+        assert_eq!(Unanswered(anyhow::Error::from(busy).context("a list")).retried_for(BUSY_FOR), BUSY_FOR);
+        assert_eq!(
+            Unanswered(anyhow::anyhow!("the connection was refused")).retried_for(BUSY_FOR),
+            Duration::ZERO
+        );
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Runner {
         let mut state = self.0.lock();
         if let State::Running(child) = &mut *state {
             kill(child);
+            let _ = child.wait();
         }
         *state = State::Ended;
     }

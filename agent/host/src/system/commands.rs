@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::thread;
 
 use super::{starting, sysctls};
@@ -97,14 +97,20 @@ impl Outcome {
     }
 }
 
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Outcome {
+        Outcome {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
 /// Runs a program to its end. A failed program is not an error: the caller checks the exit status.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
-    let output = prepare(command)?.stdin(Stdio::null()).output().map_err(|error| not_run(command, &error))?;
-    Ok(Outcome {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
+    let output = prepare(command)?.stdin(Stdio::null()).output();
+    output.map(Outcome::from).map_err(|error| not_run(command, &error))
 }
 
 /// Runs a program like [`ask`]. Each line of its standard output goes to `status` immediately. If `status` returns

@@ -1,7 +1,12 @@
 //! The client of systemd: `systemctl`. It needs no system bus, which may not run yet or may restart during a run.
 
 use std::collections::BTreeSet;
-use std::thread;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{ChildStderr, Command, Stdio};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -10,8 +15,33 @@ use super::state::{self, PROPERTIES};
 use super::this_run;
 use super::unit::{Act, Job, UnitState};
 use crate::error::{Error, Result};
+use crate::system::child::{POLL, Runner};
 use crate::system::clock::Clock;
-use crate::system::commands::{ask, refused, run};
+use crate::system::commands::{Outcome, not_run, prepare, refused};
+
+/// How long `systemctl` waits for an answer. Reading all unit files again takes longest. Its default is 25 s.
+const ANSWER_TIMEOUT: &str = "180s";
+/// How often a request is made whose connection broke. systemd closes its connections when it executes itself again, as
+/// after its upgrade.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long the next job waits for this one to enter systemd's queue.
+const QUEUED_WITHIN: Duration = Duration::from_secs(5);
+/// Parts of the messages of `systemctl` about a broken connection.
+const LOST: [&str; 8] = [
+    "connection terminated",
+    "Connection reset by peer",
+    "Connection refused",
+    "Connection timed out",
+    "Transport endpoint is not connected",
+    "Failed to wait for response",
+    "Failed to connect to bus",
+    "Failed to get D-Bus connection",
+];
+/// The messages among these of a `systemctl` that waits for its job, which systemd has queued.
+const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
+/// This directory exists if systemd is the machine's init system (sd_booted(3)).
+const BOOTED: &str = "/run/systemd/system";
 
 /// This machine's systemd.
 pub struct Systemctl;
@@ -22,7 +52,7 @@ impl Systemd for Systemctl {
             return Ok(vec![]);
         }
         let properties = format!("--property={}", PROPERTIES.join(","));
-        // systemctl prints timestamps in the caller's time zone.
+        // Timestamps have the time zone of the caller.
         let mut command = vec!["env", "TZ=UTC", "systemctl", "show", &properties, "--"];
         command.extend(units);
         let states = parse(&run(&command)?, &Clock::now());
@@ -61,7 +91,7 @@ impl Systemd for Systemctl {
     }
 
     fn kill(&self, unit: &str) -> Result<()> {
-        // systemctl fails if no process is left. That counts as success.
+        // It fails if no process is left to kill. That counts as success.
         ask(&["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", "--", unit]).map(drop)
     }
 
@@ -71,7 +101,7 @@ impl Systemd for Systemctl {
 
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let name = format!("--unit={unit}");
-        // The program's memory may hold a key, so it must not dump core.
+        // A core dump of the program may contain a key.
         let how =
             ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &name, "--"];
         run(&[&how, command].concat()).map(drop).or_else(|refused| {
@@ -80,17 +110,16 @@ impl Systemd for Systemctl {
     }
 
     fn begin(&self, act: Act, unit: &str) -> Job {
-        let (tell, told) = oneshot::channel();
-        let (unit, waited_for) = (unit.to_owned(), unit.to_owned());
-        let wait = move || {
-            // The waiting future may have been dropped.
-            let _ = tell.send(self::act(act, &waited_for));
-        };
-        let started = thread::Builder::new().name("systemctl".into()).spawn(wait);
-        let failed = move |reason: String| Error::Unit { doing: act.name(), unit: unit.clone(), reason };
+        let runner = Runner::default();
+        let begun = begin(act, unit, &runner);
+        let ends = EndOnDrop(runner);
+        let unit = unit.to_owned();
         Box::pin(async move {
-            started.map_err(|error| failed(format!("no thread can be started for it: {error}")))?;
-            told.await.unwrap_or_else(|_| Err(failed("the thread that waited for it has ended".into())))
+            let _ends = ends;
+            begun?.await.unwrap_or_else(|_| {
+                let reason = "the thread that waited for it has ended".to_owned();
+                Err(Error::Unit { doing: act.name(), unit, reason })
+            })
         })
     }
 
@@ -104,17 +133,87 @@ impl Systemd for Systemctl {
     }
 }
 
-/// Asks for a job, and waits for its end.
-fn act(act: Act, unit: &str) -> Result<()> {
+/// Ends the `systemctl` that waits for a job that nobody waits for any more. The job goes on.
+struct EndOnDrop(Runner);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Requests a job, and returns once it is in systemd's queue: systemd orders units only among jobs that it knows. A thread waits for the
+/// end of the job.
+fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Result<()>>> {
     let command = ["systemctl", act.name(), "--", unit];
-    let outcome = ask(&command)?;
+    let not_run = |error: std::io::Error| not_run(&command, &error);
+    let mut prepared = of_systemd(&command)?;
+    prepared.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let started = runner.start(&mut prepared).map_err(not_run)?;
+    let stderr = started.and_then(|started| started.stderr);
+    let (tell, told) = oneshot::channel();
+    let (waiting, waited_for) = (runner.clone(), unit.to_owned());
+    let wait = move || {
+        // The waiting future may have been dropped.
+        let _ = tell.send(end_of(act, &waited_for, &waiting, stderr));
+    };
+    let thread = thread::Builder::new().name("systemctl".into()).spawn(wait).map_err(|error| {
+        let reason = format!("no thread can be started for it: {error}");
+        Error::Unit { doing: act.name(), unit: unit.to_owned(), reason }
+    })?;
+    let deadline = Instant::now() + QUEUED_WITHIN;
+    while !thread.is_finished() && Instant::now() < deadline {
+        let shown = run(&["systemctl", "show", "--property=Job", "--", unit])?;
+        if !matches!(property(&shown, "Job"), "" | "0") {
+            break;
+        }
+        sleep(POLL);
+    }
+    Ok(told)
+}
+
+/// Waits for the `systemctl` of `runner`, which requested a job.
+fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) -> Result<()> {
+    let command = ["systemctl", act.name(), "--", unit];
+    let not_run = |error: std::io::Error| not_run(&command, &error);
+    let mut said = Vec::new();
+    stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut said)).map_err(not_run)?;
+    let forever = Instant::now() + Duration::from_secs(u32::MAX.into());
+    // The waiting future was dropped if there is no status.
+    let Some(status) = runner.wait(forever).map_err(not_run)? else { return Ok(()) };
+    let stderr = String::from_utf8_lossy(&said).into_owned();
+    conclude(act, unit, Outcome { status, stdout: String::new(), stderr })
+}
+
+/// Requests a job, and waits for its end.
+fn act(act: Act, unit: &str) -> Result<()> {
+    conclude(act, unit, ask_once(&["systemctl", act.name(), "--", unit])?)
+}
+
+/// Judges the end of a job's `systemctl`. If its connection broke, the job goes on: another `systemctl` waits for it.
+fn conclude(act: Act, unit: &str, mut outcome: Outcome) -> Result<()> {
+    let mut verb = act.name();
+    for _ in 1..ATTEMPTS {
+        if !is_lost(&outcome) {
+            break;
+        }
+        // A start joins the restart that is under way, and waits for it.
+        if act == Act::Restart && WAITED.iter().any(|part| outcome.says(part)) {
+            verb = Act::Start.name();
+        }
+        sleep(PAUSE);
+        outcome = ask_once(&["systemctl", verb, "--", unit])?;
+    }
     if outcome.status.success() {
         return Ok(());
     }
-    let result = run(&["systemctl", "show", "--property=Result", "--value", "--", unit]).unwrap_or_default();
-    match why_it_failed(act, unit, &outcome.stderr, result.trim()) {
+    if is_lost(&outcome) {
+        return Err(lost(&outcome));
+    }
+    let shown = run(&["systemctl", "show", "--property=Result", "--", unit]).unwrap_or_default();
+    match why_it_failed(act, unit, &outcome.stderr, property(&shown, "Result")) {
         Some(reason) => Err(Error::Unit { doing: act.name(), unit: unit.to_owned(), reason }),
-        None => Err(refused(&command, &outcome)),
+        None => Err(refused(&["systemctl", verb, "--", unit], &outcome)),
     }
 }
 
@@ -128,7 +227,9 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
         "a unit that it needs did not start".to_owned()
     } else if said.contains(&format!("Job for {unit} canceled.")) {
         "another request to systemd took the place of this one".to_owned()
-    } else if said.contains(&format!("Job for {unit} failed")) {
+    } else if said.contains(&format!("Job for {unit} timed out.")) {
+        "its job took longer than it may".to_owned()
+    } else if said.contains(&format!("Job for {unit} failed")) || said.contains(&format!("{unit} failed")) {
         match result {
             // systemd started the unit again in the meantime.
             "" | "success" => "its job has failed".to_owned(),
@@ -140,13 +241,55 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     Some(format!("{meaning}; see `journalctl -u {unit}`"))
 }
 
+/// A program of systemd's. A signal to this process's group, as by Ctrl-C, does not reach it: this process ends it or waits for it.
+fn of_systemd(command: &[&str]) -> Result<Command> {
+    let mut prepared = prepare(command)?;
+    prepared.env("SYSTEMD_BUS_TIMEOUT", ANSWER_TIMEOUT).process_group(0);
+    Ok(prepared)
+}
+
+fn ask_once(command: &[&str]) -> Result<Outcome> {
+    let output = of_systemd(command)?.stdin(Stdio::null()).output();
+    output.map(Outcome::from).map_err(|error| not_run(command, &error))
+}
+
+/// Runs a program of systemd's to its end. It runs again if its connection broke: every request here may be made twice.
+fn ask(command: &[&str]) -> Result<Outcome> {
+    let mut outcome = ask_once(command)?;
+    for _ in 1..ATTEMPTS {
+        if !is_lost(&outcome) {
+            return Ok(outcome);
+        }
+        sleep(PAUSE);
+        outcome = ask_once(command)?;
+    }
+    if is_lost(&outcome) { Err(lost(&outcome)) } else { Ok(outcome) }
+}
+
+/// Like [`ask`], and returns the output of a program that succeeded.
+pub(super) fn run(command: &[&str]) -> Result<String> {
+    let outcome = ask(command)?;
+    if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
+}
+
+/// Whether a program failed because its connection to systemd broke. Without systemd, waiting does not help.
+fn is_lost(outcome: &Outcome) -> bool {
+    LOST.iter().any(|part| outcome.says(part)) && Path::new(BOOTED).is_dir()
+}
+
+/// A broken connection says nothing about a unit, so it is no refusal ([`Error::is_refusal`]).
+fn lost(outcome: &Outcome) -> Error {
+    let reason = format!("{}; see `journalctl -t systemd`", outcome.stderr.trim().replace('\n', "; "));
+    Error::Path { doing: "ask", path: "systemd".into(), reason }
+}
+
 /// Parses the output of `systemctl show`: one block per unit, separated by empty lines.
 fn parse(shown: &str, clock: &Clock) -> Vec<UnitState> {
     let blocks = shown.split("\n\n").filter(|block| !block.trim().is_empty());
     blocks.map(|block| state::read(|name| property(block, name), clock)).collect()
 }
 
-fn property<'a>(block: &'a str, name: &str) -> &'a str {
+pub(super) fn property<'a>(block: &'a str, name: &str) -> &'a str {
     block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
@@ -236,6 +379,10 @@ mod tests {
             "it has failed with the result exit-code; see `journalctl -u a.service`"
         );
         assert_eq!(why(failed, "success").unwrap(), "its job has failed; see `journalctl -u a.service`");
+        assert!(
+            why("Timeout on a.mount; a.service failed.\n", "timeout").unwrap().contains("the result timeout")
+        );
+        assert!(why("Job for a.service timed out.\n", "success").unwrap().starts_with("its job took longer"));
         let dependency = "A dependency job for a.service failed. See 'journalctl -xe' for details.\n";
         assert!(why(dependency, "success").unwrap().starts_with("a unit that it needs did not start"));
         assert!(why("Job for a.service canceled.\n", "success").unwrap().starts_with("another request"));

@@ -4,23 +4,23 @@
 
 use std::collections::BTreeSet;
 
+use super::systemctl::{property, run};
 use crate::error::Result;
-use crate::system::commands::run;
 
 /// Whether the start of a unit waits for this run, directly or through a unit in `left`.
 pub(super) fn is_waited_for_by(unit: &str, left: &BTreeSet<String>) -> Result<bool> {
     let Some(own) = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| unit_of(&text)) else {
         return Ok(false);
     };
-    let state = run(&["systemctl", "show", "--property=ActiveState", "--value", "--", &own])?;
+    let shown = run(&["systemctl", "show", "--property=ActiveState", "--", &own])?;
     // Once a unit has started, the units after it no longer wait for it.
-    if state.trim() != "activating" {
+    if property(&shown, "ActiveState") != "activating" {
         return Ok(false);
     }
     let jobs = queued(&run(&["systemctl", "list-jobs", "--no-legend", "--no-pager", "--plain"])?);
     let after = |unit: &str| {
-        let shown = run(&["systemctl", "show", "--property=After", "--value", "--", unit])?;
-        Ok(shown.split_whitespace().map(str::to_owned).collect())
+        let shown = run(&["systemctl", "show", "--property=After", "--", unit])?;
+        Ok(property(&shown, "After").split_whitespace().map(str::to_owned).collect())
     };
     leads_to(unit, &own, left, &jobs, after)
 }
