@@ -31,7 +31,7 @@ impl Systemd for Systemctl {
         } else {
             Err(Error::Command {
                 command: command.join(" "),
-                outcome: format!("told of {} units instead of {}", states.len(), units.len()),
+                outcome: format!("described {} units instead of {}", states.len(), units.len()),
             })
         }
     }
@@ -89,8 +89,8 @@ impl Systemd for Systemctl {
         let started = thread::Builder::new().name("systemctl".into()).spawn(wait);
         let failed = move |reason: String| Error::Unit { doing: act.name(), unit: unit.clone(), reason };
         Box::pin(async move {
-            started.map_err(|error| failed(format!("no thread can be started for it: {error}")))?;
-            told.await.unwrap_or_else(|_| Err(failed("the thread that waited for it has ended".into())))
+            started.map_err(|error| failed(format!("cannot start a thread for it: {error}")))?;
+            told.await.unwrap_or_else(|_| Err(failed("the thread for it ended without a result".into())))
         })
     }
 
@@ -127,7 +127,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     let meaning = if said.contains("A dependency job for ") {
         "a unit that it needs did not start".to_owned()
     } else if said.contains(&format!("Job for {unit} canceled.")) {
-        "another request to systemd took the place of this one".to_owned()
+        "another request to systemd replaced this one".to_owned()
     } else if said.contains(&format!("Job for {unit} failed")) {
         match result {
             // systemd started the unit again in the meantime.
