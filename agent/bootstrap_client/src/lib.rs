@@ -47,8 +47,8 @@ const LONGEST_UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 pub enum BootstrapError {
     /// kops-controller gives nothing to a node that has already joined the cluster.
     #[error(
-        "{server} answers that this machine's Node is registered and ready; kops-controller then gives out neither \
-         configuration nor certificates, so nothing of them was changed{missing}"
+        "{server} answers that this machine's Node is registered and ready; kops-controller gives such a machine no \
+         configuration and no certificates, so both stay unchanged{missing}"
     )]
     AlreadyRegistered {
         /// The server that gave this answer.
@@ -70,7 +70,7 @@ pub enum BootstrapError {
     #[error(transparent)]
     NoServer(#[from] NoServer),
     /// This machine cannot prove its identity.
-    #[error("cannot show kops-controller which machine this is: {0}")]
+    #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
     /// kops-controller cannot call back.
     #[error(transparent)]

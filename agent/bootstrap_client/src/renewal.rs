@@ -30,11 +30,11 @@ impl KopsController {
         let present = match present(&self.root, OffsetDateTime::now_utc()) {
             Ok(Some(present)) => present,
             Ok(None) => {
-                log::debug!("{what} cannot be renewed: there is no certificate in /{KUBECONFIG}");
+                log::debug!("this node cannot renew {what}: /{KUBECONFIG} has no certificate");
                 return None;
             }
             Err(problem) => {
-                log::warn!("{what} cannot be renewed: {problem}");
+                log::warn!("this node cannot renew {what}: {problem}");
                 return None;
             }
         };
@@ -43,7 +43,7 @@ impl KopsController {
         let trust = match trust {
             Ok(trust) => trust,
             Err(error) => {
-                log::warn!("{what} cannot be renewed with the certificate in /{KUBECONFIG}: {error}");
+                log::warn!("this node cannot renew {what} with the certificate in /{KUBECONFIG}: {error}");
                 return None;
             }
         };
@@ -51,14 +51,16 @@ impl KopsController {
         let servers: Vec<Server> = servers.iter().map(Server::renewing).collect();
         match asking.round(&servers, &trust, accept).await {
             Ok((server, given)) => {
-                log::info!("{server} gives this node {what} for its present certificate");
+                log::info!("this node gets {what} from {server} with its current certificate");
                 Some((server, given))
             }
             Err(failures) => {
                 for (server, failure) in failures.each() {
                     match failure.is_unknown_path() {
-                        true => log::debug!("{server} renews nothing, as kOps' own kops-controller does not"),
-                        false => log::warn!("{server} does not renew {what}: {failure}"),
+                        true => log::debug!(
+                            "{server} does not support renewals, which is normal for kOps' own kops-controller"
+                        ),
+                        false => log::warn!("this node cannot renew {what} at {server}: {failure}"),
                     }
                 }
                 None

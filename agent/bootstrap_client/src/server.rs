@@ -45,14 +45,14 @@ const PLACEHOLDERS: [IpAddr; 2] = [
 pub enum NoServer {
     /// A URL of a server is invalid.
     #[error(
-        "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; it \
-         should be like https://kops-controller.internal.CLUSTER:3988/"
+        "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; correct \
+         it, as in https://kops-controller.internal.CLUSTER:3988/"
     )]
     Url { url: String, problem: String },
     /// There is no certificate of an authority, so the agent could not detect an impostor.
     #[error(
-        "the boot config's ConfigServer.CACertificates has no certificate of an authority, so no kops-controller can be \
-         told from an impostor; give this instance the user-data that `kops update cluster --yes` writes"
+        "the boot config's ConfigServer.CACertificates has no certificate of an authority, so this machine cannot verify \
+         kops-controller; give this instance the user-data that `kops update cluster --yes` writes"
     )]
     NoAuthority,
 }
@@ -63,22 +63,22 @@ pub(super) enum Failure {
     #[error("it is not in DNS yet: {0}")]
     NotInDns(NameError),
     #[error(
-        "it is not in DNS yet: its address is {0}, which kOps writes there until there is a control plane"
+        "it is not in DNS yet: its address is {0}, the placeholder that kOps writes until a control plane runs"
     )]
     Placeholder(IpAddr),
     #[error("{0}")]
     Name(#[from] NameError),
     #[error("its name cannot be resolved: no answer in {} seconds", LOOKUP_TIMEOUT.as_secs())]
     NamesTakeTooLong,
-    #[error("cannot show which machine this is: {0}")]
+    #[error("cannot prove this machine's identity: {0}")]
     Authentication(#[from] AuthenticationError),
     #[error("{0}")]
     Callback(#[from] CallbackServerError),
     #[error("{0}")]
     Http(#[from] HttpError),
-    #[error("it cannot be asked: {0}")]
+    #[error("the request fails: {0}")]
     Unreachable(String),
-    #[error("it cannot be asked: {0}")]
+    #[error("the request fails: {0}")]
     NotListening(String),
     /// This machine's Node exists and is Ready.
     #[error("this machine is registered")]
@@ -86,8 +86,8 @@ pub(super) enum Failure {
     /// A Node of this machine's name exists and is Ready, and this machine has never been a node.
     #[error(
         "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node (it has no \
-         /{KUBECONFIG} of its own), so the Node is of the machine before it. Its name is free once the cluster finds that Node not \
-         Ready, within a minute or so, or after `kubectl delete node NAME`"
+         /{KUBECONFIG} of its own), so that Node belongs to an earlier machine. The name is free when the cluster finds that Node \
+         not Ready, within a minute or so, or after `kubectl delete node NAME`"
     )]
     NameInUse,
     #[error("it answers with {status}{line}{advice}")]
@@ -213,7 +213,10 @@ impl Server {
         let mut url = self.url.clone();
         // TLS verifies the name in the URL. The address to connect to is already known.
         if !self.tls_server_name.is_empty() && url.set_host(Some(&self.tls_server_name)).is_err() {
-            return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
+            return Err(Failure::Unreachable(format!(
+                "{:?} is not a valid server name",
+                self.tls_server_name
+            )));
         }
         let name = url.host_str().unwrap_or_default().to_owned();
         let mut request = cluster_client(trust.clone(), &name, address, CONNECT_TIMEOUT, REQUEST_TIMEOUT)?
@@ -330,8 +333,8 @@ async fn refused(status: u16, answer: Response) -> Failure {
     let line = if line.is_empty() { line } else { format!(" ({line})") };
     let advice = match status {
         403 => {
-            "; its log says what is wrong: is this instance known to the cloud by now, is its role one of the cluster's \
-             nodes, and is its clock right?"
+            "; kops-controller's log has the reason: check that the cloud lists this instance, that its role is one of \
+             the cluster's nodes, and that its clock is right"
         }
         404 | 405 => "; is it a kops-controller?",
         _ => "",
@@ -362,7 +365,9 @@ fn is_refused(error: &reqwest::Error) -> bool {
 fn unreachable(error: reqwest::Error) -> Failure {
     if error.is_timeout() {
         return Failure::Unreachable(match error.is_connect() {
-            true => format!("it accepts no TLS connection in {} seconds", CONNECT_TIMEOUT.as_secs()),
+            true => {
+                format!("the server accepts no TLS connection within {} seconds", CONNECT_TIMEOUT.as_secs())
+            }
             false => format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()),
         });
     }
@@ -373,8 +378,8 @@ fn unreachable(error: reqwest::Error) -> Failure {
     let is_distrusted = cause.contains("invalid peer certificate");
     let advice = match is_distrusted {
         true => {
-            "; the boot config says which certificate kops-controller has (ConfigServer.CACertificates and tlsServerName): was \
-             this instance given the user-data of its cluster, and is its clock right?"
+            "; the boot config names the trusted certificates (ConfigServer.CACertificates and tlsServerName): check that this \
+             instance has the user-data of its own cluster, and that its clock is right"
         }
         false => "",
     };

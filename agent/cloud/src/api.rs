@@ -127,7 +127,7 @@ pub enum ApiError {
     Unreachable { action: &'static str, endpoint: String, cause: String },
     /// The rate limit is exceeded. The same request will succeed later.
     #[error(
-        "{} puts off {} ({}): this {} asks it too much at the moment",
+        "{} puts off {} ({}): this {} sends too many requests at the moment",
         .0.api, .0.action, .0.reason(), .0.limited
     )]
     Throttled(Box<ErrorAnswer>),
@@ -144,7 +144,7 @@ pub enum ApiError {
     #[error("{endpoint} answers {action} with {status}, and not as {api} does: {problem}")]
     Garbage { api: &'static str, action: &'static str, endpoint: String, status: u16, problem: String },
     /// No credentials are available.
-    #[error("there are no credentials to ask {api} with: {cause}")]
+    #[error("no credentials for {api}: {cause}")]
     NoCredentials {
         api: &'static str,
         /// The reason, with advice.
@@ -157,8 +157,8 @@ pub enum ApiError {
     NoRequest { endpoint: String, cause: String },
     /// The environment variable with the token is unset or invalid.
     #[error(
-        "{variable} is not set, or is no token: give this process a token of the project that may read it, as \
-         kops-controller has one"
+        "{variable} is not set, or is not a token: give this process a token with read access to the project, as \
+         kops-controller has"
     )]
     NoToken { variable: &'static str },
     /// A setting that locates the API or the cluster (project, zone, region) or that logs in is missing or wrong.
@@ -171,7 +171,7 @@ pub enum ApiError {
         may_pass: bool,
     },
     /// The endpoint in the environment is not a valid URL.
-    #[error("{variable} is {endpoint:?}, which is no URL of an API, as {usual} would be")]
+    #[error("{variable} is {endpoint:?}, which is not the URL of an API, such as {usual}")]
     BadEndpoint { variable: &'static str, endpoint: String, usual: &'static str },
     /// The API needs TLS, and this host has no CA bundle.
     #[error(transparent)]
@@ -180,7 +180,7 @@ pub enum ApiError {
     #[error("{0}")]
     Http(Arc<HttpError>),
     /// The AWS settings in the environment are wrong.
-    #[error("the environment's settings of AWS are wrong: {0}")]
+    #[error("the AWS settings in the environment are wrong: {0}")]
     Settings(Arc<SetupError>),
 }
 
@@ -372,7 +372,7 @@ impl Question<'_> {
 
     /// Decodes a response body as UTF-8 text.
     pub(crate) fn text(self, body: Vec<u8>) -> Result<String, ApiError> {
-        String::from_utf8(body).map_err(|_| self.garbage(200, "it is no text"))
+        String::from_utf8(body).map_err(|_| self.garbage(200, "it is not UTF-8 text"))
     }
 
     fn error(self, status: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
@@ -381,7 +381,7 @@ impl Question<'_> {
         let (code, message) = match read(body) {
             Some(ErrorBody { code, message }) => (plain(&code), message),
             None if is_throttled => Default::default(),
-            None => return self.garbage(status, "it tells of no error"),
+            None => return self.garbage(status, "the response contains no error message"),
         };
         let meaning = if is_throttled { Meaning::Throttled } else { meaning(status, &code) };
         let answer = Box::new(ErrorAnswer {

@@ -12,19 +12,19 @@ use kops_agent_net::tls::NoCaBundle;
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
     /// AWS requests need a region, and the facts have no region.
-    #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
+    #[error("the facts of this machine have no AWS region (cloud.aws.region)")]
     NoRegion,
     /// GCE identifies an instance by project, zone and name, and at least one of them is missing in the facts.
     #[error(
-        "a name of this instance is not among this machine's facts (cloud.gce has the project {project:?}, the zone {zone:?} \
-         and the name {name:?})"
+        "the facts of this machine do not name its instance (cloud.gce has the project {project:?}, the zone \
+         {zone:?} and the name {name:?})"
     )]
     NoInstance { project: String, zone: String, name: String },
     /// The TPM of a GCE instance does not sign.
     #[error(transparent)]
     Tpm(#[from] TpmFailure),
     /// The cloud identifies machines by id, and the facts have no valid id.
-    #[error("the id of this {machine} is not among this machine's facts ({fact} is {value:?})")]
+    #[error("the facts of this machine have no valid {machine} id ({fact} is {value:?})")]
     NoId {
         /// The cloud's word for a machine, such as `droplet`.
         machine: &'static str,
@@ -33,11 +33,11 @@ pub enum AuthenticationError {
         value: String,
     },
     /// Azure identifies a machine by its resource id, and the facts have no valid one.
-    #[error("the resource id of this machine is not among its facts (cloud.azure.resourceID is {value:?})")]
+    #[error("the facts of this machine have no valid resource id (cloud.azure.resourceID is {value:?})")]
     NoResourceId { value: String },
     /// A machine outside any cloud signs with its own key, and this machine has no usable key.
     #[error(
-        "this machine's key {file} cannot be used: {why}; `kops toolbox enroll` makes it, and the Host that goes with it"
+        "cannot use this machine's key {file}: {why}; `kops toolbox enroll` creates the key and its Host object"
     )]
     MachineKey {
         /// The expected path of the key.
@@ -46,7 +46,7 @@ pub enum AuthenticationError {
     },
     /// OpenStack identifies a server by the id in its metadata, and neither metadata source provides it.
     #[error(
-        "the id of this server is known neither by a config drive ({drive}) nor by the metadata service ({service})"
+        "cannot find the id of this server: not on a config drive ({drive}), not at the metadata service ({service})"
     )]
     NoServerMetadata {
         /// Why the config drive does not provide the id.
@@ -56,21 +56,21 @@ pub enum AuthenticationError {
     },
     /// No AWS credentials are available.
     #[error(
-        "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
-         reach its metadata service"
+        "no AWS credentials to sign a request: {0}; give the instance the role of its group, as kOps does, and \
+         access to its metadata service"
     )]
     NoCredentials(String),
     /// The token cannot be made.
     #[error("{0}")]
     NotSigned(String),
     /// The STS endpoint in the environment is not a valid URL.
-    #[error("{variable} is {value:?}, which is no URL")]
+    #[error("{variable} is {value:?}, which is not a URL")]
     Endpoint { variable: String, value: String },
     /// The credentials come from a TLS server, and this host has no CA bundle.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// The AWS settings in the environment are wrong.
-    #[error("the environment's settings of AWS are wrong: {0}")]
+    #[error("the AWS settings in the environment are wrong: {0}")]
     Settings(#[from] SetupError),
 }
 

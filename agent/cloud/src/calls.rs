@@ -84,7 +84,7 @@ impl CloudCalls {
         let told: Vec<String> = silent
             .map(|(service, failing)| {
                 let minutes = now.duration_since(failing.first).as_secs() / 60;
-                format!("{service} has answered no call for {minutes} minutes")
+                format!("all calls to {service} have failed for {minutes} minutes")
             })
             .collect();
         if told.is_empty() { Ok(()) } else { Err(told.join("; ")) }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(calls.answer_at(minutes(2)), Ok(()), "a short outage");
         calls.failed("sts", minutes(4));
         calls.failed("ec2", minutes(4));
-        let told = "sts has answered no call for 6 minutes".to_owned();
+        let told = "all calls to sts have failed for 6 minutes".to_owned();
         assert_eq!(calls.answer_at(minutes(6)), Err(told), "ec2 has failed once");
         assert_eq!(calls.answer_at(minutes(10)), Ok(()), "nobody has asked since");
         // Failures after a long gap begin a new outage.

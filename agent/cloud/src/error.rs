@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum CloudError {
     /// No machine of the cloud has the feature.
-    #[error("machines of {provider} have no {what} to ask their cloud for")]
+    #[error("{provider} does not support {what}")]
     NotOffered { provider: CloudProvider, what: &'static str },
     /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.
     #[error(transparent)]

@@ -102,6 +102,6 @@ mod tests {
     #[tokio::test]
     async fn what_a_cloud_has_not_is_refused_by_name() {
         let error = of(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
-        assert_eq!(error, "machines of gce have no range of IPv6 addresses to ask their cloud for");
+        assert_eq!(error, "gce does not support ranges of IPv6 addresses");
     }
 }

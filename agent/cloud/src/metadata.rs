@@ -18,12 +18,15 @@ const LONGEST_ANSWER: usize = 512 * 1024;
 #[derive(Debug, Error)]
 pub enum MetadataError {
     /// The environment forbids requests to EC2's metadata service.
-    #[error("AWS_EC2_METADATA_DISABLED is true, so EC2 may not be asked what this machine is; unset it")]
+    #[error(
+        "AWS_EC2_METADATA_DISABLED is true, so kops-agent may not ask EC2's metadata service for this machine's \
+         facts; unset it"
+    )]
     Disabled,
     /// There is no response, or only a temporary error.
     #[error(
         "{url}: the metadata service cannot be reached: {cause} ({attempts} attempts in {} s); is this a machine of \
-         that cloud?",
+         the expected cloud?",
         waited.as_secs_f32().round()
     )]
     Unreachable { url: String, cause: String, attempts: u32, waited: Duration },
@@ -41,7 +44,7 @@ pub enum MetadataError {
     #[error("{url}: the metadata service answers {status}; {advice}")]
     Refused { url: String, status: u16, advice: &'static str },
     /// The service answers, but not like the metadata service of this cloud.
-    #[error("{url}: {problem}; is this the metadata service of that cloud?")]
+    #[error("{url}: {problem}; is this the metadata service of the expected cloud?")]
     Unusable { url: String, problem: String },
     #[error(transparent)]
     Http(#[from] HttpError),
@@ -93,7 +96,7 @@ impl MetadataService {
     /// The text at a path, without surrounding space; `None` if it does not exist (404).
     pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<Option<String>, MetadataError> {
         let attempt = || async { self.request(Method::GET, path, headers.clone()).await };
-        self.trying(path, "the service refuses to say; is it switched off for this machine?", attempt).await
+        self.trying(path, "is the metadata service disabled for this machine?", attempt).await
     }
 
     /// The text at a path that every machine has. An empty text is an error.
@@ -157,7 +160,8 @@ impl MetadataService {
 async fn read_text(answer: reqwest::Response) -> Result<String, Failure> {
     let body = http::body(answer, LONGEST_ANSWER).await.map_err(of_transport)?;
     let bytes = body.ok_or_else(|| Failure::Unusable("its answer is too long".into()))?;
-    let text = String::from_utf8(bytes).map_err(|_| Failure::Unusable("its answer is no text".into()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Failure::Unusable("its answer is not UTF-8 text".into()))?;
     if text.trim_start().starts_with('<') {
         return Err(Failure::Unusable("its answer is a web page".into()));
     }

@@ -57,9 +57,9 @@ impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ApiError::Refused(status) if status.message.is_empty() => {
-                write!(f, "the API server refuses it ({} {})", status.code, status.reason)
+                write!(f, "the API server rejects the request ({} {})", status.code, status.reason)
             }
-            ApiError::Refused(status) => write!(f, "the API server refuses it: {}", status.message),
+            ApiError::Refused(status) => write!(f, "the API server rejects the request: {}", status.message),
             ApiError::Unanswered(problem) => write!(f, "the API server does not answer: {problem}"),
         }
     }
@@ -73,6 +73,6 @@ pub async fn answer<T>(request: impl Future<Output = Result<T, Error>>) -> Resul
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(Error::Api(status))) => Err(ApiError::Refused(status)),
         Ok(Err(error)) => Err(ApiError::Unanswered(error.to_string())),
-        Err(_) => Err(ApiError::Unanswered(format!("nothing came in {} s", TIMEOUT.as_secs()))),
+        Err(_) => Err(ApiError::Unanswered(format!("timeout after {} s", TIMEOUT.as_secs()))),
     }
 }

@@ -47,9 +47,7 @@ pub fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfigurati
         (Some(given), _) => Ok(given),
         (None, None) => Ok(LabelsFrom::default()),
         (None, Some(said)) => LabelsFrom::from_str(&said, false).map_err(|_| {
-            WrongConfiguration(format!(
-                "{LABELS_FROM} is {said:?}: set it to store or to tags, or not at all"
-            ))
+            WrongConfiguration(format!("{LABELS_FROM} is {said:?}: set it to store or tags, or unset it"))
         }),
     }
 }
@@ -71,7 +69,7 @@ pub async fn changed_to_usable(
         match can_be_used() {
             Ok(()) => return file,
             Err(error) => log::error!(
-                "{} has changed, and cannot be used; what was read of it at the start holds: {}",
+                "{} has changed, but cannot be used; the version read at the start stays in use: {}",
                 file.display(),
                 output::error_text(&error)
             ),

@@ -141,7 +141,7 @@ impl Groups {
         // Every cluster has groups. A folder without groups is the wrong one, or is still being written.
         ensure!(
             !versions.is_empty(),
-            "{}/{GROUPS} has no {CONFIGURATION} of any group; is configBase right, and has `kops update cluster --yes` been run?",
+            "{}/{GROUPS} has no {CONFIGURATION} of any group; check configBase, or run `kops update cluster --yes`",
             self.base
         );
         if versions == before.versions {
@@ -194,7 +194,7 @@ impl Groups {
             Ok(groups) if !groups.is_empty() => groups,
             Ok(_) => return,
             Err(error) => {
-                return log::debug!("whether groups that cannot be read were deleted is not known: {error}");
+                return log::debug!("cannot check whether the unreadable groups were deleted: {error}");
             }
         };
         let is_there = |file: &str| {
@@ -204,7 +204,7 @@ impl Groups {
             std::mem::take(&mut read.problems).into_iter().partition(|(file, _)| is_there(file));
         read.problems = problems;
         for (file, problem) in of_deleted {
-            log::debug!("{file} is of a group that was deleted, and is not missed: {problem}");
+            log::debug!("{file} is ignored, because its group was deleted: {problem}");
             read.versions
                 .extend(versions.get_key_value(&file).map(|(file, version)| (file.clone(), version.clone())));
         }
@@ -228,11 +228,13 @@ impl Groups {
         let mut known = self.known.lock();
         for (file, problem) in &read.problems {
             if known.read.problems.get(file) != Some(problem) {
-                log::warn!("an instance group cannot be read; what was last read of it holds: {problem}");
+                log::warn!(
+                    "an instance group cannot be read; the labels last read from it stay in use: {problem}"
+                );
             }
         }
         for file in known.read.problems.keys().filter(|file| !read.problems.contains_key(*file)) {
-            log::info!("{}/{file} can be read again, or is gone", self.base);
+            log::info!("{}/{file} can be read again, or was deleted", self.base);
         }
         let before = known.groups.take().unwrap_or_default();
         let names: BTreeSet<&String> = before.keys().chain(labels.keys()).collect();
@@ -257,9 +259,13 @@ impl Groups {
         }
         let error = kops_agent_process::output::error_text(error);
         match known.groups {
-            Some(_) => log::warn!("the state store cannot be read; what was last read of it holds: {error}"),
+            Some(_) => {
+                log::warn!(
+                    "the state store cannot be read; the labels last read from it stay in use: {error}"
+                )
+            }
             None => log::warn!(
-                "the state store cannot be read; nodes get the labels that kOps noted in the cloud: {error}"
+                "the state store cannot be read; Nodes get the labels that kOps stored in the cloud: {error}"
             ),
         }
     }

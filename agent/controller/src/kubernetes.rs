@@ -54,8 +54,8 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     match kubeconfig {
         Some(path) => of_kubeconfig(&Chosen::file(path), RetryPolicy::server_retry()),
         None => of_service_account().context(
-            "finding the API server; this is no pod (which would have KUBERNETES_SERVICE_HOST and a service \
-             account's token), so give --kubeconfig",
+            "finding the API server; this process does not run in a pod (no KUBERNETES_SERVICE_HOST or no service \
+             account token), so give --kubeconfig",
         ),
     }
 }
@@ -152,7 +152,7 @@ fn connect(
     authorization: Authorization,
     retries: RetryPolicy,
 ) -> Result<Client> {
-    let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is none"))?;
+    let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is not a URL"))?;
     if !matches!(url.scheme_str(), Some("https" | "http")) {
         return Err(anyhow!("the API server's URL {server:?} does not begin with https://"));
     }
@@ -161,8 +161,7 @@ fn connect(
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = tls_server_name {
         let expected = ServerName::try_from(name.clone());
-        let expected =
-            expected.with_context(|| format!("tls-server-name {name:?} is no name of a server"))?;
+        let expected = expected.with_context(|| format!("tls-server-name {name:?} is not a server name"))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(expected));
     }
     let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(way));

@@ -34,7 +34,7 @@ pub struct Contest {
     pub doing: &'static str,
 }
 
-pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "nodes are labelled by this process" };
+pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "this process labels Nodes" };
 
 /// How long a Lease keeps others out after it was renewed.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -170,9 +170,7 @@ impl Election {
             };
             if problem != said && !problem.is_empty() {
                 let name = self.contest.lease;
-                log::warn!(
-                    "the Lease {NAMESPACE}/{name} cannot be renewed; this is tried again until it can: {problem}"
-                );
+                log::warn!("the Lease {NAMESPACE}/{name} cannot be renewed; retrying: {problem}");
             }
             self.tell();
             self.show_life(problem.is_empty());
@@ -201,7 +199,7 @@ impl Election {
             Ok::<(), Error>(())
         };
         if let Ok(Err(error)) = timeout(RETRY_PERIOD, release).await {
-            log::debug!("the Lease {NAMESPACE}/{name} was not let go: {error}");
+            log::debug!("the Lease {NAMESPACE}/{name} was not released: {error}");
         }
     }
 
@@ -213,7 +211,7 @@ impl Election {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
         match self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER {
             true => Ok(()),
-            false => Err("it does not contend for the Lease any more".into()),
+            false => Err("this process no longer tries to take or renew the Lease".into()),
         }
     }
 
@@ -222,9 +220,7 @@ impl Election {
         self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
         let what = match self.leadership.remaining() {
             Some(_) => format!("leading: {}", self.contest.doing),
-            None if !is_answered => {
-                "waiting for the API server, which does not say which process leads".to_owned()
-            }
+            None if !is_answered => "waiting for the API server: the leader is unknown".to_owned(),
             None => "waiting for its turn: another process leads".to_owned(),
         };
         service_manager::waiting(what, STUCK_AFTER);
@@ -244,18 +240,20 @@ impl Election {
     /// Takes or renews the Lease if that is allowed. Returns whether this process holds it.
     async fn contend(&self, seen: &mut Option<Seen>, now: Instant) -> Result<bool> {
         let name = self.contest.lease;
-        let Some(mut lease) = self.leases.get_opt(name).await.context("reading it")? else {
+        let Some(mut lease) = self.leases.get_opt(name).await.context("reading the Lease")? else {
             let lease = Lease {
                 metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
                 spec: Some(self.spec(None)),
             };
-            return written(self.leases.create(&PostParams::default(), &lease).await).context("creating it");
+            return written(self.leases.create(&PostParams::default(), &lease).await)
+                .context("creating the Lease");
         };
         match next(&lease, seen, &self.identity, now) {
             Next::Wait => Ok(false),
             Next::Write => {
                 lease.spec = Some(self.spec(lease.spec.as_ref()));
-                written(self.leases.replace(name, &PostParams::default(), &lease).await).context("writing it")
+                written(self.leases.replace(name, &PostParams::default(), &lease).await)
+                    .context("writing the Lease")
             }
         }
     }

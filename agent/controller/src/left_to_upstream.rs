@@ -30,8 +30,8 @@ pub async fn stand_by(
     why: &str,
 ) -> Result<u8> {
     log::warn!(
-        "{why}; the Lease, the Nodes' labels and the port of the bootstrap server are left to kOps' kops-controller, and \
-         nothing is done here"
+        "{why}; this process does nothing: kOps' kops-controller keeps the Lease, the Nodes' labels and the port of the \
+         bootstrap server"
     );
     let status = told(why);
     let probes = async { probes(health::listen(&args.health_listen).await?, why.to_owned()).await };
@@ -45,7 +45,7 @@ pub async fn stand_by(
 }
 
 fn told(why: &str) -> String {
-    format!("standing by, all is left to kOps' kops-controller: {why}")
+    format!("standing by, because kOps' kops-controller does the work: {why}")
 }
 
 async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
@@ -93,7 +93,7 @@ mod tests {
             (status, String::from_utf8(body).unwrap())
         };
         let standing_by =
-            "standing by, all is left to kOps' kops-controller: the configuration has CAPI".to_owned();
+            "standing by, because kOps' kops-controller does the work: the configuration has CAPI".to_owned();
         assert_eq!(get("/readyz").await, (200, standing_by.clone()));
         assert_eq!(get("/healthz").await, (200, standing_by));
         let (_, metrics) = get("/metrics").await;

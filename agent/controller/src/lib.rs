@@ -194,13 +194,16 @@ impl Health for State {
 
     fn ready(&self) -> Result<(), String> {
         if self.metrics.bootstrap.down.get() != 0 {
-            return Err("machines cannot bootstrap here: its log says why".into());
+            return Err("machines cannot bootstrap here: see the log of this service".into());
         }
-        self.metrics.cloud_calls.answer().map_err(|silent| format!("{silent}: its log says why"))?;
+        self.metrics
+            .cloud_calls
+            .answer()
+            .map_err(|silent| format!("{silent}: see the log of this service"))?;
         let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
             true => self.live(),
-            false => Err("it leads, and does not know all Nodes yet".into()),
+            false => Err("this process leads, but has not listed all Nodes yet".into()),
         }
     }
 }

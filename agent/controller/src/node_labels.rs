@@ -49,7 +49,7 @@ const LOOKS_FEW: usize = 2000;
 /// The interval between resyncs. A resync reconciles all Nodes together, which needs few calls to the cloud.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// The problem of a Node with repeated conflicts.
-const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
+const OUTDATED: &str = "it has changed, but the watch of Nodes has not delivered the change";
 /// The reason of the Event about a cloud that does not answer.
 const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
 /// The reason of the Event about roles that a Node lost, because it is not the machine that it claims to be.
@@ -208,8 +208,8 @@ impl NodeLabels {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
                 }
-                Outcome::Conflict => "it was changed at the same time; run this again".to_owned(),
-                Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
+                Outcome::Conflict => "another client changed it at the same time; run this again".to_owned(),
+                Outcome::NotYet => "its instance is not known yet".to_owned(),
                 Outcome::Refused(refusal) => {
                     let problem = refusal.to_string();
                     refused.push((node.clone(), refusal));
@@ -321,7 +321,7 @@ impl NodeLabels {
         let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
         if !self.known.lock().believes_most() {
             log::warn!(
-                "the Node {}: its roles are left to it, for most Nodes are refused: is this the cluster's own configuration?",
+                "the Node {}: its role labels stay, because most Nodes are refused: check that the configuration is this cluster's",
                 node.name
             );
             return None;
@@ -341,17 +341,17 @@ impl NodeLabels {
         let taken = in_words(&patch);
         match self.patch(&node, patch, leadership, slots).await {
             Outcome::Patched => {
-                let message = format!("{taken} taken away: {refusal}");
+                let message = format!("removed {taken}: {refusal}");
                 Box::pin(self.events.warn(&node.name, ROLES_REMOVED, &message)).await;
                 true
             }
             Outcome::Failed(problem) => {
-                log::warn!("the Node {}: {problem}; its roles are still to be taken away", node.name);
+                log::warn!("the Node {}: {problem}; its role labels are not removed yet", node.name);
                 false
             }
             Outcome::LabelsLeftOut(problems) => {
                 let problems = problems.join("; ");
-                log::warn!("the Node {}: roles are still to be taken away: {problems}", node.name);
+                log::warn!("the Node {}: some role labels are not removed yet: {problems}", node.name);
                 false
             }
             _ => false,
@@ -426,7 +426,7 @@ impl NodeLabels {
         match known.answered(name, now) {
             0 => {}
             released => {
-                log::info!("the cloud answers again: {released} Nodes that waited for it are looked at")
+                log::info!("the cloud answers again; checking {released} Nodes that waited for it")
             }
         }
         match outcome {
@@ -437,8 +437,7 @@ impl NodeLabels {
             && let Some(pause) = known.written(name, now)
         {
             log::warn!(
-                "the Node {name}: its labels are written again and again, for another client changes them; it is left \
-                 alone for {pause:.0?}"
+                "the Node {name}: another client keeps changing its labels; checking it again in {pause:.0?}"
             );
         }
         None
@@ -450,8 +449,8 @@ impl NodeLabels {
 fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -> Option<String> {
     let pause = known.unanswered(name, now)?;
     let outage = known.outage();
-    log::warn!("{problem}; {} Nodes wait for it, which is asked again in {pause:.0?}", outage.len());
-    let told = format!("{problem}; Nodes that are not known yet get no labels until it answers");
+    log::warn!("{problem}; {} Nodes wait for the cloud; asking it again in {pause:.0?}", outage.len());
+    let told = format!("{problem}; Nodes that are not identified yet get no labels until the cloud answers");
     (outage.failures() >= TOLD_AFTER).then_some(told)
 }
 

@@ -24,7 +24,7 @@ pub fn print(found: &Found) -> Result<u8> {
 
 fn summary(found: &Found) -> String {
     let changes = match (found.patched, found.patches.len()) {
-        (0, 0) => "no Node is other than it should be".to_owned(),
+        (0, 0) => "no Node needs a change".to_owned(),
         (0, shown) => format!("{shown} Nodes would change"),
         (patched, _) => format!("{patched} Nodes were changed"),
     };
@@ -32,11 +32,9 @@ fn summary(found: &Found) -> String {
     match (refused, found.failed) {
         (0, 0) => changes,
         (refused, 0) => format!("{changes}; {refused} Nodes are refused"),
-        (0, failed) => format!("{changes}; {failed} Nodes could not be dealt with: run this again"),
+        (0, failed) => format!("{changes}; {failed} Nodes failed: run this again"),
         (refused, failed) => {
-            format!(
-                "{changes}; {refused} Nodes are refused, and {failed} could not be dealt with: run this again"
-            )
+            format!("{changes}; {refused} Nodes are refused, and {failed} failed: run this again")
         }
     }
 }
@@ -92,7 +90,7 @@ mod tests {
 
         let mut found = Found { patched: 3, failed: 1, ..Found::default() };
         found.problems.insert("i-2".into(), "EC2 does not answer".into());
-        assert_eq!(summary(&found), "3 Nodes were changed; 1 Nodes could not be dealt with: run this again");
+        assert_eq!(summary(&found), "3 Nodes were changed; 1 Nodes failed: run this again");
         assert_eq!(print(&found).unwrap(), exit::FAILED);
     }
 }

@@ -48,7 +48,7 @@ impl PodRanges {
             }
             NoPodRanges::Lacking(problem) => Err(Lacking::Problem(problem.to_string())),
             NoPodRanges::NeverGiven => {
-                let problem = "its pods get no addresses: machines of this cloud have none for them";
+                let problem = "its pods get no addresses: machines of this cloud have no pod ranges";
                 Err(Lacking::Problem(problem.to_owned()))
             }
         })

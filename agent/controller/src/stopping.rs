@@ -10,7 +10,7 @@ pub async fn reason(
     tokio::select! {
         signal = stopped => format!("{signal} came"),
         file = changed => {
-            format!("{} has changed: its supervisor, systemd say, starts it anew with it", file.display())
+            format!("{} has changed; systemd (or another supervisor) restarts this process", file.display())
         }
     }
 }

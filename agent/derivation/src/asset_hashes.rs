@@ -138,8 +138,8 @@ pub async fn learn_missing(
     }
     if !unproven.is_empty() {
         log::warn!(
-            "the SHA-256 of these downloads was told over plain http, where anything between can change it and them; serve the \
-             mirror by https, or give it with --asset-hashes: {}",
+            "the SHA-256 of these downloads came over plain http, where any hop can change both the hash and the download; serve the \
+             mirror over https, or give the hashes with --asset-hashes: {}",
             unproven.join(", ")
         );
     }

@@ -184,7 +184,7 @@ pub enum Incomplete {
     Wrong(#[source] Problems),
     /// The hashes of these downloads are not known.
     #[error(
-        "the SHA-256 of these downloads is not known, without which the file is not the one that kOps writes:\n  {}",
+        "the SHA-256 of these downloads is not known; without these hashes, the file differs from the file that kOps writes:\n  {}",
         .0.join("\n  ")
     )]
     Unhashed(Vec<String>),

@@ -79,8 +79,8 @@ impl Host {
         let mut record = self.record()?;
         if let Some(why) = &record.unreadable {
             progress.warned(&format!(
-                "{why}; it is kept beside the new one, and what is on this machine by now is taken for the machine's own: \
-                 nothing of it is removed when it is no longer wanted"
+                "{why}; this run keeps a copy of the old record and writes a new one. kops-agent does not remove the files, \
+                 units and packages that are on this machine now, even when they are no longer wanted"
             ));
         }
         self.refuse_what_failed(plan, desired, &record, scope)?;
@@ -121,7 +121,7 @@ impl Host {
             let unhealthy = self.unhealthy_pods(plan, changing).await?;
             for (pod, why) in &unhealthy {
                 progress.warned(&format!(
-                    "{pod} was not healthy before this run, which does not wait for it: {why}"
+                    "{pod} was not healthy before this run, so this run does not wait for it: {why}"
                 ));
             }
             changing.unhealthy = unhealthy.into_keys().collect();

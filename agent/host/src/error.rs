@@ -24,8 +24,8 @@ pub enum Error {
     },
     /// A symbolic link on the path to a written file belongs to another user, who could point it anywhere.
     #[error(
-        "nothing is written through {path}, a link to {target} that another user than root can change: put a folder in \
-         its place and run again (`chown -h root` where the folder that it is in is root's)"
+        "{path} is a link to {target} that a user other than root can change, so kops-agent writes nothing through it: \
+         put a folder in its place and run again (or `chown -h root` the link, if root owns the folder above it)"
     )]
     ForeignLink {
         path: String,
@@ -66,7 +66,7 @@ pub enum Error {
         secret: String,
     },
     /// A file's content comes from environment variables that this run did not get.
-    #[error("{file} cannot be made: {why}")]
+    #[error("cannot create {file}: {why}")]
     UnknownEnvironment {
         file: ResourceId,
         /// The missing variables and the remedy.
@@ -91,7 +91,7 @@ pub enum Error {
     /// Another process listens at the address of a component's health check, so the answer says nothing about the
     /// component.
     #[error(
-        "{resource} cannot be asked how it is: {listener}; nothing was taken back because of it: end that process and run \
+        "cannot check the health of {resource}: {listener}; this is no reason for a rollback: end that process and run \
          again"
     )]
     Unasked { resource: ResourceId, listener: String },
@@ -106,7 +106,7 @@ pub enum Error {
     FailedBefore(Box<RolledBack>),
     /// The downloaded archive has other files than the plan assumed. The run changed nothing.
     #[error(
-        "the archive of SHA-256 {archive} has other files than those of its release, which is known only now; run again"
+        "the archive of SHA-256 {archive} does not have the files of its release; this run changed nothing: run again"
     )]
     OtherFiles {
         /// SHA-256 of the archive.

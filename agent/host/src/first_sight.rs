@@ -96,7 +96,7 @@ impl Host {
         match started {
             Ok(started) => started.map(micros),
             Err(error) => {
-                log::warn!("it cannot be told whether the pod of {id} has read what it mounts: {error}");
+                log::warn!("cannot tell whether the pod of {id} has read the files that it mounts: {error}");
                 None
             }
         }

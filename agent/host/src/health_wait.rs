@@ -118,10 +118,10 @@ impl Host {
     fn is_expected(&self, uid: &str, expected: Expected<'_>, waited: Duration) -> Result<(), String> {
         match expected {
             Expected::Other(before) if uid == before && waited < self.health_timings.unnoticed => {
-                Err("kubelet still runs the pod of the manifest before".into())
+                Err("kubelet still runs the pod of the previous manifest".into())
             }
             Expected::Same(before) if uid != before && waited < self.health_timings.unnoticed => {
-                Err("kubelet still runs the pod of the manifest that is taken back".into())
+                Err("kubelet still runs the pod of the manifest that was rolled back".into())
             }
             _ => Ok(()),
         }
@@ -133,7 +133,7 @@ impl Host {
         let words = self.health.last_words(resource);
         let mut why = why.to_owned();
         if !words.is_empty() {
-            why.push_str(&format!("; its last words: {}", words.join(" | ")));
+            why.push_str(&format!("; its last log lines: {}", words.join(" | ")));
         }
         let look_at = match resource.kind {
             Kind::Unit => format!("`journalctl -u {}`", resource.name),

@@ -212,7 +212,7 @@ impl<'a> Observer<'a> {
                 Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
                 Err(Error::ForeignLink { .. }) => {
                     let what = format!(
-                        "{}, which another user than root can change: it is not followed, and has to be taken away by hand",
+                        "{} that a user other than root can change; kops-agent does not follow it: remove it by hand",
                         entry.describe()
                     );
                     return Ok(Some(Observed::Other(what)));
@@ -258,7 +258,7 @@ impl<'a> Observer<'a> {
                 let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
                 let left = left.unwrap_or(&found).to_owned();
                 let differs = left != found;
-                let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
+                let how = if differs { "its content was changed and cannot be restored now: " } else { "" };
                 (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs }, None)
             }
             _ => self.content(file, &dir, &name, metadata)?,
@@ -302,7 +302,7 @@ impl<'a> Observer<'a> {
     /// because of it.
     fn taken_for_there(&self, file: &File, why: String) -> Observed {
         let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
-        let why = format!("it is not there, and cannot be written now: {why}");
+        let why = format!("it is missing and cannot be written now: {why}");
         Observed::File(ObservedFile {
             access: Access {
                 mode: file.mode,

@@ -113,7 +113,7 @@ fn gone(what: &str) -> Error {
     Error::Path {
         doing: "open",
         path: format!("the download of {what}"),
-        reason: "it has gone from the cache since it was verified; run again".into(),
+        reason: "it was verified, but is no longer in the cache; run again".into(),
     }
 }
 
@@ -265,7 +265,7 @@ async fn fetch<'a>(
 pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a Resource> {
     desired.get(id).ok_or_else(|| Error::Invalid {
         id: id.clone(),
-        reason: "the plan names it and the desired state does not: they are not of the same run".into(),
+        reason: "the plan has it, but the desired state does not: they are not of the same run".into(),
     })
 }
 
@@ -388,6 +388,9 @@ pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a
 fn unknown_hash(step: &Step, url: &str) -> Error {
     Error::Invalid {
         id: step.resource.clone(),
-        reason: format!("the hash of {} is not known: nothing is installed unverified", shown_url(url)),
+        reason: format!(
+            "the hash of {} is unknown, and kops-agent installs nothing unverified",
+            shown_url(url)
+        ),
     }
 }

@@ -21,7 +21,7 @@ impl Host {
         let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
             doing: "write",
             path: self.root.shown(path),
-            reason: "there is no such folder; make it, for it is the reader's".into(),
+            reason: "there is no such folder; create it for the program that reads the file".into(),
         })?;
         let temporary = temporary_name(&name);
         // A killed run or another user left this name. The removal does not touch the target of a link.

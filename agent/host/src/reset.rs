@@ -106,8 +106,8 @@ impl Host {
         // Until a run settles, a new record has only the resources that this run was about to write.
         let is_unsettled = record.was_lost && record.config_hash.is_empty();
         let unsettled = || {
-            "what kops-agent left on this machine is not known: its record could not be read, and no run has come to \
-             its end since"
+            "kops-agent does not know what it left on this machine: its record could not be read, and no run has \
+             finished since"
                 .to_owned()
         };
         if let Some(reason) = record.unreadable.clone().or_else(|| is_unsettled.then(unsettled)) {
@@ -115,13 +115,13 @@ impl Host {
                 doing: "reset",
                 path: self.root.shown("/"),
                 reason: format!(
-                    "{reason}; put it back from a backup, or have `kops-agent converge` write one anew"
+                    "{reason}; restore the record from a backup, or write a new one with `kops-agent converge`"
                 ),
             });
         }
         for unknown in record.unknown() {
             log::warn!(
-                "{unknown} stays: another version of kops-agent made it, which alone knows how to take it away"
+                "{unknown} stays: another version of kops-agent made it, and only that version can remove it"
             );
         }
         let mut units: Vec<String> = Vec::new();
@@ -231,7 +231,7 @@ impl Host {
         if reset.containers {
             progress.doing("removing the interfaces and the rules of the network of pods");
             for problem in self.pod_network.remove() {
-                log::warn!("{problem}; restarting this machine ends what is left of the network of pods");
+                log::warn!("{problem}; restart this machine to remove the rest of the network of pods");
             }
         }
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;
@@ -355,7 +355,7 @@ fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     match id.kind {
         Kind::Directory => {
             if let Some(Entry::Symlink(target)) = dir.entry(&name)? {
-                log::warn!("{} stays: it is a link to {target}, and no directory", dir.shown(&name));
+                log::warn!("{} stays: it is a link to {target}, not a directory", dir.shown(&name));
             }
             dir.remove_dir_if_empty(&name)
         }

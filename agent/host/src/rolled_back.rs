@@ -34,14 +34,14 @@ impl std::fmt::Display for RolledBack {
         match self.back_to.as_str() {
             // Another program made the node.
             "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
-            before => write!(f, "{}; rolled back to the configuration of before ({before})", self.problem)?,
+            before => write!(f, "{}; rolled back to the previous configuration ({before})", self.problem)?,
         }
         match self.still_wrong.as_slice() {
             [] => f.write_str(", and everything is healthy again"),
-            wrong => write!(f, ", and still: {}", wrong.join("; ")),
+            wrong => write!(f, ", but these problems remain: {}", wrong.join("; ")),
         }?;
         f.write_str(match self.desired.as_str() {
-            RENEWAL => ". The certificates are renewed again after a day, or by a converge",
+            RENEWAL => ". The certificates are renewed again after a day, or by `kops-agent converge`",
             _ => ". It is not tried again until the configuration changes or --retry-failed is given",
         })
     }

@@ -402,7 +402,7 @@ impl Dir {
         match linkat(&self.fd, name, &to.fd, other, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(false),
-            Err(error) => Err(to.failed("make a second name", other)(error)),
+            Err(error) => Err(to.failed("make the hard link", other)(error)),
         }
     }
 
@@ -427,7 +427,7 @@ impl Dir {
     /// The device number of the file system, and its free bytes for users other than root.
     pub(crate) fn free_space(&self) -> Result<(u64, u64)> {
         let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
-        let space = fstatvfs(&self.fd).map_err(self.failed("ask for the free space of", ""))?;
+        let space = fstatvfs(&self.fd).map_err(self.failed("read the free space of", ""))?;
         Ok((device, space.blocks_available().saturating_mul(space.fragment_size())))
     }
 
@@ -438,7 +438,7 @@ impl Dir {
 
     /// Syncs the directory, so that its names are on the disk.
     pub(crate) fn sync(&self) -> Result<()> {
-        fsync(&self.fd).map_err(self.failed("write out the directory", ""))
+        fsync(&self.fd).map_err(self.failed("sync the directory", ""))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn late(act: Act, unit: &str, timeout: Duration) -> Error {
         doing: act.name(),
         unit: unit.to_owned(),
         reason: format!(
-            "it has not come to its end within {} s, and is not waited for any longer; see `systemctl list-jobs` and \
+            "its job has not finished within {} s, and this run no longer waits for it; see `systemctl list-jobs` and \
              `journalctl -u {unit}`",
             timeout.as_secs()
         ),

@@ -25,10 +25,10 @@ pub fn run_again(command: &Command) {
     }
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    log::debug!("these variables are those of the units: {:?}", missing.keys());
+    log::debug!("starting again with these variables of the agent's units: {:?}", missing.keys());
     // This path works even if the program's file was replaced after the start.
     let failed = std::process::Command::new("/proc/self/exe").arg0(name).args(arguments).envs(missing).exec();
-    log::warn!("the variables of this machine's units are left out: {failed}");
+    log::warn!("cannot start again with the variables of the agent's units, so they are ignored: {failed}");
 }
 
 fn is_of_this_node(command: &Command) -> bool {

@@ -131,7 +131,7 @@ pub fn cluster_client(
 /// If the client cannot be set up.
 pub fn metadata_client() -> Result<Client, HttpError> {
     // No request to a metadata service uses TLS. This configuration keeps reqwest from reading the CA bundle.
-    let config = tls::refusing_every_server("a metadata service is not spoken to in TLS".into())?;
+    let config = tls::refusing_every_server("a metadata service does not use TLS".into())?;
     Ok(builder()
         .tls_backend_preconfigured(config)
         .no_proxy()

@@ -14,7 +14,7 @@ pub fn redirects() -> Policy {
         let shown = |url: &reqwest::Url| shown_url(url.as_str());
         let from = attempt.previous().last();
         let refusal = if from.is_some_and(|from| from.scheme() == "https") && to.scheme() != "https" {
-            format!("it redirects from https to {}, which is not followed; mend the mirror", shown(to))
+            format!("it redirects from https to {}, which is not followed; correct the mirror", shown(to))
         } else if attempt.previous().contains(to) {
             format!("it redirects in a circle, by {}", shown(to))
         } else if attempt.previous().len() > MOST {

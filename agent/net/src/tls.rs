@@ -239,7 +239,7 @@ fn chain_and_key(
     chain: &str,
     key: &str,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rustls::Error> {
-    let unreadable = |what: &str| rustls::Error::General(format!("our own {what} cannot be read"));
+    let unreadable = |what: &str| rustls::Error::General(format!("kops-agent's own {what} cannot be read"));
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|_| unreadable("certificate"))?;

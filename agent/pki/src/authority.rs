@@ -53,7 +53,8 @@ impl Authority {
         }
         if now >= not_after {
             return Err(not_now(format!(
-                "expired on {}: replace it with `kops create keypair {keyset} --primary`, and see that this machine's clock is right",
+                "expired on {}: replace it with `kops create keypair {keyset} --primary`, and check that this \
+                 machine's clock is right",
                 day(not_after)
             )));
         }

@@ -25,7 +25,8 @@ pub enum CertificateError {
     },
     /// Only kops-controller can issue this certificate to this node, and the node has not requested it.
     #[error(
-        "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
+        "certificate {name}: this node may not read the private key of keyset {keyset}, so kops-controller issues \
+         the certificate, but this run has not requested it; run again"
     )]
     NoBootstrap { name: String, keyset: String },
     /// A file needs a certificate that is not usable, and that the plan does not issue.

@@ -36,7 +36,7 @@ impl<'de> Deserialize<'de> for KopsRelease {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let minor =
-            minor_of(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no release of kOps")))?;
+            minor_of(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a kOps release")))?;
         Ok(KopsRelease { minor })
     }
 }
@@ -78,11 +78,11 @@ impl KopsRelease {
     /// # Errors
     /// If the text is not a version of kOps, or the version is older than the oldest supported release.
     pub fn of_version(version: &str) -> Result<KopsRelease, String> {
-        let minor = minor_of(version).ok_or_else(|| format!("{version:?} is no version of kOps"))?;
+        let minor = minor_of(version).ok_or_else(|| format!("{version:?} is not a kOps version"))?;
         if minor < OLDEST_SUPPORTED_MINOR {
             return Err(format!(
-                "kOps {version} wrote this configuration, and kops-agent supports kOps 1.{OLDEST_SUPPORTED_MINOR} and newer; run \
-                 `kops update cluster --yes` with such a release first"
+                "kOps {version} wrote this configuration, but kops-agent supports kOps 1.{OLDEST_SUPPORTED_MINOR} and newer; run \
+                 `kops update cluster --yes` with a supported release first"
             ));
         }
         Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })

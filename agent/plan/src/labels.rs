@@ -149,7 +149,7 @@ pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, Strin
         false => Err(SpecError::of_field(
             url,
             "KubeletConfig.nodeLabels",
-            "it has none of the labels by which kOps says a node's role",
+            "it has no role label of kOps, such as node-role.kubernetes.io/node",
         )),
     }
 }

@@ -17,7 +17,7 @@ pub const NOT_AVAILABLE: &str = "CIDRNotAvailable";
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PodRangeProblem {
     /// The machine has no range for its pods.
-    #[error("the pods of {machine} get no addresses: its machine has no {wanted}; {to_do}")]
+    #[error("the pods of {machine} get no addresses: the machine has no {wanted}; {to_do}")]
     None {
         machine: String,
         wanted: &'static str,
@@ -25,7 +25,7 @@ pub enum PodRangeProblem {
         to_do: &'static str,
     },
     /// The machine has several ranges, and nothing says which one is for pods.
-    #[error("the pods of {machine} get no addresses: its machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
+    #[error("the pods of {machine} get no addresses: the machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
     Several {
         machine: String,
         wanted: &'static str,
@@ -34,7 +34,7 @@ pub enum PodRangeProblem {
         to_do: &'static str,
     },
     /// The machine has a value that is not an address range.
-    #[error("the pods of {machine} get no addresses: {range:?} is no range of addresses")]
+    #[error("the pods of {machine} get no addresses: {range:?} is not an address range")]
     Malformed { machine: String, range: String },
 }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn none_and_several_are_told_apart_and_what_to_do_is_said() {
         let none = SOURCE.only(&[]).unwrap_err().to_string();
-        assert_eq!(none, "the pods of i-1 get no addresses: its machine has no prefix; give it one");
+        assert_eq!(none, "the pods of i-1 get no addresses: the machine has no prefix; give it one");
         let several = SOURCE.only(&["::1/80".to_owned(), "::2/80".to_owned()]).unwrap_err().to_string();
         assert!(several.contains("has more than one prefix (::1/80, ::2/80); give it one"), "{several}");
     }

@@ -28,14 +28,14 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {
         let cloud = options.cloud;
         return Some(format!(
-            "enableCloudIPAM is set, and machines of the cloud {cloud} have no addresses for the pods of their Nodes, by \
-             kOps' own kops-controller neither"
+            "enableCloudIPAM is set, but the cloud {cloud} gives its machines no address ranges for pods; kOps' own \
+             kops-controller does not support this either"
         ));
     }
     let why = if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) {
-        "capi.enabled is set, and kops-agent does nothing for Cluster API"
+        "capi.enabled is set, but kops-agent does not support Cluster API"
     } else if options.discovery.as_ref().is_some_and(|discovery| enabled(discovery.enabled)) {
-        "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
+        "discovery.enabled is set, but kops-agent does not write the names of a gossip cluster into CoreDNS"
     } else {
         return None;
     };

@@ -39,7 +39,7 @@ pub fn start() {
     let beat = beat(sd_notify::watchdog_enabled());
     match thread::Builder::new().name("service-manager".into()).spawn(move || telling.tell(beat)) {
         Ok(_) => drop(LISTENER.set(shared)),
-        Err(error) => log::debug!("systemd is told nothing of this run: no thread could be started: {error}"),
+        Err(error) => log::debug!("cannot report this run to systemd: cannot start a thread: {error}"),
     }
 }
 
@@ -113,7 +113,7 @@ fn status(what: &dyn Display) -> String {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        log::debug!("systemd could not be told of this run: {error}");
+        log::debug!("cannot report this run to systemd: {error}");
     }
 }
 
@@ -177,7 +177,7 @@ impl Run {
         }
         if !std::mem::replace(&mut self.is_given_up, true) {
             log::error!(
-                "nothing has moved for too long; this is left to systemd's timeouts to end. The last that was begun: {}",
+                "this run makes no progress, so systemd's timeouts will end it. Its last step: {}",
                 self.status
             );
         }

@@ -68,7 +68,7 @@ fn coming() -> Result<impl Future<Output = &'static str>> {
 /// The error of a run that a signal has ended.
 pub fn stopped_by(signal: &str) -> anyhow::Error {
     anyhow!(
-        "stopped between two steps, because {signal} came; nothing is half done, and the next run goes on from here"
+        "stopped between two steps, because {signal} came; no step is half done, and the next run continues from here"
     )
 }
 

@@ -11,7 +11,7 @@ impl<'de> Deserializer<'de> for Names<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
-        Err(Error::custom("it is no mapping with named fields"))
+        Err(Error::custom("it is not a mapping with named fields"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(

@@ -31,7 +31,7 @@ pub(crate) enum NoKubeEnv {
         "it breaks off before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
     )]
     BreaksOff,
-    #[error("what it holds as {KUBE_ENV} is not base64 of a gzip file: {0}")]
+    #[error("its {KUBE_ENV} is not base64 of a gzip file: {0}")]
     NotCompressed(String),
     #[error("it is larger than {LARGEST} bytes when unpacked")]
     TooLarge,

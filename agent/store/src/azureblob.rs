@@ -81,7 +81,7 @@ fn split_beside<'a>(rest: &'a str, account: Option<&str>) -> Result<Split<'a>, M
         _ if is_account(first) => first.len() + 1,
         _ => {
             let problem =
-                "it does not begin with a storage account, which has 3 to 24 small letters and digits";
+                "it does not begin with a storage account, which has 3 to 24 lowercase letters and digits";
             return Err(Misspelt { problem, example });
         }
     };
@@ -101,7 +101,7 @@ fn is_account(name: &str) -> bool {
 
 pub(crate) fn rights(bucket: &str, _: &str) -> String {
     format!(
-        "the role Storage Blob Data Reader on the container {bucket}, whose account's network rules have to admit this machine"
+        "the role Storage Blob Data Reader on the container {bucket}, and let the account's network rules admit this machine"
     )
 }
 
@@ -251,7 +251,7 @@ impl AzureBlob {
 
     async fn token(&self) -> Result<HeaderValue, Failure> {
         self.tokens.header().await.map_err(|error| {
-            Failure::Credentials(format!("there is no token of the machine's managed identity: {error}"))
+            Failure::Credentials(format!("cannot get a token of the machine's managed identity: {error}"))
         })
     }
 }
@@ -294,7 +294,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
             Failure::of_status(status, &said, hint)
         }
         (409, _) => {
-            let hint = "the container or the blob is in a state in which it is not given";
+            let hint = "the state of the container or of the blob does not allow reading";
             Failure::of_status(status, &said, hint)
         }
         _ => Failure::of_status(status, &said, "is this the name of a blob?"),
@@ -308,7 +308,7 @@ fn advice(code: &str) -> Option<&'static str> {
             "the network rules of the storage account have to admit this machine's subnet or address, or its private endpoint",
         ),
         "AccountIsDisabled" => Some("the storage account is disabled: is its subscription active?"),
-        "AuthorizationProtocolMismatch" => Some("ask by https"),
+        "AuthorizationProtocolMismatch" => Some("use https"),
         code if code.starts_with("KeyVault") => Some(
             "the storage account is encrypted by a key of a vault: enable the key, and let the account's identity use it (role Key Vault \
              Crypto Service Encryption User)",

@@ -32,8 +32,8 @@ impl Place {
     pub(crate) fn forbidden(&self, said: &Said, advice: Option<String>) -> StoreError {
         let rights = || {
             format!(
-                "this machine's role may not read it; give it {}. A store says the same of a file that does not exist to a role \
-                 that may not list its folder; so check the URL, too",
+                "this machine's role may not read it; give it {}. Check the URL too: to a role that may not list the folder, a store \
+                 gives the same answer for a missing file",
                 self.rights
             )
         };
@@ -48,7 +48,7 @@ impl Place {
 
     /// The answer is no list of this folder.
     pub(crate) fn no_list(&self, problem: impl fmt::Display) -> StoreError {
-        self.unusable(format!("what is no list of objects: {problem}"))
+        self.unusable(format!("the answer is not a list of objects: {problem}"))
     }
 
     /// The list of this folder does not end.

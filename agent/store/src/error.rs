@@ -62,8 +62,8 @@ pub enum StoreError {
     },
     /// A web page came instead of the file.
     #[error(
-        "{url}: a web page comes instead of this file ({said}): something between this machine and the store answers in its \
-         place, as a proxy or a captive portal does; check the network, the proxy and DNS"
+        "{url}: a web page comes instead of this file ({said}): a proxy or captive portal may answer in the store's place; check the \
+         network, the proxy and DNS"
     )]
     Page {
         url: String,
@@ -81,7 +81,8 @@ pub enum StoreError {
     },
     /// The URL's scheme is not supported yet.
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are {}, and any from a folder by --store-mirror URL=DIR",
+        "{url}: {scheme}:// stores are not supported yet; supported are {}, and a copy of any store in a folder with --store-mirror \
+         URL=DIR",
         supported
     )]
     Unsupported {
@@ -92,7 +93,7 @@ pub enum StoreError {
     },
     /// A node never reads files from this scheme.
     #[error(
-        "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy by --store-mirror URL=DIR"
+        "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy with --store-mirror URL=DIR"
     )]
     NeverRead {
         url: String,
@@ -102,8 +103,8 @@ pub enum StoreError {
     },
     /// The agent needs the list of a folder, and this kind of store has no lists.
     #[error(
-        "{url}: what is in this folder has to be known, and {scheme}:// stores have no lists; use a store that has, or a copy \
-         by --store-mirror URL=DIR"
+        "{url}: this folder must be listed, and {scheme}:// stores have no lists; use a store that has lists, or a copy with \
+         --store-mirror URL=DIR"
     )]
     NoLists { url: String, scheme: &'static str },
     /// `--store-mirror` has the wrong form.

@@ -69,8 +69,8 @@ pub(crate) fn open(setup: Setup) -> Opening {
 
 pub(crate) fn rights(bucket: &str, _: &str) -> String {
     format!(
-        "storage.objects.get and storage.objects.list on the bucket {bucket} (role roles/storage.objectViewer), and an \
-         instance the scope devstorage.read_only"
+        "storage.objects.get and storage.objects.list on the bucket {bucket} (role roles/storage.objectViewer); an instance also needs \
+         the scope devstorage.read_only"
     )
 }
 
@@ -218,7 +218,7 @@ impl Gs {
 
     async fn token(&self) -> Result<HeaderValue, Failure> {
         self.tokens.header().await.map_err(|error| {
-            Failure::Credentials(format!("there is no token of {}: {error}", self.tokens.whose()))
+            Failure::Credentials(format!("cannot get a token of {}: {error}", self.tokens.whose()))
         })
     }
 
@@ -253,7 +253,7 @@ fn forbidden(said: Said) -> Failure {
             Some("the bucket's project has no active billing account; enable billing there")
         }
         code if code == "insufficientPermissions" || said.mentions("authentication scopes") => Some(
-            "give this instance the scope devstorage.read_only or cloud-platform, for which it has to be stopped",
+            "give this instance the scope devstorage.read_only or cloud-platform; stop the instance first",
         ),
         _ if said.mentions("vpcServiceControls") || said.mentions("organization's policy") => {
             Some("let the perimeter of VPC Service Controls around the bucket's project admit this machine")

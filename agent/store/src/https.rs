@@ -108,7 +108,7 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
         StatusCode::NOT_FOUND => Failure::Absent,
         StatusCode::FORBIDDEN => Failure::Forbidden { said: Said::of(answer).await, advice: None },
         status @ StatusCode::UNAUTHORIZED => {
-            Failure::Credentials(format!("{status}; it wants a login, and is asked without any"))
+            Failure::Credentials(format!("{status}; it wants a login, but kops-agent sends no login"))
         }
         status => Failure::of_status(status, &Said::of(answer).await, ""),
     })

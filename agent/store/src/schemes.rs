@@ -95,8 +95,8 @@ const NEVER_READ: [(&str, &str); 3] = [
     (
         // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, which refuses every operation.
         "k8s",
-        "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads none there; set \
-         spec.configStore.base to a store that has",
+        "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads no files there; set \
+         spec.configStore.base to a store with files for nodes",
     ),
     (
         // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.

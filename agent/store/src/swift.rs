@@ -73,7 +73,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
 
 pub(crate) fn rights(container: &str, _: &str) -> String {
     format!(
-        "a role in the project of the container {container} that may read it and list it, or an ACL that lets its user"
+        "a role in the project of the container {container} that may read and list the container, or an ACL that allows both to its user"
     )
 }
 
@@ -196,7 +196,7 @@ impl Swift {
                 return Ok(());
             }
             let page: Vec<Entry> =
-                serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is none of entries"))?;
+                serde_json::from_slice(&bytes).map_err(|_| folder.no_list("it is not a list of entries"))?;
             // A page may be shorter than requested, although another page follows.
             let Some(last) = page.last() else { return Ok(()) };
             if last.name() == marker || last.name().is_empty() {
@@ -271,7 +271,8 @@ async fn granted(answer: Response) -> Result<Response, Failure> {
         (StatusCode::OK | StatusCode::NO_CONTENT, _) => return Ok(answer),
         (StatusCode::NOT_FOUND, _) if is_swifts => Failure::Absent,
         (StatusCode::UNAUTHORIZED, _) => Failure::Credentials(
-            "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into(),
+            "401, for a token that Keystone has just given; check that the login of OS_… is for this cloud"
+                .into(),
         ),
         (StatusCode::FORBIDDEN, _) => Failure::Forbidden { said: Said::of(answer).await, advice: None },
         // Swift's rate limit.

@@ -205,7 +205,7 @@ pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));
     machine.write(CONFIG, "{\"clusterName\": \"c\", \"cloud\": \"moon\"}");
-    said(machine, "has changed, and cannot be used; what was read of it at the start holds");
+    said(machine, "has changed, but cannot be used; the version read at the start stays in use");
     assert_eq!(machine.show(UNIT, "InvocationID"), runs);
     assert_ne!(machine.try_run(&["systemctl", "restart", UNIT]).code, Some(0));
     assert_eq!(machine.show(UNIT, "ActiveState"), "failed", "it would be tried again and again");

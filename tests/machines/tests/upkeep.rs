@@ -44,7 +44,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
-        &["unit kubelet.service did not come back", ITS_WORDS, "rolled back to the configuration"],
+        &["unit kubelet.service did not come back", ITS_WORDS, "rolled back to the previous configuration"],
     );
     assert_eq!(node.read(config), files);
     node.run(&["test", "!", "-e", "/var/lib/kops-agent/rollback"]);

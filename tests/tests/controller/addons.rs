@@ -245,7 +245,7 @@ fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
         "a-stale FAILED: 0 objects\n",
         "its SHA-256 is",
         "bad FAILED: 1 objects\n",
-        "ConfigMap nowhere/in-bad: the API server refuses it: namespaces \"nowhere\" not found",
+        "ConfigMap nowhere/in-bad: the API server rejects the request: namespaces \"nowhere\" not found",
         "ConfigMap m has no metadata.namespace",
         "field spec.addons[3].needsRollingUpdate of",
         "good applied: 1 objects\n",
@@ -326,7 +326,7 @@ fn an_add_on_gets_its_authority_once_cert_manager_is_there() {
     let diff = addons.ends(0, &["diff"]);
     assert!(diff.contains("+ Secret kube-system/metrics.addons.k8s.io-ca"), "{diff}");
     let said = addons.ends(1, &["apply", "--retries", "0"]);
-    assert!(said.contains("cert-manager, whose kind it is, has to be there first"), "{said}");
+    assert!(said.contains("install cert-manager first"), "{said}");
     assert!(!said.contains("PRIVATE KEY"));
     assert!(addons.recorded("metrics.addons.k8s.io").is_some(), "its objects are applied all the same");
     assert!(addons.ends(4, &["status"]).contains("authority due"));

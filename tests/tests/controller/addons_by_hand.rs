@@ -91,7 +91,7 @@ fn what_kubectl_has_noted_goes_where_nobody_else_has_it() {
     addons.put(NAME, json!({}), &config_map("c", "kube-system", "new"));
     let said = addons.ends(0, &["apply", "--retries", "0"]);
     assert!(
-        said.contains("took over ConfigMap kube-system/c: the fields that kubectl has noted as applied"),
+        said.contains("took over ConfigMap kube-system/c: the fields that kubectl recorded as applied"),
         "{said}"
     );
     let after = get(&cluster, "configmap", "c");
@@ -119,7 +119,7 @@ fn an_object_whose_immutable_fields_change_is_created_anew_once_that_is_meant() 
     let before = uid();
     let recreate = ["apply", NAME, "--recreate", "Deployment.apps/kube-system/d"];
     let shown = addons.ends(0, &recreate);
-    assert!(shown.contains("would be deleted, with what it owns, and created anew"), "{shown}");
+    assert!(shown.contains("would be deleted with its dependents, and recreated"), "{shown}");
     assert_eq!(uid(), before, "it is only shown");
 
     // If the API server would refuse the new object, the old object stays.
@@ -127,7 +127,7 @@ fn an_object_whose_immutable_fields_change_is_created_anew_once_that_is_meant() 
     wrong["spec"]["template"]["metadata"]["labels"]["app"] = json!("three");
     addons.put(NAME, json!({}), &wrong.to_string());
     let refused = addons.ends(1, &[&recreate[..], &["--yes"][..]].concat());
-    assert!(refused.contains("would refuse the new object, so the old one stays"), "{refused}");
+    assert!(refused.contains("the old object stays, because the new one fails in a dry run"), "{refused}");
     assert_eq!(uid(), before);
 
     addons.put(NAME, json!({}), &deployment("two").to_string());
@@ -170,7 +170,7 @@ fn an_add_on_that_left_its_channel_is_removed_once_that_is_meant() {
     for line in [
         "- ConfigMap kube-system/c\n",
         "- ClusterRole.rbac.authorization.k8s.io scaler\n",
-        "kept Namespace scaler (all objects in it would go with it)\n",
+        "kept Namespace scaler (deleting it would delete all objects in it)\n",
         "Nothing was changed.",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");

@@ -93,7 +93,7 @@ fn what_runs_stays_until_its_replacement_serves_and_each_deletion_is_told() {
     assert!(is_there("deployment", "cloud-controller"), "what runs stays");
     assert!(is_there("serviceaccount", "ccm"), "and what its pods use");
     assert!(!reasons(&cluster).contains("AddonObjectDeleted"));
-    let waits = "Deployment.apps kube-system/cloud-controller, because what replaces it does not serve: Deployment.apps kube-system/hcloud-cloud-controller: ";
+    let waits = "Deployment.apps kube-system/cloud-controller, because its replacement is not available: Deployment.apps kube-system/hcloud-cloud-controller: ";
     assert!(service.get("/readyz").contains(waits), "{}", service.get("/readyz"));
 
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "registries"]);

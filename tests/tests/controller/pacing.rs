@@ -195,7 +195,7 @@ fn a_control_plane_gets_a_slot_only_while_all_others_are_ready() {
         assert!(answer["notReady"][0]["why"].as_str().unwrap().contains(why), "{answer}");
     }
     // Node 4 has just joined. Later, its machine is off.
-    is_held_back(&scene.ask(3, "acquire", 1), 4, "has not told yet");
+    is_held_back(&scene.ask(3, "acquire", 1), 4, "has not reported its state yet");
     cluster.report(&id(4));
     let off = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
         "message": "Kubelet stopped posting node status.", "lastTransitionTime": "2026-11-21T00:00:00Z"}]}});

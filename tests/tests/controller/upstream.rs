@@ -20,7 +20,7 @@ fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
         let controller = cluster.controller();
         for probe in ["/healthz", "/readyz"] {
             let said = controller.get(probe);
-            assert!(said.starts_with("standing by, all is left to kOps' kops-controller: "), "{said}");
+            assert!(said.starts_with("standing by, because kOps' kops-controller does the work: "), "{said}");
         }
         assert!(TcpStream::connect(world.address).is_err(), "{more}");
         // Upstream's process binds this port, and ends for good if that fails.

@@ -213,16 +213,20 @@ async fn messages_say_what_was_asked_of_what_and_what_to_do() {
         (
             403,
             xml("UnauthorizedOperation"),
-            "EC2 answers Act with 403 UnauthorizedOperation: m; let this machine's role do ec2:Act",
+            "EC2 answers Act with 403 UnauthorizedOperation: m; grant this machine's role the permission ec2:Act",
         ),
         (
             503,
             xml("RequestLimitExceeded"),
-            "EC2 puts off Act (RequestLimitExceeded): this account asks it too much at the moment",
+            "EC2 puts off Act (RequestLimitExceeded): this account sends too many requests at the moment",
         ),
-        (429, String::new(), "EC2 puts off Act (429): this account asks it too much at the moment"),
+        (429, String::new(), "EC2 puts off Act (429): this account sends too many requests at the moment"),
         (400, xml("a\n(b)"), "EC2 answers Act with 400 ab: m"),
-        (502, "<html/>".into(), "answers Act with 502, and not as EC2 does: it tells of no error"),
+        (
+            502,
+            "<html/>".into(),
+            "answers Act with 502, and not as EC2 does: the response contains no error message",
+        ),
     ] {
         let error = asked(&ec2::SERVICE.api, status, &body).await.unwrap_err().to_string();
         assert!(error.ends_with(expected), "{error}");
@@ -262,7 +266,7 @@ fn an_endpoint_is_a_url_of_http_without_a_query_which_paths_are_below() {
         let error = base(endpoint).unwrap_err();
         assert!(error.is_configuration(), "{endpoint}");
         let told = format!(
-            "EXAMPLE_URL is {endpoint:?}, which is no URL of an API, as https://api.example.com would be"
+            "EXAMPLE_URL is {endpoint:?}, which is not the URL of an API, such as https://api.example.com"
         );
         assert_eq!(error.to_string(), told);
     }

@@ -43,9 +43,9 @@ impl AwsAuthenticator {
         // This needs no CA bundle: the metadata service has no TLS. Other sources of credentials report a missing CA bundle
         // themselves.
         let shared = shared_config(region).await?;
-        let provider = shared
-            .credentials_provider()
-            .ok_or_else(|| AuthenticationError::NoCredentials("nothing is set that could give any".into()))?;
+        let provider = shared.credentials_provider().ok_or_else(|| {
+            AuthenticationError::NoCredentials("no source of credentials is configured".into())
+        })?;
         let host = match set_endpoint(environment_variable)? {
             Some(host) => host,
             None => {

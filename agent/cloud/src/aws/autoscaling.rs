@@ -41,7 +41,7 @@ fn meaning(_status: u16, code: &str) -> Meaning {
 
 fn advice(action: &str, status: u16, code: &str) -> String {
     match meaning(status, code) {
-        Meaning::Forbidden => format!("; let this machine's role do autoscaling:{action}"),
+        Meaning::Forbidden => format!("; grant this machine's role the permission autoscaling:{action}"),
         _ => advice_on_credentials(code),
     }
 }

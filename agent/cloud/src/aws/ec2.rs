@@ -37,7 +37,7 @@ fn meaning(_status: u16, code: &str) -> Meaning {
 
 fn advice(action: &str, _status: u16, code: &str) -> String {
     match code {
-        "UnauthorizedOperation" => format!("; let this machine's role do ec2:{action}"),
+        "UnauthorizedOperation" => format!("; grant this machine's role the permission ec2:{action}"),
         code => advice_on_credentials(code),
     }
 }

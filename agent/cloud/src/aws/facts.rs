@@ -161,7 +161,7 @@ impl Imds {
                       --http-endpoint enabled)";
         let token = self.service.trying(TOKEN_PATH, advice, attempt).await.map_err(suspect_hop_limit)?;
         http::secret(&token)
-            .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is none that can be sent back"))
+            .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is not a valid HTTP header"))
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
             (404, "", "not EC2's IMDSv2"),
             (403, "", "--http-endpoint enabled"),
             (200, "<html>Welcome</html>", "a web page"),
-            (200, "two\nlines", "none that can be sent back"),
+            (200, "two\nlines", "not a valid HTTP header"),
         ] {
             let server = TestServer::start(move |_| async move { Ok(text(status, answer)) }).await;
             let error = observe(&server.url, FAST).await.unwrap_err().to_string();

@@ -40,8 +40,7 @@ impl AwsControlPlane {
         let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
             Some(region) => region,
             None => own_region().await.map_err(ControlPlaneError::failed(
-                "finding out in which region of AWS this is, which neither server.provider.aws.Region of the \
-                 configuration says nor AWS_REGION",
+                "finding the AWS region of this machine (server.provider.aws.Region and AWS_REGION are not set)",
             ))?,
         };
         let cluster = AwsCluster {

@@ -19,8 +19,8 @@ const ACTION: &str = "DescribeInstanceTypes";
 /// EC2 could not be asked about an instance type.
 #[derive(Debug, Error)]
 #[error(
-    "this node is decided by what EC2 knows of its instance type {instance_type} ({ACTION}), which could not be asked \
-     for: {cause}; the instance's role needs ec2:{ACTION}"
+    "cannot ask EC2 for the limits of the instance type {instance_type} ({ACTION}), which this node's configuration \
+     depends on: {cause}"
 )]
 pub(crate) struct InstanceTypeError {
     instance_type: String,
@@ -33,7 +33,7 @@ enum Cause {
     #[error(transparent)]
     Ec2(#[from] ApiError),
     /// The response lacks the requested facts.
-    #[error("EC2 answers {ACTION} with something else: {0}")]
+    #[error("cannot read EC2's answer to {ACTION}: {0}")]
     Unreadable(#[from] XmlDecodeError),
 }
 
@@ -70,7 +70,7 @@ fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeErr
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;
     if !root.start_el().matches("DescribeInstanceTypesResponse") {
-        return Err(XmlDecodeError::custom("it is no DescribeInstanceTypesResponse"));
+        return Err(XmlDecodeError::custom("it is not a DescribeInstanceTypesResponse"));
     }
     while let Some(mut tag) = root.next_tag() {
         if tag.start_el().matches("instanceTypeSet") {
@@ -84,7 +84,7 @@ fn parse(answer: &str, instance_type: &str) -> Result<InstanceType, XmlDecodeErr
             }
         }
     }
-    Err(XmlDecodeError::custom(format!("there is no {instance_type} in it")))
+    Err(XmlDecodeError::custom(format!("it does not list {instance_type}")))
 }
 
 /// Reads the name of a type, and its facts. The facts are `None` if the limits of network interfaces are missing.
@@ -117,7 +117,7 @@ fn read_limits(info: &mut ScopedDecoder<'_, '_>) -> Result<Option<NetworkInterfa
 }
 
 fn number(tag: &mut ScopedDecoder<'_, '_>) -> Result<u32, XmlDecodeError> {
-    try_data(tag)?.trim().parse().map_err(|_| XmlDecodeError::custom("a limit of interfaces is no number"))
+    try_data(tag)?.trim().parse().map_err(|_| XmlDecodeError::custom("a limit of interfaces is not a number"))
 }
 
 #[cfg(test)]

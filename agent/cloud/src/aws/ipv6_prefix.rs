@@ -51,7 +51,7 @@ pub(crate) async fn assign(
     let is_told = || async {
         match present(&imds, &mac).await {
             Ok(Some(_)) => Ok(()),
-            Ok(None) => Err("the metadata service does not know of it yet".to_owned()),
+            Ok(None) => Err("the metadata service does not list it yet".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     };
@@ -126,7 +126,10 @@ mod tests {
                        </Errors></Response>";
         let server = TestServer::start(move |_| async move { Ok(text(403, refusal)) }).await;
         let error = assign(&imds.url(), Some(ec2(&server.url, "the-secret")), FAST).await.unwrap_err();
-        assert!(error.to_string().contains("let this machine's role do ec2:AssignIpv6Addresses"), "{error}");
+        assert!(
+            error.to_string().contains("grant this machine's role the permission ec2:AssignIpv6Addresses"),
+            "{error}"
+        );
         let server = TestServer::start(|_| async { Ok(text(200, "<AssignIpv6AddressesResponse/>")) }).await;
         let error = assign(&imds.url(), Some(ec2(&server.url, "the-secret")), FAST).await.unwrap_err();
         assert!(matches!(error, PrefixError::NoneGiven), "{error}");

@@ -96,7 +96,9 @@ impl Signer {
         if let Some(known) = remembered.as_ref().filter(|known| known.expiry().is_none_or(|end| end > soon)) {
             return Ok(known.clone());
         }
-        let Some(provider) = &self.provider else { return Err("nothing is set that could give any".into()) };
+        let Some(provider) = &self.provider else {
+            return Err("no source of credentials is configured".into());
+        };
         let fresh = provider.provide_credentials().await.map_err(|error| error.to_string())?;
         Ok(remembered.insert(fresh).clone())
     }

@@ -72,7 +72,7 @@ impl Sts {
             (None, _) => return Err(bad("it has no host".into())),
         };
         if endpoint.path() != "/" {
-            return Err(bad("it has a path, and machines sign none".into()));
+            return Err(bad("it has a path, but machines sign requests without a path".into()));
         }
         let tls = tls::client_config().map_err(|error| bad(error.to_string()))?;
         let signer = Signer::of(STS_SERVICE, region, provider);
@@ -136,7 +136,7 @@ impl Sts {
     async fn told(&self, request: Request) -> Result<Caller, ApiError> {
         let question = self.question();
         let document = question.text(api::ask(&self.client, request, question).await?)?;
-        read(&document).ok_or_else(|| question.garbage(200, "it names no caller"))
+        read(&document).ok_or_else(|| question.garbage(200, "it does not name the caller"))
     }
 
     fn question(&self) -> Question<'_> {

@@ -68,12 +68,12 @@ impl AwsVerifier {
 
     fn node(&self, instance: &Arc<Ec2Instance>, account: &str) -> Result<VerifiedNode, Refusal> {
         if !instance.owner_id.is_empty() && instance.owner_id != account {
-            let problem = format!("the instance {} is of another account", instance.instance_id);
+            let problem = format!("the instance {} belongs to another AWS account", instance.instance_id);
             return Err(Refusal::not_verified("OtherAccount", problem));
         }
         if self.cluster.use_ip_based_node_names && instance.private_ip_address.is_empty() {
             let problem = format!(
-                "the instance {} has no private IPv4 address to call its Node after",
+                "the instance {} has no private IPv4 address to name its Node after",
                 instance.instance_id
             );
             return Err(Refusal::not_verified("NoNodeName", problem));

@@ -65,7 +65,7 @@ fn meaning(status: u16, code: &str) -> Meaning {
 fn advice(_action: &str, status: u16, code: &str) -> String {
     match (status, code) {
         (401 | 403, _) => "; give this machine's managed identity the role Contributor on the cluster's resource group, as kOps does".into(),
-        (404, "ResourceGroupNotFound" | "SubscriptionNotFound") => "; is this machine's identity of the cluster's tenant?".into(),
+        (404, "ResourceGroupNotFound" | "SubscriptionNotFound") => "; does this machine's identity belong to the cluster's tenant?".into(),
         _ => String::new(),
     }
 }
@@ -227,7 +227,7 @@ impl Arm {
             let Some(next) = next_link.filter(|link| !link.is_empty()) else { return Ok(items) };
             // The next request sends the token to this URL, so it must be the same server.
             let next = Url::parse(&next).ok().filter(|next| next.origin() == self.endpoint.origin());
-            url = next.ok_or_else(|| garbage("its next page is elsewhere"))?;
+            url = next.ok_or_else(|| garbage("its next page is on another server"))?;
         }
         Err(garbage("its pages have no end"))
     }

@@ -81,7 +81,7 @@ enum NoIssuer {
     #[error("{place}: {cause}")]
     Unavailable { place: Url, cause: String },
     /// The URLs do not have the certificate of this issuer.
-    #[error("the certificate of its issuer is not where it says")]
+    #[error("the URL in its certificate does not lead to its issuer's certificate")]
     None,
 }
 
@@ -99,7 +99,7 @@ impl Attestation {
     /// # Errors
     /// If the folder is not a valid URL, or the HTTP client cannot be created.
     pub fn of(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
-        let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is no URL".into() };
+        let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is not a URL".into() };
         // The client follows no redirect by itself: a redirect may lead anywhere.
         let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
         let folder = Url::parse(folder).map_err(|_| bad())?;
@@ -134,7 +134,7 @@ impl Attestation {
             Issuer::of(&certificate, &self.folder)
         };
         if issuer.places.is_empty() {
-            return Err(refused("its certificate does not say where Microsoft has that of its issuer"));
+            return Err(refused("its certificate has no URL at Microsoft for its issuer's certificate"));
         }
         let asked = self.remembered(&issuer);
         let mut claim = None;
@@ -179,7 +179,7 @@ impl Attestation {
             // A closed connection does not end the check. So the check keeps its turn until it has ended.
             let _turn = turn;
             if !signer.has_signed() {
-                return Err(refused("its own certificate has not signed it"));
+                return Err(refused("the key of its certificate has not signed it"));
             }
             let came_along = signer.others.iter().map(|der| CertificateDer::from(der.as_slice()));
             let all: Vec<_> = came_along.chain(issuers.iter().cloned()).collect();
@@ -267,7 +267,8 @@ async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> 
         let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let moved = location.and_then(|location| place.join(location).ok());
         let is_there = |moved: &Url| moved.origin() == place.origin();
-        let moved = moved.filter(is_there).ok_or_else(|| unavailable("it redirects elsewhere".into()))?;
+        let moved =
+            moved.filter(is_there).ok_or_else(|| unavailable("it redirects to another server".into()))?;
         answer = ask(moved).await?;
     }
     match answer.status() {

@@ -83,7 +83,7 @@ impl Authenticator for AzureAuthenticator {
             of_1_34.unwrap_or_else(|| azure_token::unsigned_token(&self.resource_id, &vm_id))
         };
         http::secret(&token).map_err(|_| {
-            AuthenticationError::NotSigned("the metadata service's document is no base64".into())
+            AuthenticationError::NotSigned("the metadata service's document is not base64".into())
         })
     }
 

@@ -36,7 +36,7 @@ impl AzureControlPlane {
     ) -> Result<AzureControlPlane, ControlPlaneError> {
         let place = facts::place()
             .await
-            .map_err(ControlPlaneError::failed("finding out in which resource group of Azure this is"))?;
+            .map_err(ControlPlaneError::failed("finding the Azure resource group of this machine"))?;
         let facts::Place { subscription, resource_group } = place;
         let arm = Arm::of_environment(&subscription, &resource_group, calls).map_err(
             ControlPlaneError::of_list("preparing to ask Azure Resource Manager for the cluster's machines"),

@@ -25,8 +25,8 @@ pub(super) const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
 /// node.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
-const NO_IDENTITY: &str = "this machine has no managed identity, or none whose client id is AZURE_CLIENT_ID; kOps gives each of its \
-     scale sets one";
+const NO_IDENTITY: &str = "this machine has no managed identity, or no identity with the client id in \
+                           AZURE_CLIENT_ID; kOps gives each of its scale sets an identity";
 
 /// Gets and caches tokens for one service.
 pub struct Tokens {
@@ -103,7 +103,7 @@ impl Tokens {
         };
         let answer: String = self.metadata.trying(&self.path, NO_IDENTITY, attempt).await?;
         // The response may contain the token, so it is not shown.
-        let unusable = || self.metadata.unusable(&self.path, "its answer is no token");
+        let unusable = || self.metadata.unusable(&self.path, "its answer is not a token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
         let expires_in = expires_in.parse().map_err(|_| unusable())?;
         let header = http::bearer(&access_token).map_err(|_| unusable())?;
@@ -177,7 +177,7 @@ mod tests {
         {
             let (server, _) = server(200, answer).await;
             let error = tokens(&server, None).header().await.unwrap_err().to_string();
-            assert!(error.contains("is no token") && !error.contains("hidden"), "{error}");
+            assert!(error.contains("is not a token") && !error.contains("hidden"), "{error}");
         }
         let (without, _) =
             server(400, r#"{"error": "invalid_request", "error_description": "Identity not found"}"#).await;

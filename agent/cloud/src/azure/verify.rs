@@ -42,14 +42,16 @@ impl AzureVerifier {
         let (machine, addresses) = found.ok_or_else(no_such)?;
         if !machine.vm_id.eq_ignore_ascii_case(&vm_id) {
             let problem = match is_signed {
-                true => format!("the document is of another machine than {path}, which the token names"),
-                false => format!("the token's id is not that of the machine {path}, which it names"),
+                true => {
+                    format!("the token names the machine {path}, but its document belongs to another machine")
+                }
+                false => format!("the token names the machine {path}, but has another VM id"),
             };
             return Err(Refusal::not_verified("DocumentOfOtherMachine", problem));
         }
         let identity = machine.identify(cluster).map_err(|refusal| Refusal::of_instance(&refusal))?;
         let address = addresses.first().ok_or_else(|| {
-            let problem = format!("the machine {path} has no private address to be called back at");
+            let problem = format!("the machine {path} has no private address for the call-back");
             Refusal::not_verified("NoPrivateAddress", problem)
         })?;
         Ok(VerifiedNode {

@@ -33,10 +33,10 @@ pub enum CallFailed {
     #[error("{0} does not answer its call-back: {1}")]
     NotAnswered(SocketAddr, String),
     /// The machine answers that it has not made the request.
-    #[error("{0} refuses its call-back with gRPC's status {1}")]
+    #[error("{0} rejects its call-back with gRPC status {1}")]
     Refused(SocketAddr, String),
     /// The machine does not know the secret.
-    #[error("{0} cannot prove that it has asked")]
+    #[error("{0} does not prove that it made the request: its answer to the call-back is wrong")]
     Unproven(SocketAddr),
 }
 
@@ -119,7 +119,7 @@ impl Caller {
             return Err(CallFailed::Refused(address, status.to_owned()));
         }
         let given = http::body(response, LONGEST_MESSAGE).await.map_err(not_answered)?;
-        given.ok_or_else(|| CallFailed::NotAnswered(address, "it says too much".into()))
+        given.ok_or_else(|| CallFailed::NotAnswered(address, "its answer is too long".into()))
     }
 }
 

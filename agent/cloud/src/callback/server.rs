@@ -190,7 +190,7 @@ async fn serve(
             tokio::select! {
                 () = connection(deadlines, socket, remote, &acceptor, &caller, known, &place) => {}
                 // A newer connection took its place.
-                _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
+                _ = ended => log::debug!("{remote} was silent on the call-back port: a newer connection replaces it"),
             }
         });
     }
@@ -208,11 +208,11 @@ async fn connection(
     let stream = match timeout(deadlines.handshake, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            log::debug!("a call-back of {remote} is refused: {error}");
+            log::debug!("the TLS handshake of {remote} on the call-back port failed: {error}");
             return;
         }
         Err(_) => {
-            log::debug!("{remote} has not made itself known on the call-back's port in time");
+            log::debug!("{remote} did not finish the TLS handshake on the call-back port in time");
             return;
         }
     };
@@ -237,13 +237,13 @@ async fn connection(
         .max_header_list_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
     if timeout(within, call).await.is_err() {
-        log::debug!("{remote} was not done with its call-back in time");
+        log::debug!("{remote} did not finish its call-back in time");
     }
 }
 
 async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Response<Body> {
     if request.uri().path() != METHOD {
-        return refused(Code::Unimplemented, "there is no such call");
+        return refused(Code::Unimplemented, "this call does not exist");
     }
     let Ok(body) = Limited::new(request.into_body(), LONGEST_MESSAGE).collect().await else {
         return refused(Code::InvalidArgument, "the message is cut off or too long");
@@ -257,7 +257,7 @@ async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Res
         let mut known = known.lock();
         match known.take_if(|known| known.id == challenge.id) {
             Some(known) => answer(&known.secret.0, &challenge.random),
-            None => return refused(Code::NotFound, "there is no such challenge, or it was answered"),
+            None => return refused(Code::NotFound, "the challenge is unknown, or was already answered"),
         }
     };
     log::debug!("kops-controller has called back");
@@ -281,7 +281,7 @@ enum Code {
 }
 
 fn refused(code: Code, message: &str) -> Response<Body> {
-    log::debug!("a call-back is refused: {message}");
+    log::debug!("a call-back is rejected: {message}");
     let mut response = response(Empty::new().boxed());
     response.headers_mut().insert(grpc::STATUS, HeaderValue::from(code as u16));
     if let Ok(message) = HeaderValue::from_str(message) {

@@ -114,7 +114,7 @@ impl Listed for Droplet {
         token: IdToken { prefix: "x-digitalocean-droplet-id ", machine: "droplet", form: IdForm::Number },
         fact: "cloud.digitalOcean.dropletID",
         unavailable: "DigitalOceanUnavailable",
-        no_address: ("NoPrivateAddress", "is in no private network to be called back over"),
+        no_address: ("NoPrivateAddress", "is in no private network, which the call-back needs"),
         // A droplet has sixteen addresses of the /64 of its data centre (DigitalOcean, "IPv6 on Droplets").
         machine_prefix: MachinePrefix::of_bits(124),
     };

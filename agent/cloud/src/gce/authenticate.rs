@@ -86,8 +86,9 @@ impl Authenticator for GceAuthenticator {
         };
         let data = claim.data(body);
         let signature = self.signature(data.clone()).await?;
-        http::secret(&gce_token::token(data, signature))
-            .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
+        http::secret(&gce_token::token(data, signature)).map_err(|error| {
+            AuthenticationError::NotSigned(format!("a token is not a valid HTTP header: {error}"))
+        })
     }
 }
 
@@ -173,9 +174,9 @@ mod tests {
         let authenticator = GceAuthenticator::of(Some(&facts()), silent).unwrap();
         let authenticator = GceAuthenticator { timeout: Duration::from_secs(1), ..authenticator };
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
-        assert!(error.contains("says nothing for 4 seconds"), "{error}");
+        assert!(error.contains("has not answered for 4 seconds"), "{error}");
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
-        assert!(error.contains("has said nothing since"), "{error}");
+        assert!(error.contains("has still not answered"), "{error}");
         drop(owner);
         // This waits until the TPM no longer works.
         drop(authenticator.at_work.lock().await);

@@ -66,7 +66,9 @@ fn advice(action: &str, status: u16, reason: &str) -> String {
         (_, "insufficientPermissions") | (401, _) => {
             "; give this instance the scope compute, or cloud-platform".into()
         }
-        (403, _) => format!("; let this instance's service account do compute.{}", permission(action)),
+        (403, _) => {
+            format!("; grant this instance's service account the permission compute.{}", permission(action))
+        }
         _ => String::new(),
     }
 }

@@ -43,7 +43,7 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
         (project, region) => {
             let place = facts::place()
                 .await
-                .map_err(ControlPlaneError::failed("finding out in which project of GCE this is"))?;
+                .map_err(ControlPlaneError::failed("finding the GCE project of this machine"))?;
             let own_region = place.zone.rsplit_once('-').map(|(region, _)| region.to_owned());
             let or = |written: String, own: String| if written.is_empty() { own } else { written };
             (or(project, place.project), or(region, own_region.unwrap_or_default()))
@@ -51,8 +51,8 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
     };
     if !is_project(&project) || !is_resource_name(&region) {
         return Err(ControlPlaneError::Configuration(format!(
-            "server.provider.gce says that the cluster is in the project {project:?} and the region {region:?}: write \
-             them as Google does, or leave both out where this machine is in the same"
+            "server.provider.gce has an invalid project or region (project {project:?}, region {region:?}): write \
+             them as Google does, or remove both if this machine is in the same project and region"
         )));
     }
     Ok(GceCluster { name: options.cluster_name.clone(), project, region })

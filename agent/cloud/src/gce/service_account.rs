@@ -54,8 +54,8 @@ pub enum KeyError {
     Unreadable { path: String, problem: String },
     /// The file is not a service account key.
     #[error(
-        "{path}, which {VARIABLE} names, is no key of a service account: {problem}; `gcloud iam service-accounts keys create` \
-         makes one"
+        "{path}, which {VARIABLE} names, is not the key of a service account: {problem}; create a key with `gcloud \
+         iam service-accounts keys create`"
     )]
     NoKey {
         path: String,
@@ -64,8 +64,8 @@ pub enum KeyError {
     },
     /// The file has credentials of a type that is not supported.
     #[error(
-        "{path}, which {VARIABLE} names, has credentials of the type {kind:?}, {why}: give this machine the key of a service \
-         account, which `gcloud iam service-accounts keys create` makes"
+        "{path}, which {VARIABLE} names, has credentials of the type {kind:?}, {why}: give this machine the key of a \
+         service account, from `gcloud iam service-accounts keys create`"
     )]
     OtherKind {
         path: String,
@@ -79,7 +79,8 @@ pub enum KeyError {
     NoClient { server: String, email: String, problem: String },
     /// The server does not respond.
     #[error(
-        "{server} cannot be asked for a token of {email}: {problem} ({attempts} attempts in {} s); check the network, DNS and proxy",
+        "cannot ask {server} for a token of {email}: {problem} ({attempts} attempts in {} s); check the network, DNS \
+         and proxy",
         .waited.as_secs()
     )]
     Unreachable {
@@ -92,8 +93,8 @@ pub enum KeyError {
     },
     /// The server rejects the request, or its response has no token.
     #[error(
-        "{server} gives no token of {email}, whose key {path} has: {problem}; do the account and this key of it exist, and is this \
-         machine's clock right?"
+        "{server} gives no token of {email} for the key in {path}: {problem}; check that the account and this key \
+         exist, and that this machine's clock is right"
     )]
     Refused {
         server: String,
@@ -148,7 +149,7 @@ impl ServiceAccountKey {
         let unreadable = |problem: String| KeyError::Unreadable { path: path.to_owned(), problem };
         let is_file = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.is_file();
         if !is_file {
-            return Err(unreadable("it is no file".to_owned()));
+            return Err(unreadable("it is not a file".to_owned()));
         }
         let mut text = Vec::new();
         let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut text));
@@ -163,7 +164,7 @@ impl ServiceAccountKey {
         let no_key = |problem: String| KeyError::NoKey { path: path.to_owned(), problem };
         // serde's error may repeat a value of the file, so only the position is shown.
         let contents: Contents = serde_json::from_slice(text).map_err(|error| {
-            no_key(format!("its line {}, column {} is not as in one", error.line(), error.column()))
+            no_key(format!("its line {}, column {} is malformed", error.line(), error.column()))
         })?;
         let Contents { kind, client_email: email, private_key_id: key_id, private_key, token_uri } = contents;
         if kind != KIND {
@@ -180,10 +181,11 @@ impl ServiceAccountKey {
             }
         }
         let token_uri = Url::parse(&token_uri).ok().filter(is_private_to_the_server);
-        let token_uri = token_uri.ok_or_else(|| no_key("its \"token_uri\" is no https:// URL".to_owned()))?;
+        let token_uri =
+            token_uri.ok_or_else(|| no_key("its \"token_uri\" is not an https:// URL".to_owned()))?;
         let key = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).ok();
         let key = key.and_then(|der| any_supported_type(&der).ok()).filter(|key| signer(key).is_some());
-        let key = key.ok_or_else(|| no_key("its \"private_key\" is no RSA key in PEM".to_owned()))?;
+        let key = key.ok_or_else(|| no_key("its \"private_key\" is not an RSA key in PEM".to_owned()))?;
         Ok(ServiceAccountKey { path: path.to_owned(), email, key_id, token_uri, key })
     }
 
@@ -224,10 +226,10 @@ fn why_not(kind: &str) -> Option<&'static str> {
             Some("the login of a person, which ends with that person's session")
         }
         "external_account" | "gdch_service_account" => {
-            Some("which takes a token of another identity provider first, and this program asks none")
+            Some("which need a token of another identity provider, and kops-agent does not request one")
         }
         "impersonated_service_account" => {
-            Some("which another account has to ask for, and this program asks by its own")
+            Some("which another account must request, and kops-agent requests only its own")
         }
         _ => None,
     }
@@ -326,7 +328,7 @@ impl KeyTokens {
             return Err(Failure::Refused(format!("it answers {status}{}", reason(&body))));
         }
         // The response may contain a token, so it is not shown.
-        serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is no token".to_owned()))
+        serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is not a token".to_owned()))
     }
 }
 

@@ -119,11 +119,11 @@ impl Tokens {
                 let answer = metadata.get_needed(PATH, &headers).await?;
                 let token = serde_json::from_str(&answer).ok().and_then(|granted| issued(granted, asked));
                 // The response may contain the token, so it is not shown.
-                Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is no token"))?)
+                Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is not a token"))?)
             }
             Source::Key(tokens) => {
                 let granted = tokens.ask().await?;
-                Ok(issued(granted, asked).ok_or_else(|| tokens.refused("its answer is no token"))?)
+                Ok(issued(granted, asked).ok_or_else(|| tokens.refused("its answer is not a token"))?)
             }
         }
     }
@@ -190,6 +190,6 @@ mod tests {
     async fn what_is_none_is_not_shown() {
         let (server, _) = server(r#"{"access_token": "hidden"}"#).await;
         let error = tokens(&server).header().await.unwrap_err().to_string();
-        assert!(error.contains("is no token") && !error.contains("hidden"), "{error}");
+        assert!(error.contains("is not a token") && !error.contains("hidden"), "{error}");
     }
 }

@@ -39,8 +39,8 @@ impl GceVerifier {
     pub fn of(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
-                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, and {MOST_SKEW} are let pass: tokens that live \
-                 longer could be used twice"
+                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: \
+                 tokens that live longer could be used twice"
             );
         }
         GceVerifier { groups, claims: Claims::default(), max_skew: skew(max_skew) }

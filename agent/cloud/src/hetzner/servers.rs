@@ -115,7 +115,7 @@ impl Listed for HetznerServer {
         token: IdToken { prefix: "x-hetzner-id ", machine: "server", form: IdForm::Number },
         fact: "cloud.hetzner.instanceID",
         unavailable: "HetznerUnavailable",
-        no_address: ("NoPrivateAddress", "is in no private network to be called back over"),
+        no_address: ("NoPrivateAddress", "is in no private network, which the call-back needs"),
         machine_prefix: MachinePrefix::NETWORK,
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;

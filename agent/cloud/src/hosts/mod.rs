@@ -26,7 +26,7 @@ const CLAIMED_FOR: Duration = Duration::from_secs(5);
 
 /// The API server does not list its `Host` objects.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the API server does not list the Hosts of kops-system: {0}")]
+#[error("cannot list the Host objects in the namespace kops-system: {0}")]
 pub struct HostsUnavailable(pub String);
 
 /// A source of `Host` objects.

@@ -31,8 +31,8 @@ impl HostVerifier {
     pub fn of(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
         if max_skew > MOST_SKEW {
             log::warn!(
-                "server.pki.MaxTimeSkew is {max_skew} seconds, and {MOST_SKEW} are let pass: tokens that live longer could be \
-                 used twice"
+                "server.pki.MaxTimeSkew is {max_skew} seconds, but at most {MOST_SKEW} seconds apply: tokens that \
+                 live longer could be used twice"
             );
         }
         HostVerifier { hosts, max_skew: if max_skew > 0 { max_skew.min(MOST_SKEW) } else { USUAL_SKEW } }

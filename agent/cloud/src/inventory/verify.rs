@@ -46,8 +46,10 @@ impl<M: Listed> ListedVerifier<M> {
                 return Err(Refusal::not_verified(reason, format!("the {} {id} {problem}", token.machine)));
             }
             ProvenBy::Address if !machine.addresses().into_iter().any(|own| origin.is_at(own)) => {
-                let problem =
-                    format!("it asks from an address that the {} {id} does not have", token.machine);
+                let problem = format!(
+                    "the request comes from an address that the {} {id} does not have",
+                    token.machine
+                );
                 return Err(Refusal::not_verified("OtherAddress", problem));
             }
             ProvenBy::CallBack | ProvenBy::Address => {}

@@ -38,8 +38,8 @@ async fn token(service: &MetadataService) -> Result<HeaderValue, MetadataError> 
         token.ok_or_else(|| Failure::Unusable("it has no tokens (404)".into()))
     };
     let token =
-        service.trying(TOKEN_PATH, "is the metadata service there for this instance?", attempt).await?;
-    http::secret(&token).map_err(|_| service.unusable(TOKEN_PATH, "its token is none that can be sent back"))
+        service.trying(TOKEN_PATH, "is the metadata service available for this instance?", attempt).await?;
+    http::secret(&token).map_err(|_| service.unusable(TOKEN_PATH, "its token is not a valid HTTP header"))
 }
 
 /// Reads a response that has a line `name: value` for each property (upstream: `linodemetadata/authenticator.go`).

@@ -89,7 +89,7 @@ impl Listed for LinodeInstance {
         token: IdToken { prefix: "x-linode-instance-id ", machine: "instance", form: IdForm::Number },
         fact: "cloud.linode.id",
         unavailable: "LinodeUnavailable",
-        no_address: ("NoPrivateAddress", "has no private IPv4 address to be called back at"),
+        no_address: ("NoPrivateAddress", "has no private IPv4 address for the call-back"),
         // An instance has one address of a /64 that it shares with others (Linode, "An overview of IPv6 on Linode": SLAAC).
         machine_prefix: MachinePrefix::of_bits(128),
     };

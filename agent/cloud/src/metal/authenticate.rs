@@ -38,12 +38,12 @@ impl HostAuthenticator {
         let pem = fs::read(&file).map_err(|error| unusable(error.to_string()))?;
         // The parser's error may repeat a part of the key, so it is not shown.
         let key = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|_| unusable("it is no private key in PEM".into()))?;
+            .map_err(|_| unusable("it is not a private key in PEM".into()))?;
         let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
-            .map_err(|_| unusable("it is no private key that is known here".into()))?;
+            .map_err(|_| unusable("its type of private key is not supported".into()))?;
         let public_key = match key.public_key() {
             Some(public_key) if key.choose_scheme(&[SCHEME]).is_some() => public_key_pem(&public_key),
-            _ => return Err(unusable("it is no EC key of P-256, which signs tokens".into())),
+            _ => return Err(unusable("it is not an EC key of P-256, which tokens need".into())),
         };
         // The name of a `Host` is in lower case, like the name of a Node.
         Ok(HostAuthenticator { host: hostname.trim().to_lowercase(), key, public_key })
@@ -80,8 +80,9 @@ fn public_key_pem(der: &[u8]) -> String {
 impl Authenticator for HostAuthenticator {
     async fn token(&self, body: &[u8]) -> Result<HeaderValue, AuthenticationError> {
         let token = self.sign(body).map_err(AuthenticationError::NotSigned)?;
-        http::secret(&token)
-            .map_err(|error| AuthenticationError::NotSigned(format!("a token is no header: {error}")))
+        http::secret(&token).map_err(|error| {
+            AuthenticationError::NotSigned(format!("a token is not a valid HTTP header: {error}"))
+        })
     }
 }
 
@@ -130,10 +131,10 @@ mod tests {
         let other = |algorithm| KeyPair::generate_for(algorithm).unwrap().serialize_pem();
         let halved = &SEC1[..SEC1.len() / 2];
         for (pem, why) in [
-            (String::new(), "no private key in PEM"),
-            (halved.to_owned(), "no private key in PEM"),
-            (other(&PKCS_ECDSA_P384_SHA384), "no EC key of P-256"),
-            (other(&PKCS_ED25519), "no EC key of P-256"),
+            (String::new(), "not a private key in PEM"),
+            (halved.to_owned(), "not a private key in PEM"),
+            (other(&PKCS_ECDSA_P384_SHA384), "not an EC key of P-256"),
+            (other(&PKCS_ED25519), "not an EC key of P-256"),
         ] {
             let error = HostAuthenticator::of(root_with(&pem).path(), "vm1").unwrap_err();
             let text = error.to_string();

@@ -50,17 +50,17 @@ async fn read_from(drive: PathBuf, mounted: fn(&Path) -> Result<PathBuf, String>
         .name("config-drive".into())
         .spawn(reading)
         .map_err(|error| cannot(in_one_line(&error)))?;
-    told.await.unwrap_or_else(|_| Err("its thread has ended".into())).map_err(cannot)
+    told.await.unwrap_or_else(|_| Err("the thread that reads it has ended".into())).map_err(cannot)
 }
 
 /// Mounts a drive so that only this thread sees it, and returns the mount point. Anybody who can label a disk may have written
 /// the drive. So nothing on it is executed, opened as a device, or grants privileges.
 fn mounted(drive: &Path) -> Result<PathBuf, String> {
     let cannot = |doing: &str, error: nix::Error| format!("{doing}: {}", error.desc());
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("no mounts of its own", error))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot("cannot create a mount namespace", error))?;
     let none = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(none, "/", none, private, none).map_err(|error| cannot("mounts cannot be made private", error))?;
+    mount(none, "/", none, private, none).map_err(|error| cannot("cannot make mounts private", error))?;
     let harmless = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mut why = Vec::new();
     for file_system in FILE_SYSTEMS {

@@ -24,7 +24,7 @@ const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
 pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, MetadataError> {
     let local_ipv4 = service.get(LOCAL_IPV4, &HeaderMap::new()).await?.unwrap_or_default();
     if !local_ipv4.is_empty() && local_ipv4.parse::<IpAddr>().is_err() {
-        return Err(service.unusable(LOCAL_IPV4, format!("{local_ipv4:?} is no IP address")));
+        return Err(service.unusable(LOCAL_IPV4, format!("{local_ipv4:?} is not an IP address")));
     }
     Ok(local_ipv4)
 }
@@ -57,8 +57,8 @@ fn parse(meta_data: &str) -> Result<String, String> {
         uuid: String,
     }
     let parsed: Result<MetaData, _> = serde_json::from_str(meta_data);
-    let uuid = parsed.map_err(|_| "its meta_data.json names no uuid")?.uuid;
-    let id = IdForm::Uuid.parse(&uuid).ok_or("the uuid of its meta_data.json is none")?;
+    let uuid = parsed.map_err(|_| "its meta_data.json has no uuid")?.uuid;
+    let id = IdForm::Uuid.parse(&uuid).ok_or("the uuid in its meta_data.json is malformed")?;
     Ok(id.to_string())
 }
 

@@ -147,9 +147,10 @@ impl Keystone {
         let mut token = headers.get(SUBJECT_TOKEN).cloned().ok_or_else(|| garbage("it has no token"))?;
         token.set_sensitive(true);
         let Answer { token: told } =
-            serde_json::from_slice(&body).map_err(|_| garbage("its body is not that of a token"))?;
-        let time =
-            |text: &str| OffsetDateTime::parse(text, &Rfc3339).map_err(|_| garbage("its times are none"));
+            serde_json::from_slice(&body).map_err(|_| garbage("its body does not describe a token"))?;
+        let time = |text: &str| {
+            OffsetDateTime::parse(text, &Rfc3339).map_err(|_| garbage("its times are malformed"))
+        };
         // Both times are from Keystone's clock, because this machine's clock may be wrong.
         let life = time(&told.expires_at)? - time(&told.issued_at)?;
         let life = Duration::try_from(life).unwrap_or_default();

@@ -92,7 +92,7 @@ async fn server_id(
     let unknown =
         |drive: String, service: MetadataError| AuthenticationError::NoServerMetadata { drive, service };
     let service = MetadataService::new(endpoint, retries)
-        .map_err(|error| unknown("it was not looked for".into(), error))?;
+        .map_err(|error| unknown("kops-agent did not look for it".into(), error))?;
     facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
@@ -112,11 +112,11 @@ async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &Remembere
     };
     facts.cloud.openstack = match remembered.openstack_address(facts) {
         Some(address) => {
-            log::warn!("{error}; this machine's address is taken to be {address}, as it was told before");
+            log::warn!("{error}; kops-agent uses this machine's last known address, {address}");
             Some(OpenstackFacts { local_ipv4: address.to_owned(), ..OpenstackFacts::default() })
         }
         None => {
-            log::warn!("{error}; the API server's certificate gets no address of this machine");
+            log::warn!("{error}; the API server's certificate does not have this machine's address");
             None
         }
     };

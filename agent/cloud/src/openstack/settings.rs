@@ -77,9 +77,9 @@ impl Settings {
         let takes_any_certificate = matches!(get(ANY_CERTIFICATE).as_deref(), Some("true" | "1"));
         if takes_any_certificate {
             log::warn!(
-                "{ANY_CERTIFICATE} is set, so OpenStack's certificates are not verified: whoever answers in OpenStack's place gets the \
-                 login of this cluster. Put the authority that signed the certificates into this host's CA bundle, and unset \
-                 insecureSkipVerify of spec.cloudProvider.openstack"
+                "{ANY_CERTIFICATE} is set, so OpenStack's certificates are not verified: a server that impersonates \
+                 OpenStack gets the login of this cluster. Add the authority that signed the certificates to this \
+                 host's CA bundle, and unset insecureSkipVerify of spec.cloudProvider.openstack"
             );
         }
         let interface = get(INTERFACE).unwrap_or_else(|| "public".to_owned());
@@ -158,15 +158,17 @@ fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
                 )
             })
         }
-        (None, None) => {
-            Err(missing("OS_USERNAME", "is not set, and there is no application credential by its id"))
-        }
+        (None, None) => Err(missing(
+            "OS_USERNAME",
+            "is not set: a login with OS_PASSWORD, or with an application credential \
+             without an id, needs a user",
+        )),
     };
     let Some(password) = get("OS_PASSWORD") else {
         let secret = get("OS_APPLICATION_CREDENTIAL_SECRET").ok_or_else(|| {
             missing(
                 "OS_APPLICATION_CREDENTIAL_SECRET",
-                "is not set, nor is OS_PASSWORD: there is nothing to log in to OpenStack with",
+                "is not set, nor is OS_PASSWORD: set one of them to log in to OpenStack",
             )
         })?;
         let credential = match (get("OS_APPLICATION_CREDENTIAL_ID"), get("OS_APPLICATION_CREDENTIAL_NAME")) {

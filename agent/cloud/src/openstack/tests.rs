@@ -201,11 +201,11 @@ async fn what_is_no_token_is_told_and_not_shown() {
     let good = told("2001-01-01T00:00:00Z", "2001-01-01T01:00:00Z").to_string();
     for (status, token, body, expected) in [
         (201, None, good.clone(), "it has no token"),
-        (201, Some("hidden"), good[..good.len() / 2].to_owned(), "its body is not that of a token"),
-        (201, Some("hidden"), "<html>hidden".into(), "its body is not that of a token"),
-        (201, Some("hidden"), told("hidden", "").to_string(), "its times are none"),
-        (302, Some("hidden"), String::new(), "it tells of no error"),
-        (404, None, "<html>hidden".into(), "it tells of no error"),
+        (201, Some("hidden"), good[..good.len() / 2].to_owned(), "its body does not describe a token"),
+        (201, Some("hidden"), "<html>hidden".into(), "its body does not describe a token"),
+        (201, Some("hidden"), told("hidden", "").to_string(), "its times are malformed"),
+        (302, Some("hidden"), String::new(), "the response contains no error message"),
+        (404, None, "<html>hidden".into(), "the response contains no error message"),
         (201, Some("hidden"), "x".repeat((1 << 20) + 1), "it is too long"),
     ] {
         let (_server, _, keystone) = keystone(status, token, body).await;

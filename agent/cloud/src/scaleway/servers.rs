@@ -109,7 +109,7 @@ impl Listed for ScalewayServer {
         token: IdToken { prefix: "x-scaleway-instance-server-id ", machine: "server", form: IdForm::Uuid },
         fact: "cloud.scaleway.serverID",
         unavailable: "ScalewayUnavailable",
-        no_address: ("NoAddress", "has no IPv4 address to be called back at"),
+        no_address: ("NoAddress", "has no IPv4 address for the call-back"),
         machine_prefix: MachinePrefix::NETWORK,
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
@@ -177,7 +177,7 @@ async fn scope_of(
             .map_err(|error| unknown(ZONE_VARIABLE, format!("is not set, and {error}"), true))?,
     };
     if !is_zone(&zone) {
-        let problem = format!("is {zone:?}, which is no zone, as \"fr-par-1\" would be");
+        let problem = format!("is {zone:?}, which is not a zone such as \"fr-par-1\"");
         return Err(unknown(ZONE_VARIABLE, problem, false));
     }
     Ok(Scope { cluster: cluster.to_owned(), zone, project: project.trim().to_owned() })
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(scope.zone, "fr-par-1");
         for (project, zone, expected) in [
             (None, Some("fr-par-1"), "SCW_DEFAULT_PROJECT_ID is not set: give this process the project"),
-            (Some("p"), Some("../.."), "SCW_DEFAULT_ZONE is \"../..\", which is no zone, as"),
+            (Some("p"), Some("../.."), "SCW_DEFAULT_ZONE is \"../..\", which is not a zone such as"),
         ] {
             let error = asked(project, zone, &metadata.url).await.unwrap_err();
             assert!(error.is_configuration() && error.to_string().contains(expected), "{error}");

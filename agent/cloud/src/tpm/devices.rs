@@ -72,11 +72,11 @@ fn is_without_device(error: &std::io::Error) -> bool {
 fn advice(cause: &std::io::Error, path: &Path) -> &'static str {
     match cause.kind() {
         ErrorKind::PermissionDenied => {
-            "; run kops-agent as root, and where it is kept in a container, let it have the device"
+            "; run kops-agent as root; in a container, give it access to the device"
         }
         ErrorKind::ResourceBusy if path.ends_with("tpm0") => {
-            "; only one program may have it open: end the other one (fuser /dev/tpm0 names it), or use a kernel that has \
-             /dev/tpmrm0"
+            "; only one program can open it at a time: stop the other program (`fuser /dev/tpm0` shows it), or use a \
+             kernel that has /dev/tpmrm0"
         }
         _ => "",
     }

@@ -73,7 +73,7 @@ impl Tpm {
         let signed = self.sign_digest(key, digest, ticket);
         // The TPM has room for about three keys. Without a resource manager, nothing else removes the keys of a program.
         if let Err(problem) = self.forget(key) {
-            log::warn!("a key stays in the TPM: {problem}");
+            log::warn!("cannot remove a key from the TPM: {problem}");
         }
         signed
     }
@@ -84,7 +84,7 @@ impl Tpm {
             .map_err(|error| TpmProblem::Template { index, problem: error.to_string() })?;
         let is_signing = template.object_attributes.contains(TpmaObject::SIGN_ENCRYPT);
         if template.object_type != TpmAlgId::Rsa || !is_signing {
-            let problem = "it is of another key than one of RSA that signs".into();
+            let problem = "it is not the template of an RSA signing key".into();
             return Err(TpmProblem::Template { index, problem });
         }
         Ok(template)
@@ -113,7 +113,7 @@ impl Tpm {
             };
             let block: TpmNvReadResponse = self.ask(&command, &[no_password()])?;
             if block.data.len() != usize::from(length) {
-                return Err(unreadable(TpmCc::NvRead, "it has another length than was asked for"));
+                return Err(unreadable(TpmCc::NvRead, "it does not have the requested length"));
             }
             bytes.extend_from_slice(&block.data);
             offset += length;
@@ -146,7 +146,7 @@ impl Tpm {
         let answer = self.run(&command, &[no_password()], self.deadline)?;
         match TpmHandle::unmarshal(&answer[HEADER..]) {
             Ok((handle, _)) => Ok(Key(handle)),
-            Err(_) => Err(unreadable(TpmCc::CreatePrimary, "it names no key")),
+            Err(_) => Err(unreadable(TpmCc::CreatePrimary, "it does not name the key")),
         }
     }
 
@@ -164,7 +164,7 @@ impl Tpm {
             TpmuSignature::Rsassa(signature) if signature.hash == TpmAlgId::Sha256 => {
                 Ok(signature.sig.to_vec())
             }
-            _ => Err(unreadable(TpmCc::Sign, "it is another kind of signature than was asked for")),
+            _ => Err(unreadable(TpmCc::Sign, "its signature is not of the requested kind")),
         }
     }
 
@@ -203,14 +203,14 @@ impl Tpm {
             let answer = self
                 .exchange(writer.as_bytes())
                 .map_err(|cause| TpmProblem::Exchange { command: name, cause })?;
-            let code = ResponseCode::of(&answer).ok_or_else(|| unreadable(name, "it is not whole"))?;
+            let code = ResponseCode::of(&answer).ok_or_else(|| unreadable(name, "it is incomplete"))?;
             if code.is_success() {
                 return Ok(answer);
             }
             if !code.is_put_off() {
                 return Err(TpmProblem::Refused { command: name, code });
             }
-            log::debug!("{name}: {code}; giving it again");
+            log::debug!("{name}: {code}; trying again");
             thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -239,7 +239,7 @@ impl Tpm {
                     return Ok(answer);
                 }
                 Some(size) if size <= length || size > TPM_MAX_COMMAND_SIZE => {
-                    let problem = format!("its answer says that it has {size} bytes, and {length} came");
+                    let problem = format!("its answer announces {size} bytes, but has {length}");
                     return Err(io::Error::new(ErrorKind::InvalidData, problem));
                 }
                 _ => {}

@@ -11,7 +11,7 @@ use tpm2_protocol::data::{TpmCc, TpmRc, TpmRcBase};
 #[derive(Debug, Error)]
 pub enum TpmProblem {
     /// There is no TPM.
-    #[error("this machine shows no TPM: there is neither {devices}")]
+    #[error("this machine has no TPM: there is neither {devices}")]
     Absent {
         /// The device files that were tried, with "nor" between them.
         devices: String,
@@ -27,28 +27,28 @@ pub enum TpmProblem {
     #[error("the TPM does not carry out {command}: {cause}")]
     Exchange { command: TpmCc, cause: io::Error },
     /// The command cannot be encoded.
-    #[error("{command} cannot be put into words for the TPM: {problem}")]
+    #[error("cannot encode {command} for the TPM: {problem}")]
     Unwritable { command: TpmCc, problem: String },
     /// The answer cannot be decoded.
     #[error("the TPM's answer to {command} cannot be read: {problem}")]
     Unreadable { command: TpmCc, problem: String },
     /// The TPM rejects the command.
-    #[error("the TPM refuses {command}: {code}")]
+    #[error("the TPM rejects {command}: {code}")]
     Refused { command: TpmCc, code: ResponseCode },
     /// The TPM's memory has no key template at this index.
-    #[error("the TPM has no template of a key at {index:#010x}")]
+    #[error("the TPM has no key template at {index:#010x}")]
     NoTemplate {
         /// The index in the TPM's memory.
         index: u32,
     },
-    #[error("what the TPM has at {index:#010x} makes no key that signs: {problem}")]
+    #[error("the TPM's key template at {index:#010x} gives no signing key: {problem}")]
     Template {
         /// The index in the TPM's memory.
         index: u32,
         problem: String,
     },
     /// The TPM does not hash this much data at once.
-    #[error("{length} bytes are to be signed, and a TPM takes no more than {most} at a time")]
+    #[error("cannot sign {length} bytes: a TPM accepts at most {most} bytes at a time")]
     TooLong {
         length: usize,
         /// The maximum number of bytes.
@@ -56,8 +56,8 @@ pub enum TpmProblem {
     },
     /// The deadline has passed.
     #[error(
-        "the TPM is busy: it had not got to {command} after {seconds} seconds; does another program keep it busy, or does it \
-         test itself?"
+        "the TPM is busy: it did not run {command} within {seconds} seconds; does another program use it, or does it \
+         run its self-test?"
     )]
     TooSlow {
         command: TpmCc,
@@ -75,15 +75,15 @@ pub enum TpmFailure {
         #[from]
         problem: TpmProblem,
     },
-    #[error("the TPM says nothing for {seconds} seconds; restart this instance")]
+    #[error("the TPM has not answered for {seconds} seconds; restart this instance")]
     Silent {
         /// How long the caller waited, in seconds.
         seconds: u64,
     },
     /// The TPM has not finished the previous request.
-    #[error("the TPM has said nothing since it was last asked; restart this instance")]
+    #[error("the TPM has still not answered the previous request; restart this instance")]
     StillSilent,
-    #[error("the TPM cannot be asked: {0}")]
+    #[error("cannot start a thread for the TPM: {0}")]
     NoThread(std::io::Error),
 }
 
@@ -91,12 +91,11 @@ pub enum TpmFailure {
 fn advice_on_gce(problem: &TpmProblem) -> &'static str {
     match problem {
         TpmProblem::Absent { .. } => {
-            "; turn on vTPM in the instance template of its group (Shielded VM; the image must be one that UEFI boots) and \
+            "; turn on vTPM in the instance template of its group (Shielded VM; the image must support UEFI) and \
              replace this instance"
         }
         TpmProblem::NoTemplate { .. } | TpmProblem::Template { .. } => {
-            "; is it the vTPM that the cloud gives an instance? Turn on vTPM in the instance template of its group and replace \
-             this instance"
+            "; is it the cloud's vTPM? Turn on vTPM in the instance template of its group and replace this instance"
         }
         _ => "",
     }
@@ -143,29 +142,29 @@ impl ResponseCode {
     fn advice(self) -> &'static str {
         match self.base() {
             Some(TpmRcBase::AuthFail | TpmRcBase::BadAuth) => {
-                "; it has a password where none should be: a new instance has a new TPM"
+                "; it requires a password, although it should have none: replace this instance to get a new TPM"
             }
             Some(TpmRcBase::AuthUnavailable | TpmRcBase::NvAuthorization | TpmRcBase::Policy) => {
-                "; it lets others than its owner do that: a new instance has a new TPM"
+                "; it does not permit its owner to do this: replace this instance to get a new TPM"
             }
             Some(TpmRcBase::Hierarchy) => {
-                "; its endorsement hierarchy is switched off until the next start: restart this instance, and see what \
-                 switches it off"
+                "; its endorsement hierarchy is disabled until the next boot: restart this instance, and find the \
+                 program that disables it"
             }
             Some(TpmRcBase::Lockout) => {
-                "; it has been given too many wrong passwords and takes none for a while (tpm2_dictionarylockout shows for \
-                 how long): see who tries them"
+                "; it received too many wrong passwords, and rejects all passwords for a while \
+                 (tpm2_dictionarylockout shows for how long): find the program that tries them"
             }
             Some(TpmRcBase::ObjectMemory | TpmRcBase::ObjectHandles | TpmRcBase::Memory) => {
-                "; it has no room for another key: a program that uses /dev/tpm0 has left keys in it, which \
-                 `tpm2_flushcontext --transient-object` or a restart of this instance removes"
+                "; it has no room for another key: a program that uses /dev/tpm0 left keys in it. Remove them with \
+                 `tpm2_flushcontext --transient-object`, or restart this instance"
             }
-            Some(TpmRcBase::NvUninitialized) => "; nothing has been written there",
-            Some(TpmRcBase::NvLocked) => "; it must not be read before the next start",
+            Some(TpmRcBase::NvUninitialized) => "; this index of its memory is empty",
+            Some(TpmRcBase::NvLocked) => "; this index of its memory is locked until the next boot",
             Some(TpmRcBase::Scheme | TpmRcBase::Attributes | TpmRcBase::Key) => {
                 "; its key does not sign with RSASSA and SHA-256"
             }
-            Some(TpmRcBase::Failure) => "; it has failed its own test: restart this instance",
+            Some(TpmRcBase::Failure) => "; its self-test failed: restart this instance",
             _ => "",
         }
     }

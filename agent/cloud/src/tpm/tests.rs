@@ -137,7 +137,7 @@ fn what_it_hashes_at_once_is_signed_and_no_more() {
     let longest = vec![b'{'; 1024];
     assert!(is_signed(&key, &longest, &sign(&swtpm, &longest).unwrap()));
     let error = sign(&swtpm, &[b'{'; 1025]).unwrap_err().to_string();
-    assert!(error.contains("1025 bytes") && error.contains("no more than 1024"), "{error}");
+    assert!(error.contains("1025 bytes") && error.contains("at most 1024"), "{error}");
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn what_is_no_template_of_a_signing_key_makes_none() {
 
     nothing.put_template_bytes(b"no template").unwrap();
     let error = sign(&nothing, b"{}").unwrap_err().to_string();
-    assert!(error.contains("makes no key that signs"), "{error}");
+    assert!(error.contains("gives no signing key"), "{error}");
 
     let Some(storage) = Swtpm::start_with(Template::Storage).unwrap() else { return };
     let error = sign(&storage, b"{}").unwrap_err().to_string();
-    assert!(error.contains("another key than one of RSA that signs"), "{error}");
+    assert!(error.contains("not the template of an RSA signing key"), "{error}");
     assert_eq!(storage.loaded_keys().unwrap(), 0);
 }
 
@@ -174,7 +174,7 @@ fn a_password_of_the_endorsement_hierarchy_is_told() {
     swtpm.set_endorsement_password("secret").unwrap();
     let error = sign(&swtpm, b"{}").unwrap_err().to_string();
     assert!(error.contains("TPM_CC_CreatePrimary") && error.contains("TPM_RC_BAD_AUTH"), "{error}");
-    assert!(error.contains("a password where none should be"), "{error}");
+    assert!(error.contains("requires a password, although it should have none"), "{error}");
 }
 
 #[test]
@@ -202,19 +202,19 @@ fn a_tpm_that_stays_busy_is_given_up() {
 #[test]
 fn what_it_says_is_told_in_words() {
     for (number, expected) in [
-        (0x921, "TPM_RC_LOCKOUT (0x921); it has been given too many wrong passwords"),
+        (0x921, "TPM_RC_LOCKOUT (0x921); it received too many wrong passwords"),
         (0x902, "TPM_RC_OBJECT_MEMORY (0x902); it has no room for another key"),
-        (0x085, "TPM_RC_HIERARCHY (0x85); its endorsement hierarchy is switched off"),
+        (0x085, "TPM_RC_HIERARCHY (0x85); its endorsement hierarchy is disabled"),
         (0x98e, "TPM_RC_AUTH_FAIL"),
         (0x149, "TPM_RC_NV_AUTHORIZATION"),
-        (0x14a, "nothing has been written there"),
-        (0x101, "TPM_RC_FAILURE (0x101); it has failed its own test"),
+        (0x14a, "this index of its memory is empty"),
+        (0x101, "TPM_RC_FAILURE (0x101); its self-test failed"),
         // Linux' resource manager does not know this command.
         (0x000b_0143, "TPM_RC_COMMAND_CODE (0xb0143)"),
         (0x5555, "response code 0x5555"),
     ] {
         let error = sign(&Scripted::saying([code(number)]), b"{}").unwrap_err().to_string();
-        assert!(error.contains("the TPM refuses TPM_CC_NV_ReadPublic: "), "{error}");
+        assert!(error.contains("the TPM rejects TPM_CC_NV_ReadPublic: "), "{error}");
         assert!(error.contains(expected), "{error}");
     }
 }

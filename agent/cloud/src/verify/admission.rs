@@ -106,10 +106,10 @@ impl Admission {
         let busy =
             |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };
         let (place, turn) =
-            self.queue(origin).ok_or_else(|| busy("QueueFull", "too many requests wait already"))?;
+            self.queue(origin).ok_or_else(|| busy("QueueFull", "too many requests are waiting"))?;
         match timeout(self.limits.timeout, turn).await {
             Ok(Ok(())) => Ok(Admitted { _place: place }),
-            _ => Err(busy("QueuedTooLong", "its turn did not come in time")),
+            _ => Err(busy("QueuedTooLong", "the request waited too long for its turn")),
         }
     }
 

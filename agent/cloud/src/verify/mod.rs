@@ -205,6 +205,6 @@ pub fn examine<'a>(
     verifiers: &'a [Box<dyn Verifier>],
     presented: &Presented<'_>,
 ) -> Result<Examined<'a>, Refusal> {
-    let unknown = || Err(Refusal::not_verified("UnknownToken", "its token is none that this cluster knows"));
+    let unknown = || Err(Refusal::not_verified("UnknownToken", "its token is of an unknown kind"));
     verifiers.iter().find_map(|verifier| verifier.examine(presented)).unwrap_or_else(unknown)
 }

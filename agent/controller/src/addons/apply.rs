@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Applies the due add-ons in the order of the channels. Later rounds retry only the add-ons that failed.
 pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     for left_out in scene.left_out() {
-        log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
+        log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
     }
     if !args.recreate.is_empty() {
         let said = recreate::delete(scene, &args.recreate, args.yes).await?;
@@ -48,7 +48,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
         let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-        log::info!("what failed is tried again in {pause:.0?} ({round} of {})", args.retries);
+        log::info!("retrying failed add-ons in {pause:.0?} (retry {round} of {})", args.retries);
         sleep(pause).await;
     }
     let is_failed = !failed.is_empty() || scene.left_out().next().is_some();

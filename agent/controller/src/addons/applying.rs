@@ -134,7 +134,7 @@ async fn established_one(
                 Some(problem) => return Err(problem),
                 None => health::problem(&live, release).unwrap_or_else(|| "it is not established".to_owned()),
             },
-            Ok(None) => "it is not there".to_owned(),
+            Ok(None) => "it does not exist".to_owned(),
             Err(error) => error.to_string(),
         };
         if Instant::now() >= deadline {
@@ -182,7 +182,7 @@ async fn try_one(
     let other = |problem: &dyn ToString| Unapplied::Other(problem.to_string());
     let not_served = || {
         Unapplied::NotServed(format!(
-            "the API server serves no {} of {}; what defines it is not there",
+            "the API server serves no {} of {}; the definition of this kind is missing",
             object.kind.kind,
             object.kind.api_version()
         ))
@@ -217,7 +217,7 @@ async fn try_one(
         Err(error) if error.is_not_found() && namespace.is_empty() => Err(not_served()),
         Err(error) if error.is_not_found() => Err(Unapplied::NotServed(error.to_string())),
         Err(error) if before.is_some() && error.is_of_immutable_field() => Err(Unapplied::Other(format!(
-            "{error}; `kops-agent addons apply {addon} --recreate {}` shows what deleting it and creating it anew would do",
+            "{error}; to preview deleting and recreating it, run `kops-agent addons apply {addon} --recreate {}`",
             recreate::selector(object)
         ))),
         Err(error) => Err(other(&error)),
@@ -241,8 +241,8 @@ async fn note_taken_over(
 /// Returns why the object's namespace does not fit `resource`, its kind. The text continues a sentence whose subject is the object.
 pub fn scope_problem(object: &Object, resource: &Resource) -> Option<&'static str> {
     match (resource.is_namespaced, object.namespace.is_empty()) {
-        (true, true) => Some("has no metadata.namespace, but its kind is in namespaces"),
-        (false, false) => Some("has a metadata.namespace, but its kind is in none"),
+        (true, true) => Some("has no metadata.namespace, but its kind is namespaced"),
+        (false, false) => Some("has a metadata.namespace, but its kind is cluster-scoped"),
         _ => None,
     }
 }

@@ -67,7 +67,7 @@ pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result
     });
     objects.create(&issuers(), NAMESPACE, issuer).await.map_err(|error| {
         let hint =
-            if error.is_not_found() { "; cert-manager, whose kind it is, has to be there first" } else { "" };
+            if error.is_not_found() { "; install cert-manager first, which defines this kind" } else { "" };
         format!("creating the Issuer {NAMESPACE}/{addon}: {error}{hint}")
     })
 }

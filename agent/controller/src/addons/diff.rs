@@ -45,7 +45,7 @@ impl Difference {
 /// Prints the differences. Returns exit code 1 if a part is unknown, or 4 if `exit_code` is set and something differs.
 pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
     for left_out in scene.left_out() {
-        log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
+        log::warn!("the add-on {} is skipped: {}", left_out.name, left_out.problem);
     }
     let installed = scene.installed().await?;
     let mut differences = Vec::new();

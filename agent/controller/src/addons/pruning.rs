@@ -41,7 +41,7 @@ pub async fn doomed(objects: &Objects, rule: &PruneKind, manifest: &[Object]) ->
         objects.resources.find_preferred(&rule.group, &rule.kind).await.map_err(|error| failed(&error))?;
     let Some(resource) = resource else { return Ok(Vec::new()) };
     if !resource.is_namespaced && !rule.namespaces.is_empty() {
-        return Err(failed(&"the rule names namespaces, but the kind is in none"));
+        return Err(failed(&"the rule names namespaces, but the kind is cluster-scoped"));
     }
     let everywhere = [String::new()];
     let namespaces = if rule.namespaces.is_empty() { &everywhere[..] } else { &rule.namespaces[..] };
@@ -85,7 +85,7 @@ pub async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], tried:
         }
     }
     let waiting = |(holder, doomed): (String, Vec<String>)| {
-        format!("not deleted yet: {}, because what replaces it does not serve: {holder}", doomed.join(", "))
+        format!("not deleted yet: {}, because its replacement is not available: {holder}", doomed.join(", "))
     };
     pruned.problems.extend(held.into_iter().map(waiting));
     pruned

@@ -21,7 +21,7 @@ use crate::api_error::answer;
 pub async fn server_version(client: &Client) -> Result<ServerVersion> {
     let said = answer(client.apiserver_version()).await.context("asking the API server for its version")?;
     ServerVersion::parse(&said.git_version).with_context(|| {
-        format!("the API server says that its version is {:?}, which is none", said.git_version)
+        format!("the API server's version {:?} is not a version of Kubernetes", said.git_version)
     })
 }
 
@@ -36,7 +36,7 @@ pub async fn release(store: &Store, channels: &[String]) -> Result<KopsRelease> 
     };
     let version = cluster_files::kops_version(store, folder)
         .await
-        .with_context(|| format!("reading which kOps wrote {folder}"))?;
+        .with_context(|| format!("reading which kOps release wrote {folder}"))?;
     let written_by = WrittenBy::of_store(version.as_deref());
     Ok(written_by.map_err(|problem| WrongConfiguration(format!("{folder}: {problem}")))?.release)
 }
@@ -50,7 +50,7 @@ pub async fn menu(store: &Store, url: &str, version: ServerVersion, release: Kop
     let channel = Channel::parse(&text, url, release)?;
     if channel.is_unheeded_manifest && is_new(format!("{url} by kOps {release}")) {
         log::warn!(
-            "{url} is a manifest and no channel, and kOps {release} applies nothing of it; kOps 1.36 and newer apply it as an add-on"
+            "{url} is a manifest, not a channel: kOps {release} ignores it; kOps 1.36 and newer apply it as an add-on"
         );
     }
     Ok(channel.menu(version))

@@ -53,7 +53,7 @@ fn means(selector: &str, object: &Object) -> bool {
 /// A selector does not match exactly one object, the API server rejects the new object, or a deleted object does not go away in
 /// time.
 pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Result<String> {
-    let addon = scene.addons().next().context("no entry of the add-on can be followed")?;
+    let addon = scene.addons().next().context("the add-on has no usable entry in its channel")?;
     if scene.installed().await?.paused.contains(&addon.record()) {
         return Err(WrongConfiguration(format!("the add-on is paused: {}", pause_of(addon))).into());
     }
@@ -66,20 +66,20 @@ pub async fn delete(scene: &Scene, selectors: &[String], is_meant: bool) -> Resu
     let mut text = String::new();
     for (object, found) in chosen {
         let Some((resource, live)) = found else {
-            let _ = writeln!(text, "{object}: is not there");
+            let _ = writeln!(text, "{object}: does not exist");
             continue;
         };
         if is_object_paused(&live) {
             return Err(WrongConfiguration(format!("{object} is paused by its annotation {PAUSED}")).into());
         }
         if !is_meant {
-            let _ = writeln!(text, "{object}: would be deleted, with what it owns, and created anew");
+            let _ = writeln!(text, "{object}: would be deleted with its dependents, and recreated");
             continue;
         }
         remove(&scene.objects, &resource, object, &live).await.with_context(|| object.to_string())?;
-        let message = format!("the add-on {}: deleted {object} to create it anew", addon.name);
+        let message = format!("the add-on {}: deleted {object} to recreate it", addon.name);
         scene.objects.tell("AddonObjectDeleted", &message).await;
-        let _ = writeln!(text, "{object}: deleted, to be created anew");
+        let _ = writeln!(text, "{object}: deleted, to be recreated");
     }
     if !is_meant {
         text.push_str("Nothing was changed. To do it, add --yes.\n");
@@ -92,7 +92,7 @@ fn the_one<'a>(selector: &str, manifest: &'a [Object]) -> Result<&'a Object, Wro
     match found[..] {
         [object] if object.turn() == Turn::Other => Ok(object),
         [object] => Err(WrongConfiguration(format!(
-            "--recreate {selector}: deleting {object} would delete everything that is in it or of it; do that with kubectl"
+            "--recreate {selector}: deleting {object} would delete all objects in it, or of the kind that it defines; use kubectl"
         ))),
         [] => Err(WrongConfiguration(format!(
             "--recreate {selector}: the add-on's manifest has no such object; it has {}",
@@ -118,7 +118,7 @@ async fn check(objects: &Objects, object: &Object) -> Result<Option<(Resource, V
     let name: String = object.name.chars().take(LONGEST_NAME).chain(DRY_RUN.chars()).collect();
     copy["metadata"]["name"] = json!(name);
     let tried = objects.create_dry_run(&resource, &object.namespace, copy).await;
-    tried.context("the API server would refuse the new object, so the old one stays")?;
+    tried.context("the old object stays, because the new one fails in a dry run")?;
     Ok(Some((resource, live)))
 }
 
@@ -136,7 +136,7 @@ async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &
         if Instant::now() >= deadline {
             let seconds = GONE_WITHIN.as_secs();
             return Err(anyhow!(
-                "it is deleted, but not gone after {seconds} s: see its metadata.finalizers"
+                "it still exists {seconds} s after its deletion: check its metadata.finalizers"
             ));
         }
         sleep(LOOKED_AT_EVERY).await;
@@ -174,7 +174,7 @@ mod tests {
             ("Deployment/d", "several such objects: Deployment.apps/a/d, Deployment.apps/b/d"),
             ("Deployment/b/e", "no such object; it has Namespace/a, "),
             ("Deployment", "no such object"),
-            ("Namespace/a", "would delete everything"),
+            ("Namespace/a", "would delete all objects"),
         ] {
             let problem = the_one(selector, &manifest).unwrap_err().to_string();
             assert!(problem.contains(told), "{problem}");

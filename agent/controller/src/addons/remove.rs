@@ -69,7 +69,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
         }
         match scene.objects.delete(&resource, &object.namespace, &object.name).await {
             Ok(()) => {
-                let message = format!("the add-on {name}: deleted {shown}, for the add-on is removed");
+                let message = format!("the add-on {name}: deleted {shown}, because the add-on is removed");
                 scene.objects.tell("AddonObjectDeleted", &message).await;
                 removal.deleted.push(shown);
             }
@@ -82,7 +82,7 @@ pub async fn run(args: &AddonsRemoveArgs) -> Result<u8> {
             if let Err(error) = installed::forget(scene.objects.client(), namespace, name).await {
                 removal
                     .problems
-                    .push(format!("forgetting its version in the namespace {namespace}: {error}"));
+                    .push(format!("removing its version from the namespace {namespace}: {error}"));
             }
         }
     }
@@ -127,8 +127,8 @@ async fn objects_of(scene: &Scene, name: &str, removal: &mut Removal) -> Vec<(Re
         for object in selected.into_iter().filter(|object| !object.is_owned) {
             let shown = named(&resource.api.group, &resource.api.kind, &object.namespace, &object.name);
             let why = match (resource.api.group.as_str(), resource.api.kind.as_str()) {
-                ("", "Namespace") => Some("all objects in it would go with it"),
-                DEFINITIONS => Some("all objects of its kind would go with it"),
+                ("", "Namespace") => Some("deleting it would delete all objects in it"),
+                DEFINITIONS => Some("deleting it would delete all objects of the kind that it defines"),
                 _ if object.is_paused => Some(PAUSED),
                 _ => None,
             };

@@ -74,14 +74,14 @@ impl Resources {
         let (mut all, mut problems) = (Vec::new(), Vec::new());
         let groups = match answer(self.client.list_api_groups()).await {
             Ok(groups) => groups.groups,
-            Err(error) => return (all, vec![format!("asking which kinds are served: {error}")]),
+            Err(error) => return (all, vec![format!("listing the served API groups: {error}")]),
         };
         let preferred = groups.into_iter().filter_map(|group| Some(group.preferred_version?.group_version));
         for api_version in std::iter::once("v1".to_owned()).chain(preferred) {
             let served = match self.served(&api_version).await {
                 Ok(served) => served,
                 Err(error) => {
-                    problems.push(format!("asking which kinds of {api_version} are served: {error}"));
+                    problems.push(format!("listing the served kinds of {api_version}: {error}"));
                     continue;
                 }
             };

@@ -50,7 +50,7 @@ impl Scene {
         }
         for addon in leave_to_last_channel(&mut menus) {
             log::warn!(
-                "the entry of {} for the add-on {} is passed over: a later channel has one, too",
+                "the entry of {} for the add-on {} is skipped: a later channel has this add-on, too",
                 addon.channel,
                 addon.name
             );
@@ -68,7 +68,7 @@ impl Scene {
 
     /// Reads the installed versions and the pauses.
     pub async fn installed(&self) -> Result<Installed> {
-        installed::read(self.objects.client()).await.context("reading which add-ons the cluster has")
+        installed::read(self.objects.client()).await.context("reading the installed add-ons")
     }
 
     pub fn addons(&self) -> impl Iterator<Item = &Addon> {
@@ -117,7 +117,7 @@ fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Men
     match menus.iter().all(|menu| menu.addons.is_empty() && menu.left_out.is_empty()) {
         false => Ok(menus),
         true => Err(WrongConfiguration(format!(
-            "no add-on {name:?} is in {} for this version of Kubernetes; there are: {}",
+            "no add-on {name:?} is in {} for this version of Kubernetes; available: {}",
             channels.join(", "),
             if all.is_empty() { "none".to_owned() } else { all.join(", ") }
         ))),

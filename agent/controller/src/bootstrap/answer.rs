@@ -71,7 +71,7 @@ impl Bootstrap {
     ) -> Result<String, Refusal> {
         let answered = timeout(within, self.give(asked, &mut record))
             .await
-            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
+            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "the request takes too long")));
         record.answered(answered)
     }
 
@@ -116,7 +116,10 @@ impl Bootstrap {
         };
         let name = known.node.node_name.clone();
         if !is_dns_name(&name) {
-            return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));
+            return Err(Refusal::not_verified(
+                "NoNodeName",
+                format!("{name:?} is not a valid name of a Node"),
+            ));
         }
         if let Some(holder) = &holder {
             renewal::refuse_holders_of_others(holder, &name)?;
@@ -139,7 +142,8 @@ impl Bootstrap {
         if let Some(confirmation) = confirmation
             && in_time(confirmation).await? != known.node
         {
-            let problem = "its cloud tells of it otherwise than it did a moment ago: it may come again";
+            let problem =
+                "the cloud's data about the machine changed during the request: the machine may ask again";
             return Err(Refusal::not_verified("InstanceChanged", problem));
         }
         self.grants.refuse_all_but_workers(&known.node.instance_group).await?;
@@ -162,7 +166,7 @@ impl Bootstrap {
     async fn refuse_the_registered(&self, node: &VerifiedNode, proof: Proof) -> Result<(), Refusal> {
         let name = &node.node_name;
         let unavailable = |problem: String| {
-            let problem = format!("the API server does not tell about the Node {name}{problem}");
+            let problem = format!("the API server does not return the Node {name}{problem}");
             Refusal::unavailable("ApiServerUnavailable", problem)
         };
         let found = timeout(NODE_WITHIN, self.nodes.registration(name))
@@ -172,7 +176,7 @@ impl Bootstrap {
         let Some(found) = found else { return Ok(()) };
         if found.is_of_predecessor(node.launched) {
             log::info!(
-                "the Node {name} was last heard of before {} was started: it is of the machine before it",
+                "the Node {name} belongs to an earlier machine: it was last heard of before {} was started",
                 node.instance
             );
             return Ok(());
@@ -192,7 +196,7 @@ impl Bootstrap {
 
 /// Waits for the cloud's answer, until the timeout `VERIFIED_WITHIN`.
 async fn in_time<T>(asking: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
+    let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud does not answer in time"));
     timeout(VERIFIED_WITHIN, asking).await.unwrap_or_else(late)
 }
 

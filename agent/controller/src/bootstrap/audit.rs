@@ -107,7 +107,7 @@ impl<'a> Record<'a> {
 impl Drop for Record<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            let message = "it has hung up, or was cut off, before there was an answer".to_owned();
+            let message = "the connection ended before the answer".to_owned();
             self.write_down(Some(&Refusal { answer: Answer::Busy, reason: "Abandoned", message }));
         }
     }

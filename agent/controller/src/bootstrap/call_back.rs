@@ -58,7 +58,10 @@ impl CallBack {
     pub async fn prove(&self, node: &VerifiedNode, challenge: &ChallengeRequest) -> Result<(), Refusal> {
         let endpoint = &node.challenge_endpoint;
         let address: SocketAddr = endpoint.parse().map_err(|_| {
-            Refusal::not_verified("NoPrivateAddress", format!("{endpoint:?} is no address to call back"))
+            Refusal::not_verified(
+                "NoPrivateAddress",
+                format!("{endpoint:?} is not an address for a call-back"),
+            )
         })?;
         let identity = self.identity(Instant::now())?;
         let random = random::bytes().map_err(|error| not_made(&error))?;
@@ -84,7 +87,7 @@ impl CallBack {
         let authority = keys
             .authorities
             .get(SIGNER)
-            .ok_or_else(|| not_made(&format!("{SIGNER} is none of server.signingCAs")))?;
+            .ok_or_else(|| not_made(&format!("{SIGNER} is not in server.signingCAs")))?;
         let wanted = Certificate {
             name: "kops-controller".into(),
             signer: SIGNER.into(),

@@ -33,7 +33,7 @@ fn not_ready(node: &NodeObject) -> Option<NotReady> {
             let since = ready.last_transition_time.as_deref().unwrap_or("some time");
             format!("since {since}: {}: {}", ready.reason, ready.message)
         }
-        None => "its kubelet has not told yet how it is".to_owned(),
+        None => "its kubelet has not reported its state yet".to_owned(),
     };
     let node = node.metadata.name.clone().unwrap_or_default();
     Some(NotReady { node, why: one_line(&why, LONGEST_TOLD) })
@@ -69,7 +69,7 @@ mod tests {
             json!({"conditions": null}),
             json!({"conditions": [{"type": "MemoryPressure", "status": "True"}]}),
         ] {
-            assert!(told(status).unwrap().contains("has not told yet"));
+            assert!(told(status).unwrap().contains("has not reported its state yet"));
         }
     }
 }

@@ -83,7 +83,7 @@ impl DerivedConfigs {
                 problem if problem.is_empty() => String::new(),
                 problem => format!("; it failed before: {problem}"),
             };
-            let problem = "it is still being derived, and the machine finds it when it comes again";
+            let problem = "the derivation still runs; the machine gets the result when it asks again";
             Err(unavailable(name, &format!("{problem}{before}")))
         })
     }
@@ -147,7 +147,7 @@ impl Work {
         let reading = cluster_files::read(&self.store, &self.base, &self.name);
         let files = timeout(self.within, reading)
             .await
-            .unwrap_or_else(|_| Err(anyhow!("the store takes longer than {:.0?}", self.within)))?;
+            .unwrap_or_else(|_| Err(anyhow!("the store does not answer within {:.0?}", self.within)))?;
         let role = files.group.spec.role;
         if role != InstanceGroupRole::Node {
             return Err(WrongConfiguration(format!(
@@ -166,8 +166,8 @@ impl Work {
         let mut derivation = Derivation::of_group(files);
         self.learn_hashes(&mut derivation).await.with_context(|| {
             format!(
-                "where no server can tell: put what `kops-agent config derive --instance-group {} --asset-hashes FILE` prints at \
-                 igconfig/node/{}/nodeupconfig.yaml of the store",
+                "reading the hashes of downloads; if no server has them, put the output of `kops-agent config derive \
+                 --instance-group {} --asset-hashes FILE` into the store as igconfig/node/{}/nodeupconfig.yaml",
                 self.name, self.name
             )
         })?;
@@ -187,10 +187,7 @@ impl Work {
         let asked = timeout(self.within, asking).await;
         *self.hashes.lock() = derivation.known_hashes();
         asked.unwrap_or_else(|_| {
-            Err(anyhow!(
-                "the servers that tell the SHA-256 of downloads take longer than {:.0?}",
-                self.within
-            ))
+            Err(anyhow!("the servers with the SHA-256 of downloads do not answer within {:.0?}", self.within))
         })
     }
 }

@@ -125,7 +125,7 @@ impl Grants {
         };
         Err(Refusal::not_verified(
             "GroupOfOtherRole",
-            format!("{instance_group} is no group of the role Node or APIServer: {found}"),
+            format!("{instance_group} is not a group of the role Node or APIServer: {found}"),
         ))
     }
 
@@ -191,7 +191,7 @@ impl Grants {
             .map_err(|refusal| refused("CertificateRefused", refusal.to_string()))?;
         let unavailable = |problem: &str| Refusal::unavailable("CertificateNotIssued", problem);
         let authority = keys.authorities.get(&order.certificate.signer).ok_or_else(|| {
-            unavailable(&format!("{} is none of server.signingCAs", order.certificate.signer))
+            unavailable(&format!("{} is not in server.signingCAs", order.certificate.signer))
         })?;
         let random = random::bytes().map_err(|error| unavailable(&error.to_string()))?;
         authority
@@ -207,9 +207,8 @@ impl Grants {
 
     async fn node_config(&self, node: &VerifiedNode) -> Result<ServedNodeConfig, Refusal> {
         let group = &node.instance_group;
-        let file = nodeup_config_file(InstanceGroupRole::Node, group).ok_or_else(|| {
-            no_node_config(format!("the instance group {group:?} has no name that a group can have"))
-        })?;
+        let file = nodeup_config_file(InstanceGroupRole::Node, group)
+            .ok_or_else(|| no_node_config(format!("{group:?} is not a valid name of an instance group")))?;
         let url = format!("{}/{file}", self.config_base);
         let nodeup_config = match (self.file(&url).await?, &self.derived) {
             (Some(text), _) => {
@@ -249,7 +248,7 @@ impl Grants {
         };
         timeout(TIMEOUT, look)
             .await
-            .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
+            .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
 
     /// Clears the cache of files, as if every TTL had ended.

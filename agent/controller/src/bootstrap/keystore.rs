@@ -101,7 +101,7 @@ impl Keystore {
                 now.1 = Arc::new(keys);
             }
             Err(error) => log::error!(
-                "the bootstrap server's keys and certificates have changed, and cannot be used; the earlier ones hold: {}",
+                "the bootstrap server's keys and certificates have changed, but cannot be used; the earlier ones stay in use: {}",
                 error_text(&error)
             ),
         }
@@ -144,7 +144,7 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             Err(error) => {
                 log::warn!(
-                    "{} cannot be read, so nodes renew certificates of the {CLIENT_AUTHORITY} that signs now only: {error}",
+                    "{} cannot be read, so nodes can only renew certificates of the current {CLIENT_AUTHORITY}: {error}",
                     file.display()
                 );
                 String::new()
@@ -163,7 +163,7 @@ impl Files {
     fn read(&self) -> Result<Keys> {
         let ids = self.folder.join(KEYPAIR_IDS);
         let keypair_ids: BTreeMap<String, String> = yaml::from_str(&text(&ids)?)
-            .map_err(|_| anyhow!("{} is no mapping of names to ids", ids.display()))?;
+            .map_err(|_| anyhow!("{} is not a mapping of names to ids", ids.display()))?;
         let mut authorities = BTreeMap::new();
         for name in &self.signing_cas {
             let pair =
@@ -195,7 +195,7 @@ impl Files {
         }
         let of_key = || format!("the private key {}", self.server_key.display());
         let key = PrivateKeyDer::from_pem_slice(text(&self.server_key)?.as_bytes())
-            .map_err(|_| anyhow!("{} is no PEM key", of_key()))?;
+            .map_err(|_| anyhow!("{} is not a PEM key", of_key()))?;
         let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
             .with_context(|| format!("{} with {}", of_key(), self.server_certificate.display()))?;
         key.keys_match().with_context(of_key)?;
@@ -223,12 +223,14 @@ fn vouching_for_clients(authority: &str, others: &str) -> Result<Arc<RootCertSto
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());
     let authority = authority.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
-    roots.add(authority).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    roots.add(authority).with_context(|| format!("{CLIENT_AUTHORITY} cannot verify client certificates"))?;
     for other in CertificateDer::pem_slice_iter(others.as_bytes()) {
         let added = other.map_err(|error| error.to_string());
         let added = added.and_then(|other| roots.add(other).map_err(|error| error.to_string()));
         added.unwrap_or_else(|error| {
-            log::warn!("a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot vouch for clients: {error}");
+            log::warn!(
+                "a {CLIENT_AUTHORITY} of {NODE_AUTHORITIES} cannot verify client certificates: {error}"
+            );
         });
     }
     Ok(Arc::new(roots))

@@ -114,9 +114,7 @@ impl Setup {
                 Err(error) => {
                     let problem = error_text(&error);
                     if problem != said {
-                        log::error!(
-                            "machines cannot bootstrap here; this is tried again until they can: {problem}"
-                        );
+                        log::error!("machines cannot bootstrap here; retrying: {problem}");
                     }
                     said = problem;
                 }
@@ -170,9 +168,9 @@ impl Setup {
 async fn api_server_answers(nodes: &Nodes) -> Result<()> {
     timeout(NODE_WITHIN, nodes.can_be_read())
         .await
-        .context("the API server takes too long")
+        .context("the API server does not answer in time")
         .and_then(|answered| Ok(answered?))
-        .context("looking whether Nodes can be read, without which no machine is answered")
+        .context("checking access to Nodes (required to serve machines)")
 }
 
 async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<bool>) {
@@ -195,8 +193,8 @@ async fn verifiers(
         .map(|pki| Box::new(HostVerifier::of(hosts.clone(), pki.max_time_skew)) as Box<dyn Verifier>);
     let verifiers: Vec<_> = of_cloud.into_iter().chain(of_hosts).collect();
     if verifiers.is_empty() {
-        let problem = "server.provider names no cloud whose machines can be verified, and there is no server.pki: is this \
-                       another cloud's file?";
+        let problem = "server.provider does not name the cluster's cloud, and server.pki is missing: check that the \
+                       configuration is this cluster's";
         return Err(WrongConfiguration(problem.into()).into());
     }
     Ok(verifiers)
@@ -235,7 +233,7 @@ impl Serving {
     /// Waits until the server ends without being told to stop. Returns the cause.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
-            Ok(()) => anyhow!("the bootstrap server has ended by itself, which it never should"),
+            Ok(()) => anyhow!("the bootstrap server has ended unexpectedly"),
             Err(error) => anyhow::Error::from(error).context("serving machines that bootstrap"),
         }
     }

@@ -64,7 +64,7 @@ impl Renewal {
             Refusal {
                 answer: Answer::TooOften(seconds),
                 reason: self.too_often,
-                message: format!("it asks too often: not before {seconds} seconds from now"),
+                message: format!("it asks too often: the next request is allowed in {seconds} seconds"),
             }
         })?;
         Ok(holder)
@@ -85,7 +85,7 @@ pub fn refuse_holders_of_others(holder: &Holder, verified: &str) -> Result<(), R
 pub async fn refuse_replaced(verified: &VerifiedNode, nodes: &Nodes) -> Result<(), Refusal> {
     let name = &verified.node_name;
     let unavailable = |problem: String| {
-        let problem = format!("the API server does not tell about the Node {name}: {problem}");
+        let problem = format!("the API server does not return the Node {name}: {problem}");
         Refusal::unavailable("ApiServerUnavailable", problem)
     };
     let provider_id = timeout(NODE_WITHIN, nodes.provider_id(name))

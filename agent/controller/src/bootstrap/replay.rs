@@ -79,8 +79,8 @@ impl Taken {
         let here_for = now.saturating_duration_since(self.since);
         if age.is_some_and(|age| age > here_for) {
             let problem = format!(
-                "its token is older than this server, which began {} seconds ago and does not know whether it was used \
-                 before: with a new one it is let in, if its clock is right",
+                "its token is older than this server, which started {} seconds ago and does not know whether the token was \
+                 used before: the machine is accepted with a new token, if its clock is right",
                 here_for.as_secs()
             );
             return Err(Refusal::not_verified(TOKEN_OLDER_THAN_SERVER, problem));
@@ -117,8 +117,7 @@ impl UnderWay<'_> {
         let mut state = self.taken.state.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);
         if state.used.len() >= MOST || of_node >= MOST_OF_ONE {
-            let problem =
-                "more tokens came than can be remembered; there is room again once the earlier ones expire";
+            let problem = "too many tokens are remembered; new tokens are accepted once earlier ones expire";
             return Err(Refusal { answer: Answer::Busy, reason: "TooManyTokens", message: problem.into() });
         }
         state.used.insert(self.fingerprint.clone());

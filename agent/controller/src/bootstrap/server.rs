@@ -136,7 +136,7 @@ impl Server {
         drop(self.listener);
         let all = async { while open.join_next().await.is_some() {} };
         if timeout(self.limits.drain_within, all).await.is_err() {
-            log::warn!("{} connections to the bootstrap server are cut, because it stops", open.len());
+            log::warn!("the bootstrap server stops and closes {} open connections", open.len());
         }
     }
 
@@ -206,7 +206,7 @@ pub async fn bind(address: &str) -> Result<Bound> {
 }
 
 async fn bound_to(address: &str) -> Result<TcpSocket> {
-    let address = lookup_host(address).await?.next().context("it is no address with a port")?;
+    let address = lookup_host(address).await?.next().context("it is not an address with a port")?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted process can bind its port although old connections linger.
     socket.set_reuseaddr(true)?;

@@ -138,9 +138,8 @@ impl Slots {
         let labels = labels
             .ok_or_else(|| Refusal::not_verified("NodeNotFound", format!("there is no Node {node}")))?;
         group_of(&labels).ok_or_else(|| {
-            let problem = format!(
-                "the Node {node} has no label that says of which group it is, as kops-controller gives it"
-            );
+            let problem =
+                format!("the Node {node} has no label with its instance group yet; kops-controller sets it");
             Refusal::unavailable("NodeNotLabelled", problem)
         })
     }
@@ -238,7 +237,7 @@ impl Slots {
         };
         let answered = timeout(within, self.answer(&node, request))
             .await
-            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
+            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "the request takes too long")));
         let answer = match answered {
             Ok(answer) => answer,
             // In a cluster without rights for slots, nodes go on without slots, as before.
@@ -274,7 +273,7 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     };
     let (node, group) = (&record.node.node_name, &answer.group);
     if reason == NOT_SET_UP {
-        log::warn!("slot: the node {node} gets none, and goes on without: {}", answer.not_set_up);
+        log::warn!("slot: the node {node} gets no slot, and continues without one: {}", answer.not_set_up);
     } else if is_told {
         log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease);
     } else {

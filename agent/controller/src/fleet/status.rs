@@ -35,6 +35,6 @@ pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
 
 /// One line per slot in use, or one line with the error if the slots are unknown.
 fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
-    let lines = slots.unwrap_or_else(|error| vec![format!("which nodes have slots is not known: {error}")]);
+    let lines = slots.unwrap_or_else(|error| vec![format!("the slots of nodes are unknown: {error}")]);
     lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()
 }

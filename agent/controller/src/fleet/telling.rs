@@ -58,7 +58,7 @@ impl fmt::Display for Untold {
                 f.write_str(problem)
             }
             Untold::NotRegistered(node) => {
-                write!(f, "the cluster has no Node {node:?} yet, which kubelet registers once it runs")
+                write!(f, "the cluster has no Node {node:?} yet; kubelet registers it once kubelet runs")
             }
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
     match name.as_ref().and_then(|(name, _)| name.strip_prefix(USER_OF_NODE)) {
         Some(node) => Ok(node.to_owned()),
         None => Err(Untold::Refused(format!(
-            "the certificate in {} is none of a kubelet, whose name begins with {USER_OF_NODE}",
+            "the certificate in {} is not a kubelet's: its name does not begin with {USER_OF_NODE}",
             path.display()
         ))),
     }
@@ -242,7 +242,7 @@ mod tests {
     async fn what_is_no_kubeconfig_of_a_kubelet_is_told_apart() {
         let (folder, admin) = kubeconfig("http://127.0.0.1:1", "kubernetes-admin");
         let refused = tell(&admin, &statement()).await.unwrap_err();
-        assert!(matches!(&refused, Untold::Refused(said) if said.contains("none of a kubelet")), "{refused}");
+        assert!(matches!(&refused, Untold::Refused(said) if said.contains("not a kubelet's")), "{refused}");
         let absent = tell(&folder.path().join("nowhere"), &statement()).await.unwrap_err();
         assert!(matches!(absent, Untold::NoKubeconfig(_)), "{absent:?}");
     }

@@ -29,7 +29,7 @@ pub(super) async fn versions(
     // A store that `kops toolbox enroll` has copied contains neither the cluster nor groups.
     ensure!(
         !cluster.is_empty() || groups.is_empty(),
-        "{base} has groups and no {first}: has `kops update cluster --yes` been run?"
+        "{base} has groups, but no {first}: run `kops update cluster --yes`"
     );
     let all: Vec<String> =
         cluster.iter().chain(&groups).map(|(file, version)| format!("{file} {version}\n")).collect();

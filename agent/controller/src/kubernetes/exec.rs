@@ -113,7 +113,7 @@ impl Plugin {
         if !VERSIONS.contains(&api_version.as_str()) {
             let known = VERSIONS.join(" or ");
             return Err(self
-                .wrong(&format!("exec.apiVersion is {api_version:?}, and has to be {known}"))
+                .wrong(&format!("exec.apiVersion is {api_version:?}, but has to be {known}"))
                 .into());
         }
         if command.is_empty() {
@@ -136,12 +136,12 @@ impl Plugin {
         let output = output.map_err(|error| self.not_run(&error))?;
         if !output.status.success() {
             bail!(
-                "{command}, which logs {} in, failed with {}; what it says is above",
+                "{}: the login program {command} failed with {}; its output is above",
                 self.of,
                 output.status
             );
         }
-        let what = || format!("reading what {command} gives, which logs {} in", self.of);
+        let what = || format!("{}: reading the output of the login program {command}", self.of);
         self.credential(&output.stdout).with_context(what)
     }
 
@@ -152,7 +152,7 @@ impl Plugin {
             InteractiveMode::IfAvailable => Ok(has_terminal),
             InteractiveMode::Always if has_terminal => Ok(true),
             InteractiveMode::Always => Err(self.wrong(&format!(
-                "{} asks at a terminal (interactiveMode: Always), and standard input is none",
+                "{} needs a terminal (interactiveMode: Always), but standard input is not a terminal",
                 self.exec.command
             ))),
         }
@@ -160,10 +160,10 @@ impl Plugin {
 
     fn credential(&self, said: &[u8]) -> Result<Credential> {
         // The parser's error would show its input, which may be secret.
-        let told: ExecCredential =
-            yaml::from_str(&String::from_utf8_lossy(said)).map_err(|_| anyhow!("it is no ExecCredential"))?;
+        let told: ExecCredential = yaml::from_str(&String::from_utf8_lossy(said))
+            .map_err(|_| anyhow!("it is not an ExecCredential"))?;
         if told.api_version != self.exec.api_version {
-            bail!("its apiVersion is {:?}, and not {:?}", told.api_version, self.exec.api_version);
+            bail!("its apiVersion is {:?}, not {:?}", told.api_version, self.exec.api_version);
         }
         let status = told.status.context("it has no status")?;
         let filled = |value: Option<String>| value.filter(|value| !value.is_empty());
@@ -171,7 +171,7 @@ impl Plugin {
         let identity = match (filled(status.client_certificate_data), filled(status.client_key_data)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => bail!("it has clientCertificateData or clientKeyData, and needs both"),
+            _ => bail!("it has only one of clientCertificateData and clientKeyData, and needs both"),
         };
         let token = filled(status.token).map(|token| http::bearer(token.trim())).transpose()?;
         if token.is_none() && identity.is_none() {
@@ -188,7 +188,7 @@ impl Plugin {
             }
             _ => String::new(),
         };
-        anyhow!("{command}, which logs {} in, cannot be run: {error}{hint}", self.of)
+        anyhow!("{}: the login program {command} cannot be run: {error}{hint}", self.of)
     }
 
     fn wrong(&self, what: &str) -> WrongConfiguration {
@@ -300,7 +300,7 @@ mod tests {
             ),
             (old, "exec.apiVersion is \"x/v1alpha1\""),
             (plugin("echo sesame; exit 3"), "failed with exit status: 3"),
-            (plugin("echo sesame"), "it is no ExecCredential"),
+            (plugin("echo sesame"), "it is not an ExecCredential"),
             (gives("null"), "it has no status"),
             (gives("{}"), "neither a token nor a certificate"),
             (gives(r#"{"clientKeyData": "sesame"}"#), "needs both"),

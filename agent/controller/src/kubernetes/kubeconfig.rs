@@ -145,7 +145,7 @@ impl Kubeconfig {
                 Some(first) => first.and(next),
             });
         }
-        let merged = merged.with_context(|| format!("reading {chosen}: none of these files is there"))?;
+        let merged = merged.with_context(|| format!("reading {chosen}: none of these files exists"))?;
         Ok(Kubeconfig { shown: format!("reading {chosen}"), ..merged })
     }
 
@@ -221,7 +221,11 @@ impl Kubeconfig {
         let identity = match (certificate, key) {
             (None, None) => None,
             (Some(certificate), Some(key)) => Some((certificate, key)),
-            _ => return Err(anyhow!("{of_user} has a client-certificate or a client-key, and needs both")),
+            _ => {
+                return Err(anyhow!(
+                    "{of_user} has only one of client-certificate and client-key, and needs both"
+                ));
+            }
         };
         // As in client-go, a given token wins over a program.
         let credentials = match (user.token, user.token_file, user.exec) {
@@ -269,7 +273,7 @@ impl Cluster {
     fn refuse_unsupported(&self, what: &str) -> Result<(), WrongConfiguration> {
         if self.insecure_skip_tls_verify == Some(true) {
             return Err(WrongConfiguration(format!(
-                "{what} has insecure-skip-tls-verify, and the API server's certificate is always verified: give \
+                "{what} has insecure-skip-tls-verify, but kops-agent always verifies the API server's certificate: give \
                  certificate-authority-data instead"
             )));
         }
@@ -475,8 +479,6 @@ mod tests {
         );
         assert!(problem(access(Some("z"))).contains("there is no context \"z\""));
         let none = Chosen { files: vec![folder.path().join("absent")], ..chosen };
-        assert!(
-            format!("{:#}", Kubeconfig::of(&none).err().unwrap()).contains("none of these files is there")
-        );
+        assert!(format!("{:#}", Kubeconfig::of(&none).err().unwrap()).contains("none of these files exists"));
     }
 }

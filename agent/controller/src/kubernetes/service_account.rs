@@ -51,7 +51,7 @@ impl<T: Clone> Reread<T> {
         if now.saturating_duration_since(last.1) >= READ_EVERY {
             match (self.read)(&self.path) {
                 Ok(new) => last.0 = new,
-                Err(error) => log::warn!("{}; what was read of it before is used", error_text(&error)),
+                Err(error) => log::warn!("{}; the content read before stays in use", error_text(&error)),
             }
             last.1 = now;
         }
@@ -92,7 +92,7 @@ pub fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
 }
 
 fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
-    let what = || format!("reading the authorities {}", path.display());
+    let what = || format!("reading the CA certificates {}", path.display());
     let text = std::fs::read(path).with_context(what)?;
     Ok(Arc::new(tls::roots_of(text).with_context(what)?))
 }

@@ -159,7 +159,7 @@ async fn release(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result
 async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
     if let Some(why) = decide::left_to_upstream(options) {
         return Ok(not_ready(format!(
-            "{why}: kOps' kops-controller has to stay, and kops-agent leaves all to it"
+            "{why}: kOps' kops-controller has to stay, and kops-agent does none of its work"
         )));
     }
     if decide::kops_writes_no_configurations(options) {
@@ -171,13 +171,13 @@ async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
         let cluster = cluster.context("looking for the completed cluster in the state store")?;
         if written.is_empty() && cluster.is_empty() {
             return Ok(not_ready(format!(
-                "kOps writes no configuration of nodes for this cloud, {base}/{COMPLETED} is not there to derive them from, and \
-                 {base}/{CONFIGURATIONS} is empty: run `kops update cluster --yes`, or put nodeupconfig.yaml of each group \
-                 there, as `kops-agent config derive` prints it"
+                "kOps writes no configurations of nodes for this cloud, {base}/{CONFIGURATIONS} is empty, and \
+                 {base}/{COMPLETED}, from which kops-agent derives them, is missing: run `kops update cluster --yes`, or \
+                 put nodeupconfig.yaml of each group into {base}/{CONFIGURATIONS}, as `kops-agent config derive` prints it"
             )));
         }
     }
-    Ok(ready("kops-agent does all that kops-controller's configuration asks for"))
+    Ok(ready("kops-agent supports everything in kops-controller's configuration"))
 }
 
 async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions) -> Result<Answer> {
@@ -190,8 +190,8 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     let mut why = Vec::new();
     if !missing.is_empty() {
         why.push(format!(
-            "the controller may not {}: kOps installs these rights with its kops-controller; \
-             packaging/kubernetes/rbac.yaml has them too, and hosts-rbac.yaml beside it those of server.pki",
+            "the controller may not {}: kOps installs these rights with its kops-controller; or apply \
+             packaging/kubernetes/rbac.yaml, and with server.pki also packaging/kubernetes/hosts-rbac.yaml",
             missing.join(", ")
         ));
     }
@@ -202,14 +202,14 @@ async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions
     };
     if !of_slots.is_empty() {
         why.push(format!(
-            "the controller may not {} in the namespace {}, so nodes would be restarted without a slot of their group: kOps \
-             installs no such right; apply packaging/kubernetes/rbac.yaml",
+            "the controller may not {} in the namespace {}, so nodes would restart without a slot of their group: apply \
+             packaging/kubernetes/rbac.yaml (kOps does not install this right)",
             of_slots.join(", "),
             pacing::NAMESPACE
         ));
     }
     Ok(match why.as_slice() {
-        [] => ready("the controller may do all that it has to"),
+        [] => ready("the controller has all rights that it needs"),
         why => not_ready(why.join("; ")),
     })
 }
@@ -256,7 +256,9 @@ async fn holder(client: Result<&Client, String>) -> Result<Answer> {
         None => ready("the Lease is free; the first controller that runs takes it"),
         Some(holder) => {
             let renewed = spec.renew_time.map_or_else(|| "never".to_owned(), |at| at.0.to_string());
-            ready(format!("{holder} holds the Lease, renewed {renewed}; it is taken once its holder ends"))
+            ready(format!(
+                "{holder} holds the Lease, renewed {renewed}; kops-agent takes it once {holder} stops"
+            ))
         }
     })
 }
@@ -264,7 +266,7 @@ async fn holder(client: Result<&Client, String>) -> Result<Answer> {
 /// Whether machines can still find the bootstrap server once upstream's pods are gone.
 async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
     if options.server.is_none() {
-        return Ok(ready("the configuration has no bootstrap server that machines would have to find"));
+        return Ok(ready("the configuration has no bootstrap server, so machines need no name for it"));
     }
     if !is_found_by_dns(args, options).await? {
         return Ok(ready(
@@ -290,8 +292,8 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
             ready(format!("{name} keeps the addresses of all {} control-plane machines", control_plane.len()))
         }
         (_, _) => not_ready(format!(
-            "no pod but upstream's own publishes {name} ({INTERNAL_NAMES}) for {}: run `kops-agent converge --controller` \
-             there, or no machine can bootstrap once kOps' kops-controller ends",
+            "only the pod of kOps' kops-controller publishes {name} ({INTERNAL_NAMES}) for {}: run `kops-agent converge \
+             --controller` there, or no machine can bootstrap once kOps' kops-controller stops",
             missing.into_iter().collect::<Vec<_>>().join(", ")
         )),
     })
@@ -299,14 +301,17 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
 
 fn administrator(kubeconfig: &Path) -> Result<Client> {
     kubernetes::client(Some(kubeconfig)).context(
-        "finding out which pods publish the name at which machines bootstrap, which takes an administrator's kubeconfig \
-         (--admin-kubeconfig)",
+        "listing the pods that publish the name of the bootstrap server (needs an administrator's kubeconfig: \
+         --admin-kubeconfig)",
     )
 }
 
 async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<bool> {
     let url = format!("{}/{COMPLETED}", options.config_base.trim_end_matches('/'));
-    let text = store(&args.store_mirror)?.read(&url).await.context("reading how machines find each other")?;
+    let text = store(&args.store_mirror)?
+        .read(&url)
+        .await
+        .context("reading whether machines find the bootstrap server by DNS")?;
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }
 
@@ -334,22 +339,22 @@ fn pod(pod: PodObject) -> decide::Pod {
 
 fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
     let Some(server) = &options.server else {
-        return Ok(ready("the configuration has no bootstrap server that would need one"));
+        return Ok(ready("the configuration has no bootstrap server, so it needs no port"));
     };
     let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
     let port: u16 = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
     Ok(match port::holder(port)? {
-        port::Holder::Free => ready(format!("{port} is free; the service takes it when it runs")),
-        port::Holder::ThisProgram => ready(format!("kops-agent listens on {port}")),
+        port::Holder::Free => ready(format!("port {port} is free; the service takes it when it starts")),
+        port::Holder::ThisProgram => ready(format!("kops-agent listens on port {port}")),
         port::Holder::Program(name) if name == UPSTREAM_APP => ready(format!(
-            "kOps' kops-controller listens on {port}; the service waits for it, and takes it when that ends"
+            "kOps' kops-controller listens on port {port}; the service waits, and takes the port once kops-controller stops"
         )),
         port::Holder::Program(name) => {
-            not_ready(format!("{name} listens on {port}, which is the bootstrap server's: end it"))
+            not_ready(format!("{name} listens on {port}, the port of the bootstrap server: stop {name}"))
         }
         port::Holder::NotSeen => (
             State::Unknown,
-            format!("a process of another user listens on {port}: run this as root to see which"),
+            format!("a process of another user listens on port {port}: run this as root to see which"),
         ),
     })
 }
@@ -371,13 +376,13 @@ async fn service(address: &str, within: Duration) -> Result<Answer> {
             )));
         }
         Ok(Err(error)) => return Err(anyhow!(error).context(format!("asking {url}"))),
-        Err(_) => return Err(anyhow!("{url} is not answered within {within:.0?}")),
+        Err(_) => return Err(anyhow!("{url} does not answer within {within:.0?}")),
     };
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
         // The service may still lack the port. The takeover gives it the port, so this counts as ready.
         false => ready(format!(
-            "kops-agent-controller.service runs, and is not ready: {said}; it is once kOps' kops-controller has ended"
+            "kops-agent-controller.service runs, but is not ready: {said}; it becomes ready once kOps' kops-controller stops"
         )),
     })
 }
@@ -417,7 +422,7 @@ mod tests {
         assert_eq!(state, State::Ready);
         assert!(why.contains("is not ready: not yet!!!") && why.len() < LONGEST_ANSWER + 200, "{why}");
         let error = service(&answering(false).await, Duration::from_millis(300)).await.unwrap_err();
-        assert!(format!("{error:#}").contains("is not answered within 300ms"), "{error:#}");
+        assert!(format!("{error:#}").contains("does not answer within 300ms"), "{error:#}");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Host {
             progress.applying(step);
             self.load_archive(prepared, image, self.waits.image).await.map_err(|error| Error::Path {
                 doing: "load",
-                path: format!("the image {}, without which this node is not changed", image.name),
+                path: format!("the image {} (the node stays unchanged without it)", image.name),
                 reason: error.to_string(),
             })?;
             loaded.insert(image.name.clone());

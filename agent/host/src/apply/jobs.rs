@@ -36,7 +36,9 @@ impl Run<'_> {
         }
         let left = self.starts.state().left.clone();
         let is_left = self.host.systemd.waits_for_this_run(unit, &left).unwrap_or_else(|error| {
-            log::debug!("whether {unit} waits for this run is not known, so it is waited for: {error}");
+            log::debug!(
+                "cannot tell whether {unit} waits for this run, so this run waits for {unit}: {error}"
+            );
             false
         });
         if is_left {

@@ -74,8 +74,8 @@ impl Run<'_> {
         };
         if timeout(limit, answers).await.is_err() {
             self.progress.warned(&format!(
-                "the API server of this machine has not answered within {} s; the controller manager and the scheduler are \
-                 started all the same, and end until it does",
+                "the API server of this machine has not answered within {} s; the controller manager and the scheduler start \
+                 anyway, and restart until it answers",
                 limit.as_secs()
             ));
         }
@@ -93,7 +93,7 @@ impl Run<'_> {
         let (tether, _leash) = Tether::new(self.host.waits.api_server);
         for image in self.missing_images().await {
             if let Err(error) = self.host.pull(&image, &tether).await {
-                log::debug!("the image {image} is left to kubelet: {error}");
+                log::debug!("kubelet pulls the image {image} later, because this run cannot: {error}");
             }
         }
     }
@@ -106,7 +106,7 @@ impl Run<'_> {
                     return self.late.images.difference(&present).cloned().collect();
                 }
                 Ok(_) => {}
-                Err(error) => log::debug!("the images of this machine are not known: {error}"),
+                Err(error) => log::debug!("cannot list the images of this machine: {error}"),
             }
             sleep(PAUSE_FOR_IMAGES).await;
         }

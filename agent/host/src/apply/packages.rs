@@ -100,7 +100,7 @@ impl<'a> Installing<'a> {
                 names.push(package.name.clone());
             }
         }
-        log::info!("installing {} while all else is made ready", names.join(", "));
+        log::info!("installing packages while this run prepares the rest: {}", names.join(", "));
         let (tell, said) = unbounded_channel();
         let (tell_fetching, fetching) = watch::channel(Fetching::Begun);
         let packages = Arc::clone(&host.packages);
@@ -163,7 +163,7 @@ impl<'a> Installing<'a> {
             done = &mut beside => {
                 // From here on, the run waits only for the packages, which may take a long time.
                 if let Err(error) = &done {
-                    progress.warned(&format!("packages are still being installed, and besides: {error}"));
+                    progress.warned(&format!("{error}; this run waits until the packages are installed"));
                 }
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
@@ -180,7 +180,7 @@ impl<'a> Installing<'a> {
             (Ok(_), Err(error)) => Err(error),
             (Err(error), Ok(())) => Err(error),
             (Err(error), Err(other)) => {
-                progress.warned(&format!("besides, packages could not be installed: {other}"));
+                progress.warned(&format!("packages could not be installed either: {other}"));
                 Err(error)
             }
         }
@@ -196,7 +196,7 @@ impl<'a> Installing<'a> {
 impl Drop for Installing<'_> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            log::info!("waiting for the package manager to come to its end");
+            log::info!("waiting for the package manager to finish");
             // The next run checks the result.
             let _ = thread.join();
         }
@@ -235,7 +235,7 @@ fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progres
         Some(name) => Err(Error::Path {
             doing: "install",
             path: format!("the package {name}"),
-            reason: "the package manager succeeded, and still does not list it as installed".into(),
+            reason: "the package manager succeeded, but does not list it as installed".into(),
         }),
     }
 }

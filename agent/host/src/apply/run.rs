@@ -161,7 +161,7 @@ impl Run<'_> {
         }
         if let Some(line) = kernel.forbidden(name)? {
             self.progress.warned(&format!(
-                "{line} keeps the kernel module {name} from being loaded at boot, which this node needs; remove it"
+                "{line} keeps the kernel module {name} from loading at boot; this node needs the module: remove that line"
             ));
         }
         if kernel.has(name) {

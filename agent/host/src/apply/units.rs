@@ -99,8 +99,9 @@ impl Run<'_> {
     async fn unit(&self, unit: &Unit, step: &Step) -> Result<()> {
         let Some(act) = step.changes.iter().find_map(act) else { return Ok(()) };
         if let Some(path) = self.kept_down_by(&unit.name).filter(|_| act != Act::Stop) {
-            let reason =
-                format!("the volume of {path} is not mounted, and what it writes would be hidden later");
+            let reason = format!(
+                "the volume of {path} is not mounted; a later mount would hide the files that the unit writes"
+            );
             let doing = act.name();
             self.starts.note_failed(&unit.name, &Error::Unit { doing, unit: unit.name.clone(), reason });
             return Ok(());

@@ -117,7 +117,7 @@ pub(super) async fn open(
     let (begins_at, total) = match response.status() {
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
         StatusCode::PARTIAL_CONTENT => content_range(headers)
-            .ok_or_else(|| Trouble::Passing("the server does not say which part it sends".into()))?,
+            .ok_or_else(|| Trouble::Passing("the server's answer has no valid Content-Range".into()))?,
         // The part on the disk is at least as large as the file, so there is nothing to read. Its hash decides.
         StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
             return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });

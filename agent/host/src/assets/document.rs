@@ -59,7 +59,7 @@ impl Downloads {
         let timeout = self.timeouts.stalled_after;
         let mut opened = open(&self.client, &at, 0, None, timeout).await?;
         let mut document = Vec::new();
-        let stalled = |_| Trouble::Passing(format!("nothing has come for {timeout:.0?}"));
+        let stalled = |_| Trouble::Passing(format!("the server sent no data for {timeout:.0?}"));
         while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {
             document.extend_from_slice(&piece);
             if document.len() > LARGEST {

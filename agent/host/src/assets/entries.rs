@@ -65,7 +65,7 @@ impl Description {
         if entry.size() > LARGEST_EXTENSION {
             let (size, most) = (in_units(entry.size()), in_units(LARGEST_EXTENSION));
             return Err(unreadable(format!(
-                "the name of one of its files would take {size}, and no more than {most} are read of one"
+                "the name of one of its files takes {size}; the limit is {most}"
             )));
         }
         let kind = entry.header().entry_type();
@@ -93,7 +93,7 @@ impl Description {
     fn agrees_with(&self, entry: &Entry<'_, impl Read>) -> Result<(), UnpackError> {
         let size = entry.size().to_string();
         if self.size.as_ref().is_some_and(|other| other != size.as_bytes()) {
-            return Err(unreadable("two sizes are given of one of its files".to_owned()));
+            return Err(unreadable("one of its files has two sizes".to_owned()));
         }
         let header = entry.header();
         if header.entry_type().is_gnu_sparse() && header.as_gnu().is_some_and(|gnu| gnu.is_extended()) {
@@ -214,7 +214,7 @@ mod tests {
             let header = header(kind, size, "x");
             let bomb = header.as_bytes().chain(Counted(endless, &read));
             let reason = files(bomb).unwrap_err();
-            assert!(reason.contains("would take 1.5 GiB") && reason.contains("64.0 KiB"), "{reason}");
+            assert!(reason.contains("takes 1.5 GiB") && reason.contains("64.0 KiB"), "{reason}");
             assert_eq!(read.get(), 0, "of {}", char::from(kind));
 
             // The maximum size, and one byte more.

@@ -23,8 +23,8 @@ pub enum DownloadError {
     },
     /// There is too little free disk space.
     #[error(
-        "not enough disk space in {folder}: {} needed for what is to be downloaded and unpacked, {} free; free some \
-         space on that file system and run again",
+        "not enough disk space in {folder}: {} needed for downloads and unpacked files, {} free; free some space on that \
+         file system and run again",
         in_units(*.needed), in_units(*.free)
     )]
     NoSpace {
@@ -77,7 +77,7 @@ fn unavailable(
     if kept > 0 {
         let _ = write!(
             text,
-            "; {} of it have come and are kept, and the next run goes on from there",
+            "; {} of it are downloaded and kept, and the next run continues from there",
             in_units(kept)
         );
     }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             text,
             "cannot download https://a/x from any of its 2 mirrors; https://a/x: refused; https://b/x: 404 Not Found \
-             (tried 7 times in 5s); 2.0 KiB of it have come and are kept, and the next run goes on from there"
+             (tried 7 times in 5s); 2.0 KiB of it are downloaded and kept, and the next run continues from there"
         );
         let once = unavailable("https://a/x", &[failure("a", "404 Not Found")], 1, Duration::ZERO, 0);
         assert_eq!(once, "cannot download https://a/x: 404 Not Found");

@@ -253,14 +253,18 @@ impl<'a> Fetching<'a> {
         if opened.begins_at != asked_from {
             self.start_over().await?;
             if opened.begins_at != 0 {
-                return Err(Trouble::Passing("the server sent another part than it was asked for".into()));
+                return Err(Trouble::Passing(
+                    "the server sent a different part of the file than requested".into(),
+                ));
             }
         }
         let is_of_one_answer = self.at == 0;
         self.begin(url, &opened)?;
         self.run.progress.download_started(self.request.name(), opened.total, self.at);
         self.receive(url, opened).await?;
-        let Some(intake) = self.intake.take() else { return Err(Trouble::Passing("nothing came".into())) };
+        let Some(intake) = self.intake.take() else {
+            return Err(Trouble::Passing("the server sent no data".into()));
+        };
         let verdict = intake.end().await?;
         self.judge_content(verdict, is_of_one_answer)
     }
@@ -271,8 +275,8 @@ impl<'a> Fetching<'a> {
             Verdict::Wrong { sha256, size, looks } if is_of_one_answer => {
                 (self.at, self.validator) = (0, None);
                 Err(Trouble::Lasting(format!(
-                    "it is not what it should be: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; nothing \
-                     of it was kept",
+                    "its content is wrong: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; the download was \
+                     discarded",
                     self.request.sha256
                 )))
             }
@@ -283,7 +287,7 @@ impl<'a> Fetching<'a> {
                 if std::mem::take(&mut self.has_old_part) {
                     self.furthest = 0;
                 }
-                Err(Trouble::Passing("what an earlier attempt had brought is not right".into()))
+                Err(Trouble::Passing("the part that an earlier attempt downloaded is wrong".into()))
             }
         }
     }

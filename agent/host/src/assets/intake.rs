@@ -320,7 +320,7 @@ fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), Un
     }
     let (size, most) = (in_units(size), in_units(most));
     Err(UnpackError::Unreadable(format!(
-        "{member} would take {size} unpacked, and no more than {most} are given to it on this disk"
+        "{member} would take {size} unpacked; the limit on this disk is {most}"
     )))
 }
 

@@ -73,7 +73,7 @@ fn why_signed_anew(
         || signers.iter().flat_map(|der| X509Certificate::from_der(der)).any(|(_, other)| signs_now(&other));
     (!signs_now(signer) && is_known()).then(|| {
         Reason::Renewal(format!(
-            "it is signed by a {} that is trusted still, and signs no more",
+            "it is signed by an old {} that is still trusted but no longer signs",
             wanted.signer
         ))
     })
@@ -93,13 +93,13 @@ fn why_unfit<'a>(
     }
     // The bootstrap server takes the names from the cloud, so they are not compared.
     if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
-        return unfit("its names are not those that are wanted");
+        return unfit("its names are wrong");
     }
     if subject_of(certificate) != Some(wanted_subject(wanted)) {
-        return unfit("its subject is not the one that is wanted");
+        return unfit("its subject is wrong");
     }
     if type_of(certificate) != Some(wanted.certificate_type) || certificate.is_ca() {
-        return unfit("it may not be used for what it is wanted for");
+        return unfit("its key usages are wrong, or it is a CA certificate");
     }
     let Some(signer) = signers.iter().find_map(|der| signer_of(certificate, der)) else {
         return unfit(&format!("it is not signed by the present {}", wanted.signer));

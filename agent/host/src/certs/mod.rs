@@ -140,8 +140,8 @@ impl<'a> Certificates<'a> {
             replace = Some("its certificate or its key is missing".into());
         }
         if let Some(why) = &unissuable {
-            let wrong = replace.take().unwrap_or_else(|| "there is none".into());
-            let stuck = found.is_used.then(|| format!("{wrong}, and another cannot be issued now: {why}"));
+            let wrong = replace.take().unwrap_or_else(|| "it is missing".into());
+            let stuck = found.is_used.then(|| format!("{wrong}, and a new one cannot be issued now: {why}"));
             return Ok(Entry {
                 wanted,
                 pair: first,

@@ -332,7 +332,7 @@ fn a_node_that_may_read_the_key_signs_for_itself_and_another_is_told_why_not() {
     let store = NoKeys { store, issued: None, kept: false };
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
     let error = certificates.issue("kubelet-server").unwrap_err().to_string();
-    assert!(error.contains("kops-controller issues it to this node"), "{error}");
+    assert!(error.contains("so kops-controller issues the certificate"), "{error}");
     assert_eq!(certificates.ca("kubelet-server"), store.trusted_certificates("kubernetes-ca"));
 }
 
@@ -388,7 +388,7 @@ fn what_another_authority_has_signed_is_replaced_while_that_is_trusted() {
         }
     };
     assert_eq!(why(id_of(&old), false), (None, false));
-    let signs_no_more = "it is signed by a kubernetes-ca that is trusted still, and signs no more";
+    let signs_no_more = "it is signed by an old kubernetes-ca that is still trusted but no longer signs";
     assert_eq!(why(id_of(&new), false), (Some(signs_no_more.to_owned()), true));
     assert_eq!(why(id_of(&new), true), (None, false));
     assert_eq!(why("7".to_owned(), false), (None, false), "no certificate says whose id that is");

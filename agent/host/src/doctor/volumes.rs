@@ -23,7 +23,7 @@ pub fn volumes(root: &Path, desired: &DesiredState) -> Seen<Volumes> {
         return Ok(Volumes::default());
     }
     if root != Path::new("/") {
-        return Err("another root than / has no devices".to_owned());
+        return Err("a root other than / has no devices".to_owned());
     }
     let is_device =
         |path: &str| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());

@@ -32,7 +32,7 @@ impl Record {
             None => Record::default(),
             Some(bytes) => parse(&bytes).unwrap_or_else(|why| Record {
                 unreadable: Some(format!(
-                    "what kops-agent left on this machine is not known, because {} cannot be read: {why}",
+                    "{} cannot be read, so kops-agent does not know what it left on this machine: {why}",
                     root.shown(Record::PATH)
                 )),
                 ..Record::default()
@@ -81,7 +81,7 @@ fn parse(bytes: &[u8]) -> Result<Record, String> {
     };
     let mut record: Record = serde_json::from_value(Value::Object(fields)).map_err(|error| match version {
         newer if newer > VERSION => {
-            format!("{error}; a newer kops-agent wrote it (version {newer}, and this one knows {VERSION}), so use that")
+            format!("{error}; a newer kops-agent wrote it (version {newer}, this one reads {VERSION}): use the newer one")
         }
         _ => error.to_string(),
     })?;

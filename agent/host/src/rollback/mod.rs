@@ -52,7 +52,7 @@ impl Host {
         progress: &dyn Progress,
     ) -> Result<RolledBack> {
         if let Some(why) = why {
-            progress.warned(&format!("{why}; putting everything back as it was"));
+            progress.warned(&format!("{why}; rolling back"));
             journal.taken_back = Some(why);
             journal.write(&self.root)?;
         }

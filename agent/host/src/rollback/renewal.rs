@@ -42,21 +42,21 @@ impl Host {
         }
         let interrupted = match Journal::read(&self.root)? {
             Some(journal) if journal.is_taken_back() => {
-                return put_off(
-                    "a run was interrupted while it took a change back; a converge goes on with that",
-                );
+                return put_off("a rollback was interrupted; the next `kops-agent converge` finishes it");
             }
             Some(journal) if journal.attempt().is_renewal() => Interrupted::Yes,
-            Some(_) => return put_off("a change was interrupted; a converge goes on with that"),
+            Some(_) => {
+                return put_off("a change was interrupted; the next `kops-agent converge` finishes it");
+            }
             None if record.has_begun_change() => {
-                return put_off("a run was interrupted; a converge goes on with it");
+                return put_off("a run was interrupted; the next `kops-agent converge` continues it");
             }
             None if record.is_begun() => Interrupted::Yes,
             None => Interrupted::No,
         };
         match &record.renewal_failure {
             Some(failure) if self.is_within(AFTER_ROLLBACK, &failure.at) => put_off(&format!(
-                "it was tried at {} and taken back, and is tried again a day later, or by a converge: {}",
+                "the renewal at {} was rolled back, and is tried again a day later, or by `kops-agent converge`: {}",
                 failure.at, failure.problem
             )),
             _ => Ok(Renewing::Free(interrupted, record.config_hash)),

@@ -39,7 +39,7 @@ impl Root {
         let Some(policy) = self.policy()? else { return Ok(None) };
         let real = |fd: BorrowedFd<'_>| {
             let path = std::fs::read_link(proc_path(fd, ""));
-            path.map_err(|error| Error::path("find the way to", dir.shown(name), error))
+            path.map_err(|error| Error::path("find the real path of", dir.shown(name), error))
         };
         let (root, dir) = (real(self.fd.as_fd())?, real(dir.fd.as_fd())?);
         // Links in the path are resolved first, as restorecon does.

@@ -65,7 +65,7 @@ fn another_users_link_is_followed_nowhere() {
     assert!(root.read("/home/admin/.kube/kept/file").unwrap().is_none());
     for path in ["/home/admin/.kube", "/home/admin/.kube/kept", "/home/admin/.kube/new"] {
         let error = root.make_dirs(path).err().unwrap().to_string();
-        assert!(error.contains("/home/admin/.kube, a link to /etc that another user"), "{error}");
+        assert!(error.contains("/home/admin/.kube is a link to /etc that a user other than root"), "{error}");
         assert!(error.contains("put a folder in its place"), "{error}");
     }
     root.remove_tree("/home/admin/.kube").unwrap();

@@ -82,7 +82,7 @@ impl Root {
             Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => Err(Error::Path {
                 doing: "open the directory",
                 path: shown,
-                reason: "a link leads there, which its owner may have lead anywhere; name the folder itself"
+                reason: "a link leads there, and its owner can point it anywhere; give the path of the folder itself"
                     .into(),
             }),
             Err(Blocked::Errno(error)) => Err(Error::path("open the directory", shown, error)),

@@ -26,5 +26,5 @@ pub(crate) async fn apart<T: Send + 'static>(
             let _ = tell.send(act());
         })
         .map_err(|error| failed(error.to_string()))?;
-    told.await.unwrap_or_else(|_| Err(failed("it has ended".into())))
+    told.await.unwrap_or_else(|_| Err(failed("the thread ended without a result".into())))
 }

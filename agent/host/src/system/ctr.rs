@@ -78,13 +78,13 @@ pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Contai
 
 /// The IDs of the containers that have a running process.
 pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
-    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
+    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
     Ok(running_of(&tasks))
 }
 
 /// The first process of each running container, by container ID.
 pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, String> {
-    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
+    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr cannot be started")?)?;
     Ok(processes_of(&tasks))
 }
 

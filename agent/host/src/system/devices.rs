@@ -72,8 +72,8 @@ pub(super) fn format_if_blank(device: &str, filesystem: &str, options: &[String]
         None if !is_zero(device)? => Err(refusal(
             device,
             &format!(
-                "it holds no {filesystem}, and something else that is not known; only a blank device is formatted, so \
-                 overwrite its first and last MiB with zeros (`blkdiscard --zeroout`) if nothing on it is needed"
+                "it holds unknown data, not {filesystem}; only a blank device is formatted, so overwrite its \
+                 first and last MiB with zeros (`blkdiscard --zeroout`) if nothing on it is needed"
             ),
         )),
         None => {

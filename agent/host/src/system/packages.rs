@@ -55,7 +55,7 @@ pub trait PackageManager: Send + Sync {
     /// # Errors
     /// The package manager cannot check repositories without changing the machine.
     fn repositories(&self) -> Seen<Repositories> {
-        Err("this machine has no package manager that can be asked".to_owned())
+        Err("this machine has no package manager that can check repositories".to_owned())
     }
 }
 
@@ -178,7 +178,7 @@ impl PackageManager for Machine {
         if self.manager()? != Manager::Apt {
             return Err(Error::Invalid {
                 id: kops_agent_plan::resource::Resource::from(source.clone()).id(),
-                reason: "it is a repository of apt's, and this machine has no apt-get".into(),
+                reason: "it is an apt repository, and this machine has no apt-get".into(),
             });
         }
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
@@ -211,9 +211,7 @@ impl PackageManager for Machine {
     fn repositories(&self) -> Seen<Repositories> {
         match self.manager().map_err(|error| error.to_string())? {
             Manager::Apt => heads::of_apt(&[]),
-            Manager::Rpm(_) => {
-                Err("dnf reads repositories only whole, and so into what it keeps of them".to_owned())
-            }
+            Manager::Rpm(_) => Err("dnf cannot check repositories without changing its cache".to_owned()),
         }
     }
 }

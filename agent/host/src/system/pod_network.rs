@@ -157,7 +157,7 @@ impl Machine {
                 node_ports = ipvs::node_ports(&saved);
             }
             Asked::NotInstalled if seen.removals.iter().any(|removal| removal.asks_for_sets) => {
-                seen.unknown.push(not_installed("ipset", "the sets that rules of pods ask for"));
+                seen.unknown.push(not_installed("ipset", "the ipset sets in the rules of pods"));
             }
             Asked::NotInstalled => {}
             Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
@@ -198,7 +198,7 @@ impl Machine {
             let failed =
                 seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));
             if !tables.trim().is_empty() && !legacy_shown.contains(family) && !failed {
-                let what = format!("tables of its kind, which the kernel has ({})", one_line(&tables));
+                let what = format!("the kernel's tables of this kind ({})", one_line(&tables));
                 seen.unknown.push(not_installed(&format!("{family}-legacy"), &what));
             }
         }
@@ -300,7 +300,7 @@ impl Machine {
 }
 
 fn not_installed(program: &str, what: &str) -> String {
-    format!("{program} is not installed, so nothing can be said of {what}")
+    format!("{program} is not installed, so kops-agent cannot check {what}")
 }
 
 /// The address family of an iptables program: `ip6tables` for IPv6, `iptables` for IPv4.

@@ -103,7 +103,7 @@ impl Recorder {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Path {
                 doing: "read",
                 path: root.shown(STATE),
-                reason: format!("{error}; remove it, and everything is asked for again"),
+                reason: format!("{error}; remove the file, and the next run repeats all requests"),
             })?,
             None => State::default(),
         };

@@ -27,7 +27,7 @@ pub trait Remote: Send + Sync {
 /// Refuses every request to other machines.
 pub(crate) struct NoRemote;
 
-const NO_CONNECTION: &str = "this program has no connection to others";
+const NO_CONNECTION: &str = "this program sends no requests to other machines";
 
 #[async_trait::async_trait]
 impl Remote for NoRemote {

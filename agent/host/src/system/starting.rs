@@ -28,7 +28,7 @@ pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String
         Ok(Some(outcome)) => of_outcome(&outcome),
         // The file exists, so the missing file is its loader.
         Ok(None) if program.exists() => Some(
-            "it names a dynamic loader that this machine does not have, as a program that was built for another C library does".to_owned(),
+            "it names a dynamic loader that this machine does not have; it was probably built for another C library".to_owned(),
         ),
         Err(error) if error.to_string().contains("Exec format error") => Some(
             "the kernel cannot run it: it was built for another processor architecture, or is no program".to_owned(),
@@ -39,9 +39,7 @@ pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String
 
 fn of_outcome(outcome: &Outcome) -> Option<String> {
     if outcome.status.signal() == Some(SIGILL) {
-        return Some(
-            "this machine's processor does not have an instruction that it was built with".to_owned(),
-        );
+        return Some("it uses an instruction that this machine's processor does not have".to_owned());
     }
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
@@ -52,7 +50,7 @@ fn of_loader(said: &str) -> Option<String> {
     if !versions.is_empty() {
         let versions: Vec<&str> = versions.into_iter().collect();
         return Some(format!(
-            "it needs {} of the C library, which this machine's is too old for",
+            "it needs {} of the C library, and this machine's C library is older",
             versions.join(", ")
         ));
     }
@@ -71,7 +69,7 @@ fn of_loader(said: &str) -> Option<String> {
         });
     }
     let (_, symbol) = said.lines().find_map(|line| line.split_once("symbol lookup error: "))?;
-    Some(format!("a library of this machine does not fit it: {}", one_line(symbol, LONGEST_TOLD)))
+    Some(format!("a library of this machine is incompatible with it: {}", one_line(symbol, LONGEST_TOLD)))
 }
 
 /// Extracts `GLIBC_2.34` from ``…/libc.so.6: version `GLIBC_2.34' not found (required by …)``.
@@ -141,7 +139,7 @@ mod tests {
                     ./containerd: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./containerd)\n";
         assert_eq!(
             of_loader(said).unwrap(),
-            "it needs GLIBC_2.32, GLIBC_2.34 of the C library, which this machine's is too old for"
+            "it needs GLIBC_2.32, GLIBC_2.34 of the C library, and this machine's C library is older"
         );
         let said = "runc: symbol lookup error: runc: undefined symbol: seccomp_notify_respond\n";
         assert!(of_loader(said).unwrap().contains("undefined symbol: seccomp_notify_respond"));

@@ -52,7 +52,7 @@ impl Tether {
         let mut prepared = prepare(command)?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let Some(started) = self.runner.start(&mut prepared).map_err(cannot)? else {
-            return Err(failed(command, "was not begun: the run was asked to stop".into()));
+            return Err(failed(command, "did not start: the run was asked to stop".into()));
         };
         let (stdin, stderr) = (started.stdin, started.stderr);
         let (copied, said, ended) = thread::scope(|scope| {
@@ -70,12 +70,12 @@ impl Tether {
         });
         match ended? {
             Some(status) if status.success() => {
-                copied.map_err(|error| failed(command, format!("could not be fed: {error}")))
+                copied.map_err(|error| failed(command, format!("did not get its input: {error}")))
             }
             Some(status) => Err(refused(command, &Outcome { status, stdout: String::new(), stderr: said })),
             None => Err(failed(
                 command,
-                format!("has not come to its end within {} s, and was ended", self.limit.as_secs()),
+                format!("has not ended within {} s, and was killed", self.limit.as_secs()),
             )),
         }
     }
@@ -107,7 +107,7 @@ mod tests {
         // The program reads nothing, and the input is larger than a pipe's buffer.
         let mut endless = std::io::repeat(0);
         let error = tether.feed(&["sh", "-c", "sleep 600 & sleep 600; true"], &mut endless).unwrap_err();
-        assert!(error.to_string().contains("has not come to its end within 0 s"), "{error}");
+        assert!(error.to_string().contains("has not ended within 0 s"), "{error}");
     }
 
     #[test]

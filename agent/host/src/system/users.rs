@@ -82,7 +82,7 @@ impl Machine {
         id.ok_or_else(|| Error::Path {
             doing: "find",
             path: format!("the {kind} {name}"),
-            reason: format!("{path} does not name it; make it, or have its package installed"),
+            reason: format!("it is not in {path}; create it, or install its package"),
         })
     }
 }

@@ -183,7 +183,7 @@ async fn an_image_that_hangs_has_its_time_and_kubelet_is_started() {
     let desired = node([it.archive("hanging.tar"), it.archive("z.tar"), pulled("hanging:1")]);
     let failed = it.failures(&desired).await;
     assert_eq!(named(&failed), ["image hanging.tar", "image hanging:1"]);
-    assert!(failed[0].why.contains("`sleep 600` has not come to its end within 0 s"), "{failed:?}");
+    assert!(failed[0].why.contains("`sleep 600` has not ended within 0 s"), "{failed:?}");
     it.joins();
 }
 

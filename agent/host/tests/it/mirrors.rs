@@ -96,7 +96,7 @@ async fn what_always_stops_after_nothing_is_given_up() {
 #[tokio::test]
 async fn what_always_starts_over_and_stops_half_way_is_given_up() {
     Scene::with(Fault::StopsHalfway)
-        .refuses(&["24.4 KiB of it have come and are kept", "the next run"])
+        .refuses(&["24.4 KiB of it are downloaded and kept", "the next run"])
         .await;
 }
 

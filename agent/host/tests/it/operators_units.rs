@@ -100,7 +100,7 @@ async fn a_unit_that_is_masked_later_goes_with_a_reset_and_the_mask_stays() {
 async fn a_node_without_its_kubelet_is_told_what_to_do() {
     let machine = machine("debian");
     mask(&machine, "kubelet.service");
-    assert!(told(&machine, &node()).contains("unit kubelet.service CANNOT BE PUT RIGHT: it is masked"));
+    assert!(told(&machine, &node()).contains("unit kubelet.service CANNOT BE REPAIRED: it is masked"));
     let error = machine.error(&node()).await;
     assert!(
         error.contains("kubelet.service") && error.contains("`systemctl unmask kubelet.service`"),

@@ -116,7 +116,7 @@ async fn a_first_run_whose_download_fails_has_left_packages_and_nothing_else() {
     let host = machine.host().with_packages(packages.clone());
     let wrong = node(&["chrony"], &mirror, false);
     let error = apply(&machine, &host, &wrong, &InStep(Mutex::new(begun))).await.unwrap_err().to_string();
-    assert!(error.contains("it is not what it should be"), "{error}");
+    assert!(error.contains("its content is wrong"), "{error}");
     assert!(packages.has("chrony"), "its end was not waited for");
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
@@ -137,7 +137,7 @@ async fn a_node_that_works_gets_no_package_before_everything_is_verified() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("it is not what it should be"), "{error}");
+    assert!(error.contains("its content is wrong"), "{error}");
     assert!(!packages.has("new"));
     let right = node(&["chrony", "new"], &mirror, true);
     apply(&machine, &host, &right, &kops_agent_host::Silent).await.unwrap();

@@ -95,7 +95,7 @@ fn by_variable(value: &str) -> Result<Option<u32>, WrongConfiguration> {
     let number = value.parse().ok().filter(|number| *number <= MOST_SLOTS);
     number.map(Some).ok_or_else(|| {
         WrongConfiguration(format!(
-            "{MAX_UNAVAILABLE} is {value:?}, and has to be a number from 0 to {MOST_SLOTS}"
+            "{MAX_UNAVAILABLE} is {value:?}; set it to a number from 0 to {MOST_SLOTS}"
         ))
     })
 }

@@ -40,7 +40,8 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
         Ok(None) => {}
         // This command prints a replacement for that file, so an unreadable file is only a warning.
         Err(error) => log::warn!(
-            "the addresses of the API's load balancer are left out, which only the file has that kOps last wrote for the group: {}",
+            "the addresses of the API's load balancer are left out: they are only in the nodeupconfig.yaml that kOps last wrote for the \
+             group: {}",
             error_text(&error)
         ),
     }

@@ -66,7 +66,7 @@ impl Run<'_> {
                 // Upstream's nodeup ends here too. The operator decides what to do next.
                 Err(error) if bootstrap_client::is_already_registered(&error) => {
                     log::warn!("{}", error_text(&error));
-                    service_manager::ready("left as it is: this machine is a node already");
+                    service_manager::ready("nothing changed: this machine is a node already");
                     return Ok(exit::CONVERGED);
                 }
                 Err(error)
@@ -135,13 +135,18 @@ impl Run<'_> {
                 let report = noted(root, report)?;
                 noted(root, convergence::remember_ready(&self.on).await)?;
                 let noting = host.note_superseded(&by, last_applied::unmended(&report).is_none());
-                noting.unwrap_or_else(|error| log::warn!("that is not noted for `status`: {error}"));
+                noting.unwrap_or_else(|error| {
+                    log::warn!("cannot record for `kops-agent status` that this node is superseded: {error}")
+                });
                 log::info!("{}", last_applied::superseded(&by));
-                self.converged(&report, "superseded, and as last applied")
+                self.converged(&report, "superseded; the last applied configuration is in place")
             }
             Instead::Registered => {
                 log::warn!("{}", error_text(&error));
-                self.converged(&noted(root, report)?, "a node already, and as last applied")
+                self.converged(
+                    &noted(root, report)?,
+                    "a node already; the last applied configuration is in place",
+                )
             }
             Instead::Refused | Instead::Failed => {
                 let why = error_text(&error);
@@ -150,12 +155,12 @@ impl Run<'_> {
                         output::print_report(&report, self.args.output)?;
                         // The node works as before, so units that wait for this run may start.
                         service_manager::serving(format_args!(
-                            "as last applied; what is wanted now is not: {why}"
+                            "the last applied configuration is in place; the wanted one is not: {why}"
                         ));
                     }
                     Err(error) => log::error!("{}", error_text(&error)),
                 }
-                noted(root, Err(error.context("this machine is left as it was last applied")))
+                noted(root, Err(error.context("this machine keeps its last applied configuration")))
             }
         }
     }
@@ -167,7 +172,7 @@ impl Run<'_> {
             match Box::pin(self.converge_to_decided()).await {
                 Err(error) if is_for_other_files(&error) => {
                     log::info!(
-                        "an archive has other files than its release: deciding this node again by what it has"
+                        "an archive has other files than its release; deciding this node again with the archive's files"
                     );
                 }
                 outcome => return outcome,

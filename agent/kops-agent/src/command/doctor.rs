@@ -59,7 +59,7 @@ fn text(findings: &[Finding]) -> String {
     let end = match (problems, unknown) {
         (0, 0) => "Nothing stops this machine from becoming its node.".to_owned(),
         (0, unknown) => format!(
-            "Nothing is known to stop this machine from becoming its node; {unknown} of these are not known."
+            "No known problem stops this machine from becoming its node; {unknown} results are unknown."
         ),
         (1, _) => "One problem stops this machine from becoming its node.".to_owned(),
         (problems, _) => format!("{problems} problems stop this machine from becoming its node."),

@@ -33,7 +33,7 @@ pub(super) async fn run(args: &ExplainArgs) -> Result<u8> {
             };
         }
         bail!(
-            "this node has nothing that is called {}; `kops-agent render` lists all that it has",
+            "this node has nothing that is called {}; `kops-agent render` lists everything that it has",
             args.question
         );
     }

@@ -36,7 +36,7 @@ async fn tell(args: &FleetTellArgs) -> Result<u8> {
         let compared = if is_changed { Compared::Differs } else { Compared::AsLeft };
         let untold = match condition::tell_once(&args.root, compared).await? {
             Ok(node) => {
-                log::info!("the Node {node} says how this machine is");
+                log::info!("the condition KopsConfigured of the Node {node} is up to date");
                 return Ok(exit::CONVERGED);
             }
             Err(untold) => untold,

@@ -71,7 +71,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
     for file in [program.as_path()].into_iter().chain(is_file.then_some(conf)) {
         // A file system without fsync must not keep the machine from becoming a node.
         if let Err(error) = sync(file) {
-            log::warn!("{} may not be on the disk before {UNIT} is: {error}", file.display());
+            log::warn!("cannot sync {} to the disk before {UNIT} is written: {error}", file.display());
         }
     }
     let flags = std::env::args()

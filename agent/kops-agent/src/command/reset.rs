@@ -39,7 +39,7 @@ const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
 pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
-        bail!("{} is no directory: there is nothing to reset", args.root.display());
+        bail!("{} is not a directory: there is nothing to reset", args.root.display());
     }
     machine::must_exist(&args.root)?;
     let host = machine::open(&args.root)?;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
         bail!("nothing was reset");
     }
     host.reset(&reset, &Tell)?;
-    output::print_text("This machine is no node any more.\n")?;
+    output::print_text("This machine is no longer a node.\n")?;
     Ok(exit::CONVERGED)
 }
 
@@ -67,29 +67,30 @@ fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
         }
     };
     list("These units are stopped and disabled", reset.units.clone());
-    list("These mounts go", reset.mounts.clone());
-    list("These network interfaces of pods go", reset.pod_network.interfaces.clone());
-    list("These rules of the network of pods go", reset.pod_network.rules.clone());
+    list("These are unmounted", reset.mounts.clone());
+    list("These network interfaces of pods are removed", reset.pod_network.interfaces.clone());
+    list("These rules of the network of pods are removed", reset.pod_network.rules.clone());
     list(
-        "These could not be looked at: what pods left there ends when this machine restarts",
+        "These could not be read. Remains of pods there stay until this machine restarts",
         reset.pod_network.unknown.clone(),
     );
     list(
         "These are removed, keys overwritten first",
         reset.removed.iter().map(ToString::to_string).collect(),
     );
-    list("This is removed, which tells node_exporter how the node is", reset.published.clone());
+    list("This file of metrics for node_exporter is removed", reset.published.clone());
     list(
-        "These folders are removed with all that is in them",
+        "These folders are removed with their content",
         reset.folders.iter().map(|folder| with_what_it_leads_to(folder, root)).collect(),
     );
     list(
-        "The spec has kubelet or containerd keep their data in these folders, which stay: other programs may have files there. Remove what \
-         pods left, tokens among it, before this machine becomes an image",
+        "These folders stay: the spec puts data of kubelet or containerd there, but other programs may have files there too. Before you \
+         make an image of this machine, remove the files that pods left: they may contain tokens",
         reset.shared.iter().cloned().collect(),
     );
     list(
-        "These are mounted there by others: they are emptied and stay mounted; what they hide is not removed, unless you unmount them first",
+        "Other programs mounted these: they are emptied and stay mounted. Files below the mount points are not removed, unless you \
+         unmount them first",
         reset.emptied.iter().cloned().collect(),
     );
     list(
@@ -97,12 +98,12 @@ fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
         reset.kept.iter().map(ToString::to_string).collect(),
     );
     list(
-        "These stay, by which this machine, and any that is made of its image, becomes a node of its cluster again, and may have keys in \
-         them; --purge removes them, overwritten first",
+        "These stay, and may contain keys. With them this machine, and each machine made from its image, becomes a node of its cluster \
+         again. --purge overwrites and removes them",
         left,
     );
     if reset.containers {
-        lines.push("All pods of this machine end.".to_owned());
+        lines.push("All pods of this machine are stopped.".to_owned());
     }
     lines.push(String::new());
     lines.join("\n")

@@ -51,14 +51,11 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
 fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
     match output {
         StatusOutput::Json => output::print_json(timelines),
-        StatusOutput::Text if timelines.runs.is_empty() => {
-            output::print_text("no run has come to its end yet\n")
-        }
+        StatusOutput::Text if timelines.runs.is_empty() => output::print_text("no run has finished yet\n"),
         StatusOutput::Text => output::print_text(&timeline::table(timelines)),
-        StatusOutput::Prometheus => Err(WrongUsage(
-            "a timeline has no form for Prometheus; ask for it with --output text or json".into(),
-        )
-        .into()),
+        StatusOutput::Prometheus => {
+            Err(WrongUsage("--timeline has no form for Prometheus; give --output text or json".into()).into())
+        }
     }
 }
 
@@ -86,9 +83,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         certificates,
     } = status;
     match converged_since {
-        _ if *never_converged => {
-            writeln!(text, "NEVER CONVERGED: no run has come to its end on this machine")?
-        }
+        _ if *never_converged => writeln!(text, "NEVER CONVERGED: no run has finished on this machine")?,
         Some(since) => writeln!(text, "converged    since {since}")?,
         None => writeln!(text, "applied      all but what failed")?,
     }
@@ -108,10 +103,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         }
     }
     if *unfinished {
-        writeln!(
-            text,
-            "unfinished   a change was begun and has not come to its end: a run is at work on it, or was killed"
-        )?;
+        writeln!(text, "unfinished   a change is not finished: a run is in progress, or was killed")?;
     }
     if let Some(rolled_back) = rolled_back {
         write_rollback(text, rolled_back)?;
@@ -134,12 +126,9 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     write_certificates(text, certificates)?;
     if !changed.is_empty() {
-        writeln!(
-            text,
-            "to do        `kops-agent verify` shows what has drifted; `kops-agent converge` puts it right"
-        )?;
+        writeln!(text, "to do        `kops-agent verify` shows the drift; `kops-agent converge` repairs it")?;
     } else if *unfinished || (failure.is_some() && rolled_back.is_none()) {
-        writeln!(text, "to do        mend what the failure names, then run `kops-agent converge`")?;
+        writeln!(text, "to do        correct the cause of the failure, then run `kops-agent converge`")?;
     }
     Ok(())
 }
@@ -158,8 +147,8 @@ fn write_rollback(text: &mut String, rolled_back: &RolledBack) -> std::fmt::Resu
     }
     writeln!(
         text,
-        "             what was last applied is put right meanwhile; drift is counted against that\n             to do: change what is wrong in the cluster's spec, or have it tried again by \
-         `kops-agent converge --retry-failed`"
+        "             meanwhile runs repair drift from the last applied configuration\n             to do: correct the cluster's spec, or \
+         try the change again with `kops-agent converge --retry-failed`"
     )
 }
 
@@ -171,7 +160,7 @@ fn write_certificates(text: &mut String, certificates: &[CertificateStatus]) -> 
     writeln!(text, "certificates {}, the first expires in {days} days ({})", certificates.len(), first.path)?;
     for certificate in certificates {
         match certificate.days_left {
-            None => writeln!(text, "             {} holds none that can be read", certificate.path)?,
+            None => writeln!(text, "             {} is missing or cannot be read", certificate.path)?,
             Some(days) if days < 0 => writeln!(text, "             {} HAS EXPIRED", certificate.path)?,
             Some(days) if days < SOON => {
                 writeln!(text, "             {} expires in {days} days", certificate.path)?
@@ -308,12 +297,12 @@ mod tests {
         for part in [
             "converged    since 2026-01-02T03:04:05Z",
             "FAILED at 2026-02-03T04:05:06Z: no network; plug it in",
-            "unfinished   a change was begun",
+            "unfinished   a change is not finished",
             "1 of 2 running, DOWN:",
             "kubelet.service does not run; `journalctl -u kubelet.service`",
             "DRIFT        1 changed since the last run\n             file /etc/x: content, mode",
             "expires in 7 days",
-            " converge` puts it right",
+            " converge` repairs it",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }

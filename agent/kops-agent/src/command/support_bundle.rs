@@ -12,8 +12,8 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
         log::warn!("{name} is not in the bundle: {why}");
     }
     let text = format!(
-        "{} ({} bytes) has what a report needs of this machine, without what is known or looks to be secret; read it before you \
-         give it away\n",
+        "{} ({} bytes) is the support bundle of this machine, without values that are secret or look secret; read it before you give it \
+         to others\n",
         written.path.display(),
         written.size
     );

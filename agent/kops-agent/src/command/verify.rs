@@ -78,14 +78,14 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
         Some((Instead::Superseded(by), _)) => Some(by.as_str()),
         Some((Instead::Refused, error)) => {
             log::warn!(
-                "what is wanted of this node is refused, so it is compared with what was last applied: {}",
+                "the wanted configuration is refused, so this node is compared with its last applied configuration: {}",
                 error_text(error)
             );
             None
         }
         Some((Instead::Registered | Instead::Failed, error)) => {
             log::warn!(
-                "what is wanted of this node now is not known, so it is compared with what was last applied: {}",
+                "the wanted configuration is not known, so this node is compared with its last applied configuration: {}",
                 error_text(error)
             );
             None
@@ -112,7 +112,9 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
         Some((Instead::Superseded(by), _)) => {
             // A user without write access may run `verify` too, so this failure is no warning.
             let noting = host.note_superseded(&by, args.repair && code == exit::CONVERGED);
-            noting.unwrap_or_else(|error| log::debug!("that is not noted for `status`: {error}"));
+            noting.unwrap_or_else(|error| {
+                log::debug!("cannot record for `kops-agent status` that this node is superseded: {error}")
+            });
             Ok(code)
         }
         // The wanted state is known (an earlier run rolled it back), and this machine differs from it.
@@ -139,7 +141,7 @@ async fn compared_instead(
 fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> Result<u8> {
     let is_registered = bootstrap_client::is_already_registered(&error);
     if is_registered {
-        log::warn!("what is wanted of this node now is not known: {}", error_text(&error));
+        log::warn!("the wanted configuration of this node is not known: {}", error_text(&error));
     }
     output::print_verification(changed, None, None, args.output, args.color)?;
     match is_registered {
@@ -203,7 +205,7 @@ async fn repair(
             // Certificates that expire cannot wait for a slot, and this run has already waited for one.
             let on = run.on.clone().without_waiting_for_a_slot();
             if run.args.renew && Box::pin(renewal::renew(&on, host, decision)).await?.is_some() {
-                log::info!("certificates that were due are renewed all the same");
+                log::info!("certificates that were due for renewal are renewed anyway");
             }
             Ok(exit::DIFFERENT)
         }

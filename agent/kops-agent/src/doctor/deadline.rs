@@ -16,9 +16,7 @@ const STACK: usize = 8 << 20;
 
 /// The result of `asking`, or an error if it takes longer than `within`.
 pub async fn asked<T>(within: Duration, asking: impl Future<Output = T>) -> Result<T, String> {
-    tokio::time::timeout(within, asking)
-        .await
-        .map_err(|_| format!("there is no answer within {} s", within.as_secs()))
+    tokio::time::timeout(within, asking).await.map_err(|_| format!("no answer within {} s", within.as_secs()))
 }
 
 /// Runs a check that may hang, in a thread of its own. A thread that hangs ends with the process.
@@ -31,11 +29,11 @@ pub async fn looked<T: Send + 'static>(
         // The caller may have timed out.
         let _ = tell.send(look());
     });
-    started.map_err(|error| format!("no thread can be started for it: {error}"))?;
+    started.map_err(|error| format!("cannot start a thread: {error}"))?;
     match tokio::time::timeout(within, told).await {
         Ok(Ok(seen)) => Ok(seen),
-        Ok(Err(_)) => Err("it could not be looked at".to_owned()),
-        Err(_) => Err(format!("looking at it has not come to an end within {} s", within.as_secs())),
+        Ok(Err(_)) => Err("it ended without a result".to_owned()),
+        Err(_) => Err(format!("no result within {} s", within.as_secs())),
     }
 }
 
@@ -58,7 +56,7 @@ mod tests {
         assert_eq!(looked(LOOK, || 7).await, Ok(7));
         let (keep, hangs) = channel::<()>();
         let error = looked(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
-        assert!(error.contains("has not come to an end within 0 s"), "{error}");
+        assert!(error.contains("no result within 0 s"), "{error}");
         drop(keep);
     }
 }

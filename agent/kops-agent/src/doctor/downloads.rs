@@ -124,9 +124,9 @@ pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
 
 fn of_status(status: StatusCode) -> Outcome {
     match status {
-        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-            Outcome::Fails(format!("it answers {status}: it may be there, and this machine may not read it"))
-        }
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Outcome::Fails(format!(
+            "it answers {status}: the file may exist, but this machine may not read it"
+        )),
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
             Outcome::Unknown(format!("it answers {status}"))
         }

@@ -102,6 +102,6 @@ pub(super) async fn disks(args: &LookArgs, wanted: &Wanted, sizes: BTreeMap<Stri
 pub(super) async fn is_clock_synchronized(args: &LookArgs) -> Seen<bool> {
     match args.is_this_machine() {
         true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),
-        false => Err("another root than / has no clock".to_owned()),
+        false => Err("a root other than / has no clock".to_owned()),
     }
 }

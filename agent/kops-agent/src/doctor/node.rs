@@ -105,8 +105,7 @@ pub(super) async fn wanted(
         }
         (true, Err(why)) => Outcome::Unknown(why),
         (false, _) => Outcome::Unknown(
-            "it is decided by what kops-controller gives this machine, which is not asked for it now"
-                .to_owned(),
+            "kops-controller gives this machine its configuration, and doctor does not ask for it".to_owned(),
         ),
     };
     if outcome != Outcome::Answers

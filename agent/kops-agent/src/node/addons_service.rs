@@ -28,8 +28,8 @@ pub fn read(node: &NodeConfig) -> Result<AddonsService> {
     };
     let settings = settings.map_err(|problem| {
         WrongConfiguration(format!(
-            "{source} {problem}, so what {} is to apply is not known; run `kops update cluster --yes`, or leave \
-             add-ons to kOps with {}=false",
+            "{source} {problem}, so {} cannot tell which add-ons to apply; run `kops update cluster --yes`, or leave add-ons to kOps with \
+             {}=false",
             ADDONS.flag, ADDONS.variable
         ))
     })?;

@@ -24,8 +24,12 @@ use crate::progress::Watch;
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
     let watch = Watch::new();
-    if let Some(rolled_back) = host.finish_rollback(&watch).await.context("going on to roll back a change")? {
-        log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
+    if let Some(rolled_back) =
+        host.finish_rollback(&watch).await.context("finishing the rollback of an earlier run")?
+    {
+        log::warn!(
+            "an earlier run was interrupted while it rolled back a change; this run has finished the rollback: {rolled_back}"
+        );
     }
     let timeouts =
         DownloadTimeouts { give_up_after: options.download_timeout, ..DownloadTimeouts::default() };
@@ -90,13 +94,13 @@ async fn carry_out(
         .proven(decision.is_proven)
         .written_by(decision.written_by.clone());
     if !decision.is_last_applied && !plan.is_empty() {
-        host.keep_begun(&applied).context("keeping what is about to be applied")?;
+        host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
     // If only units failed that no pod depends on, everything else is applied.
     let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
     if is_applied && !decision.is_last_applied {
-        host.keep_applied(&applied).context("keeping what was applied")?;
+        host.keep_applied(&applied).context("saving the applied configuration")?;
     }
     Ok(outcome?)
 }
@@ -117,7 +121,7 @@ async fn with_early_units(
     }
     let started = host.apply(&first, &early, materials, downloads, watch, Scope::Part).await;
     started.with_context(|| {
-        format!("starting {PROTOKUBE_UNIT}, without which this machine finds no kops-controller")
+        format!("starting {PROTOKUBE_UNIT}, which this machine needs to find kops-controller")
     })?;
     self::plan(host, decision)
 }

@@ -83,9 +83,9 @@ pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<O
 
 fn warn_kept(due: &str, server: &str) {
     log::warn!(
-        "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
-         that is registered and ready no others; kops-agent's controller does, in the place of kOps' kops-controller; \
-         without it, replace this instance before they end, and before `kops distrust keypair` where their authority is rotated"
+        "certificates due for renewal ({due}) are not renewed: {server} issues no certificates to a node that is registered and ready; \
+         the node keeps them until they expire. To renew them, run kops-agent's controller in place of kOps' kops-controller. Otherwise \
+         replace this instance before they expire, and before `kops distrust keypair` if their authority is rotated"
     );
 }
 

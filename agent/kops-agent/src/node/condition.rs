@@ -21,7 +21,7 @@ use super::{machine, pacing};
 use crate::known::error_text;
 
 /// What the report does, for messages.
-pub const TELLING: &str = "telling the cluster how this node is (the condition KopsConfigured of its Node)";
+pub const TELLING: &str = "reporting this node's state to the cluster (condition KopsConfigured of its Node)";
 /// How much longer a run may take because of the report.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit that reports apart from the run.
@@ -53,9 +53,9 @@ pub async fn have_told(root: &Path) {
         return;
     }
     match tell_apart(root) {
-        Ok(()) => log::debug!("{UNIT} goes on with {TELLING}"),
+        Ok(()) => log::debug!("{UNIT} continues {TELLING}"),
         Err(error) => {
-            log::debug!("systemd does not go on with {TELLING}: {}", error_text(&error));
+            log::debug!("{UNIT} cannot continue {TELLING}: {}", error_text(&error));
             tell(root, Compared::AsLeft).await;
         }
     }
@@ -74,7 +74,9 @@ async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
     }
     let in_time = tokio::time::timeout(TIMEOUT, tell_once(root, compared)).await;
     match in_time {
-        Ok(Ok(told)) => told.map(|node| log::debug!("the Node {node} says how this machine is")),
+        Ok(Ok(told)) => {
+            told.map(|node| log::debug!("the condition KopsConfigured of the Node {node} is up to date"))
+        }
         Ok(Err(error)) => {
             log::debug!("{}", error_text(&error));
             Ok(())
@@ -91,7 +93,7 @@ fn note(untold: &Untold) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
         true => log::debug!("{TELLING}: {untold}"),
-        false => log::warn!("{TELLING} has failed, and the next run tries again: {untold}"),
+        false => log::warn!("{TELLING} failed; the next run tries again: {untold}"),
     }
 }
 
@@ -101,10 +103,10 @@ fn note(untold: &Untold) {
 /// The outer error: no run has left a readable record here. The inner error: why the report failed.
 pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
     if !machine::has_record(root) {
-        bail!("no run of kops-agent has left anything on this machine, so there is nothing to tell of it");
+        bail!("this machine has no record of a run of kops-agent, so there is nothing to report");
     }
     let host = machine::open(root)?;
-    let record = host.record().context("reading what earlier runs have recorded")?;
+    let record = host.record().context("reading the record of earlier runs")?;
     let certificates = host.certificates().context("reading when this node's certificates expire")?;
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
@@ -202,6 +204,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(tell_in_time(root.path(), Compared::AsLeft).await, Ok(()));
         let error = tell_once(root.path(), Compared::AsLeft).await.unwrap_err();
-        assert!(error.to_string().contains("nothing to tell"), "{error}");
+        assert!(error.to_string().contains("nothing to report"), "{error}");
     }
 }

@@ -22,8 +22,8 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let manifests = derive::addon_manifests(&text(store, &channel).await?)?;
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
         WrongConfiguration(format!(
-            "{channel} names no addon kops-controller.addons.k8s.io, whose configuration \
-             --controller is for; run `kops update cluster --yes`, or take the service away with {}=false",
+            "{channel} has no addon kops-controller.addons.k8s.io, from which --controller reads its configuration; run `kops update \
+             cluster --yes`, or remove the service with {}=false",
             CONTROLLER.variable
         ))
     })?;
@@ -34,7 +34,7 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let parsed = KopsControllerOptions::parse(options.as_bytes(), &url)?;
     if let Some(why) = takeover::left_to_upstream(&parsed) {
         log::warn!(
-            "--controller: {why}; its service starts, leaves the Lease and port 3988 to kOps' kops-controller, and does nothing"
+            "--controller: {why}; the service starts but does nothing: it leaves the Lease and port 3988 to kOps' kops-controller"
         );
     }
     let program = program::path().context("finding the path of this program for the controller's unit")?;

@@ -38,7 +38,10 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
     if let Some(remembered) = &decision.remembered
         && let Err(error) = remembered::keep(remembered, host, &options.root)
     {
-        log::warn!("a later run may have to ask the cloud again: {}", error_text(&error));
+        log::warn!(
+            "cannot save the cloud's facts; a later run may have to ask the cloud again: {}",
+            error_text(&error)
+        );
     }
     let outcome = Box::pin(apply::apply(options, host, decision)).await;
     keep_timeline(host, outcome.as_ref().ok());
@@ -57,7 +60,7 @@ fn keep_timeline(host: &Host, report: Option<&Report>) {
             timeline::summary(&timeline).iter().for_each(|line| log::info!("{line}"));
         }
         Ok(_) => {}
-        Err(error) => log::warn!("what the run took its time for is not kept: {error}"),
+        Err(error) => log::warn!("cannot save the timeline of this run: {error}"),
     }
 }
 
@@ -133,13 +136,13 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
     loop {
         let remembered = remembered::read(root);
         let Some(action) = remembered.untold_in(&boot_id) else { return Ok(()) };
-        service_manager::serving("a node, and telling its group so");
+        service_manager::serving("the node is ready; this run tells its group");
         let instance = cloud::of(LifecycleAction::HELD_BY)
             .instance_id()
             .await
             .map_err(|error| untold(&error.to_string()))?;
         if instance != action.instance_id {
-            log::debug!("what is remembered of lifecycle hooks is of another instance");
+            log::debug!("the saved state of lifecycle hooks belongs to another instance");
             return Ok(());
         }
         let group = &action.group;
@@ -159,7 +162,10 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
             .await
             .and_then(|_lock| remembered::keep(&remembered::read(root).told_in(boot_id), &host, root));
         kept.unwrap_or_else(|error| {
-            log::warn!("a later run tells the group again: {}", error_text(&error));
+            log::warn!(
+                "cannot record that the group knows; a later run tells the group again: {}",
+                error_text(&error)
+            );
         });
         return Ok(());
     }
@@ -167,7 +173,6 @@ async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
 
 fn untold(problem: &str) -> anyhow::Error {
     anyhow!(
-        "this node is ready, but its group could not be told so, and replaces it once the lifecycle hook has timed out: \
-         {problem}"
+        "this node is ready, but its group could not be told: the group replaces this node when the lifecycle hook times out: {problem}"
     )
 }

@@ -80,7 +80,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     }
     if node.container_runtime.uses_driver_of_image(node.distribution) {
         log::info!(
-            "pods use the GPU by the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime: neither is installed here"
+            "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime; kops-agent installs neither"
         );
     }
     if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
@@ -206,8 +206,8 @@ fn refused(problems: Problems, denied: &[String]) -> anyhow::Error {
         return wrong(problems);
     }
     anyhow::anyhow!(
-        "this node cannot be decided without files of the state store that this machine may not read now:\n  {}\n\
-         Without them: {problems}",
+        "cannot decide this node's configuration without files of the state store that this machine may not read now:\n  {}\nWithout \
+         these files: {problems}",
         denied.join("\n  ")
     )
 }

@@ -45,7 +45,7 @@ impl Environment {
         let read = |path: &str| {
             let told = reader.as_ref().map_or(Ok(Vec::new()), |reader| of_file(reader, path));
             told.unwrap_or_else(|why| {
-                log::warn!("what a file of variables sets is not known: {why}");
+                log::warn!("ignoring a file of environment variables: {why}");
                 Vec::new()
             })
         };
@@ -100,8 +100,8 @@ impl Environment {
     /// Why there is no login to the cloud, and what to do.
     pub fn why_no_login() -> String {
         format!(
-            "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so how to log in to the cloud is \
-             not known; set it and what belongs to it in either"
+            "{LOGIN_VARIABLE} is set neither in this run's environment nor in {OF_NODEUP}, so there is no login to the cloud; set it and \
+             the login's other variables in one of them"
         )
     }
 }

@@ -15,7 +15,7 @@ use kops_agent_spec::{BootConfig, CloudProvider, parse_yaml};
 pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Facts> {
     let mut facts = observe_host(root).context("observing this machine")?;
     facts.cloud = match provider {
-        Some(provider) => cloud::observe(provider).await.context("asking this machine's cloud about it")?,
+        Some(provider) => cloud::observe(provider).await.context("asking the cloud about this machine")?,
         None => CloudFacts::default(),
     };
     Ok(facts)
@@ -40,7 +40,7 @@ pub async fn given(file: Option<&Path>, boot: &BootConfig) -> Result<Facts> {
         Some(file) => load(file),
         None => observe(Path::new("/"), Some(boot.cloud_provider))
             .await
-            .context("finding out what this machine is (--facts FILE says it in its place)"),
+            .context("finding the facts of this machine (or give them with --facts FILE)"),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn before(root: &Path) -> Result<Before> {
 pub fn must_exist(root: &Path) -> Result<()> {
     match root.is_dir() {
         true => Ok(()),
-        false => bail!("there is no machine below {}: it is no folder; check --root", root.display()),
+        false => bail!("there is no machine below {}: it is not a directory; check --root", root.display()),
     }
 }
 
@@ -102,7 +102,7 @@ pub fn open(root: &Path) -> Result<Host> {
 /// systemd rejects the unit, or the path of this program is unknown.
 pub fn run_apart(host: &Host, unit: &str, arguments: &[&str]) -> Result<()> {
     let program = program::path().context("finding the path of this program")?;
-    let program = program.to_str().context("the path of this program is no text")?;
+    let program = program.to_str().context("the path of this program is not UTF-8 text")?;
     Ok(host.run_apart(unit, &[&[program], arguments].concat())?)
 }
 

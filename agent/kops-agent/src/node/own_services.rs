@@ -34,7 +34,7 @@ pub const ADDONS: OwnService = OwnService {
     flag: "--addons",
     variable: "KOPS_AGENT_ADDONS",
     unit: ADDONS_UNIT,
-    runs: "what applies add-ons",
+    runs: "the add-on applier",
 };
 
 impl OwnService {
@@ -53,7 +53,7 @@ impl OwnService {
         }
         let is_there = machine::has_record(root) && machine::open(root)?.has_left_unit(unit)?;
         if is_there {
-            log::info!("{unit} stays, since neither {flag} nor {variable}=false is said");
+            log::info!("{unit} stays: {flag} is not given, and {variable}=false is not set");
         }
         Ok(is_there)
     }

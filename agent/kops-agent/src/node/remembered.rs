@@ -23,7 +23,7 @@ fn read_file<T: Default + DeserializeOwned>(root: &Path, path: &str) -> T {
     let file = root.join(path.trim_start_matches('/'));
     let Ok(bytes) = std::fs::read(&file) else { return T::default() };
     serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-        log::warn!("{}: {error}; what it remembers is asked for again", file.display());
+        log::warn!("{}: {error}; this run ignores the file and asks again", file.display());
         T::default()
     })
 }
@@ -36,7 +36,7 @@ pub fn keep(remembered: &RememberedFacts, host: &Host, root: &Path) -> Result<()
     if *remembered == read(root) {
         return Ok(());
     }
-    let mut json = serde_json::to_vec(remembered).context("writing what the cloud told")?;
+    let mut json = serde_json::to_vec(remembered).context("writing the cloud's facts")?;
     json.push(b'\n');
     Ok(host.remember_facts(&json)?)
 }

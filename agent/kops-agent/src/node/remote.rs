@@ -54,7 +54,7 @@ fn uptime() -> Duration {
 }
 
 async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), String> {
-    let url = url_of(registration).ok_or("its object is none: it has no namespace or no name")?;
+    let url = url_of(registration).ok_or("its object has no namespace or no name")?;
     let answer = client
         .patch(url)
         .timeout(TIMEOUT)

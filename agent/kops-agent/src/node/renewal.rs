@@ -29,7 +29,7 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
         Ok(lock) => lock,
         Err(error) => match error.downcast_ref() {
             Some(locked @ Error::Locked { .. }) => {
-                log::info!("no certificates are renewed beside another run: {locked}");
+                log::info!("certificates are not renewed during another run: {locked}");
                 return Ok(None);
             }
             _ => return Err(error),
@@ -40,7 +40,7 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
         Renewing::Free(interrupted, config_hash) => (interrupted, config_hash),
         Renewing::PutOff(why) => {
             if !renewal(&whole, &decision.desired, Interrupted::No).is_empty() {
-                log::warn!("the certificates that are due to be renewed are kept for now: {why}");
+                log::warn!("certificates are due for renewal, but are not renewed now: {why}");
             }
             return Ok(None);
         }
@@ -60,12 +60,15 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
                 None
             }
             Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. }) if ends_soon(host)? => {
-                log::warn!("certificates end soon, and are renewed without a slot: {}", error_text(&error));
+                log::warn!(
+                    "certificates expire soon, so they are renewed without a slot: {}",
+                    error_text(&error)
+                );
                 None
             }
             Some(NotPaced::NoSlot { .. } | NotPaced::AnotherNotReady { .. } | NotPaced::NotDrained(_)) => {
                 log::warn!(
-                    "the certificates that are due to be renewed are kept for now: {}",
+                    "certificates are due for renewal, but are not renewed now: {}",
                     error_text(&error)
                 );
                 return Ok(None);

@@ -34,7 +34,7 @@ impl Before {
                 Ok(true) => Before::Nothing,
                 Ok(false) => Before::Unclear,
                 Err(error) => {
-                    log::debug!("whether this machine has been a node cannot be told: {error}");
+                    log::debug!("cannot tell whether this machine has been a node: {error}");
                     Before::Unclear
                 }
             },

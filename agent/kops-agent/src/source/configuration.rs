@@ -83,13 +83,13 @@ pub(super) async fn pinned_and_proven(
                 return Configuration::of_proven(derivation, derived);
             }
             _ => log::warn!(
-                "the cluster spec gives another configuration than the pinned {}, which is used:\n{}",
+                "the cluster spec gives another configuration than the pinned {}; the pinned one is used:\n{}",
                 pinned.file.url,
                 indented(&derivation.differences(&derived, Some(&pinned)))
             ),
         },
         Err(error) => log::warn!(
-            "the cluster spec could not be held against the pinned {}: {}",
+            "cannot compare the cluster spec with the pinned {}: {}",
             pinned.file.url,
             error_text(&error)
         ),
@@ -121,8 +121,8 @@ pub(super) async fn derived(
                 return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
-                "whether the cluster spec gives the configuration that the user-data pins cannot be told, because \
-                 the hashes of these downloads are not known (give them with --asset-hashes):\n{}",
+                "cannot tell whether the cluster spec gives the configuration that the user-data pins, because the hashes of these \
+                 downloads are not known (give them with --asset-hashes):\n{}",
                 indented(&urls)
             ),
             Proof::Differs(actual) => format!(
@@ -136,15 +136,15 @@ pub(super) async fn derived(
             // A pinned configuration must be proven, and a mirror's hashes of its own downloads prove nothing.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(WrongConfiguration(format!(
-                    "{problem}\nit is not used, because mirrors told the hashes of their own downloads (give them with \
-                     --asset-hashes):\n{}",
+                    "{problem}\nthe derived configuration is not used, because mirrors gave the hashes of their own downloads (give the \
+                     hashes with --asset-hashes):\n{}",
                     indented(&derivation.told_by_mirrors)
                 ))
                 .into());
             }
             OnHashMismatch::Refuse => return Err(refused(problem, &derived, &boot.nodeup_config_hash)),
             OnHashMismatch::Warn => {
-                log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
+                log::warn!("{problem}\nthe derived configuration is used anyway (--on-hash-mismatch warn)")
             }
         }
     }

@@ -176,8 +176,8 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     for path in spec.inputs.wanted_manifests() {
         if !is_whole(&path) {
             return Err(WrongConfiguration(format!(
-                "this node is to run the manifest {path} of the state store, which it does not read: kops-controller \
-                 serves no manifests; give it the cluster's folder in the store with --config-base"
+                "this node must run the manifest {path} of the state store, but it does not read the store, and kops-controller serves no \
+                 manifests; give the cluster's folder in the store with --config-base"
             ))
             .into());
         }

@@ -52,7 +52,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || {
         let folder = folder_of(path).display();
         format!(
-            "writing the bundle {} ({} bytes); --out names a file elsewhere, where {folder} has no room",
+            "writing the bundle {} ({} bytes); if {folder} has no space, name a file elsewhere with --out",
             path.display(),
             bytes.len()
         )

@@ -54,8 +54,9 @@ pub fn why_not_known(known: &[Known]) -> Option<String> {
     let has = |is: fn(&Known) -> bool| known.iter().any(is);
     let may_have = has(|known| matches!(known, Known::Claims | Known::File(..)));
     let is_untold = may_have && !has(|known| matches!(known, Known::Told));
-    let why = untold.or(is_untold.then_some("neither the store nor what was last applied has told it"))?;
-    Some(format!("what is secret on this machine is not known, and may be in its journal: {why}"))
+    let why =
+        untold.or(is_untold.then_some("neither the store nor the last applied configuration tells them"))?;
+    Some(format!("the secrets of this machine are not known, and may be in its journal: {why}"))
 }
 
 /// The logins among the variables of this process, and all variables that environment files of units set. `known` names these files
@@ -220,7 +221,7 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
         Known::File(..) | Known::Path(_) | Known::VariablesOf(_) => Ok(redactor),
         Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
         Known::Unread(why) => bail!(
-            "a secret of this machine cannot be read, so it could not be kept out of the bundle: {why}; run as root"
+            "a secret of this machine cannot be read, so it cannot be kept out of the bundle: {why}; run as root"
         ),
     })
 }

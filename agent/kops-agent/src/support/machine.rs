@@ -53,7 +53,7 @@ fn read(root: &Path, path: &str) -> Result<Value, String> {
         false => None,
     };
     let text = text.ok_or_else(|| format!("{path} is not on this machine"))?;
-    serde_json::from_slice(&text).map_err(|error| format!("{path} is no JSON: {error}"))
+    serde_json::from_slice(&text).map_err(|error| format!("{path} is not JSON: {error}"))
 }
 
 fn open(root: &Path) -> Result<Host, String> {
@@ -73,7 +73,7 @@ fn status(root: &Path) -> Result<Value, String> {
 /// may be secret and no store knows that.
 fn applied(root: &Path) -> Result<Value, String> {
     let applied = open(root)?.applied().map_err(|error| error.to_string())?;
-    let applied = applied.ok_or("nothing has been applied to this machine that is known")?;
+    let applied = applied.ok_or("nothing has been applied to this machine, or its record is missing")?;
     let resources: Vec<String> = applied.desired().iter().map(|(id, _)| id.to_string()).collect();
     Ok(json!({
         "cluster": applied.cluster,

@@ -87,7 +87,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
         None => journal,
     }));
     let learning = looked(LOOK, move || known::redactor(known)).await;
-    let redactor = learning.unwrap_or_else(|why| bail!("learning what is to be hidden: {why}"))?;
+    let redactor = learning.unwrap_or_else(|why| bail!("finding the secrets to hide: {why}"))?;
     let hiding = Arc::new(Hiding::of(redactor));
     // One part after another, because a machine with a problem needs its CPU for other work.
     let mut redacted = Vec::new();
@@ -114,7 +114,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
 fn refuse_without_root(look: &LookArgs) -> Result<()> {
     if look.is_this_machine() && !geteuid().is_root() {
         bail!(
-            "only root may read the secrets of this machine, which are to be kept out of the bundle; run as root"
+            "only root may read the secrets of this machine, which must be kept out of the bundle; run as root"
         );
     }
     Ok(())
@@ -127,7 +127,7 @@ fn refuse(out: &Path) -> Result<()> {
     }
     let folder = archive::folder_of(out);
     if !folder.is_dir() {
-        bail!("{} is no folder; give --out a file in one that is there", folder.display());
+        bail!("{} is not a directory; give --out a file in an existing directory", folder.display());
     }
     Ok(())
 }

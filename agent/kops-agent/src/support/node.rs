@@ -51,7 +51,7 @@ async fn observed(look: &LookArgs) -> Result<Value> {
         None => match facts::observe(&look.root, provider).await {
             Ok(facts) => facts,
             Err(error) => {
-                log::warn!("the facts of the bundle have nothing of the cloud: {}", error_text(&error));
+                log::warn!("the facts in the bundle lack the cloud's facts: {}", error_text(&error));
                 facts::observe(&look.root, None).await?
             }
         },
@@ -73,7 +73,7 @@ async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)>
         Ok(decision) => decision,
         Err(error) => Box::pin(last_applied::stand_in(&options, &host, error)).await?.decision,
     };
-    let plan = plan(&host, &decision).context("comparing this machine with its node");
+    let plan = plan(&host, &decision).context("comparing this machine with its wanted configuration");
     let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
     let secrets = decision.materials.secret_texts().into_iter().map(Known::Secret);
     let mut known: Vec<Known> = secrets.collect();

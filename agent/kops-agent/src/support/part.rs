@@ -61,9 +61,8 @@ impl Part {
     pub async fn redacted_in_time(self, hiding: &Arc<Hiding>) -> Part {
         let (name, hiding) = (self.name.clone(), Arc::clone(hiding));
         let redacting = looked(REDACTION, move || self.redacted(&hiding)).await;
-        redacting.unwrap_or_else(|why| {
-            Part::text(name, Err(format!("what is secret in it could not be hidden: {why}")))
-        })
+        redacting
+            .unwrap_or_else(|why| Part::text(name, Err(format!("its secrets could not be hidden: {why}"))))
     }
 
     /// Returns this part with secrets hidden, and not longer than [`LONGEST`]. The agent makes JSON values without free

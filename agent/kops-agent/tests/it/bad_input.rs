@@ -168,7 +168,7 @@ fn a_mirror_that_is_too_busy_to_tell_a_hash() {
 fn a_mirror_that_stops_half_way() {
     let node = Machine::of(NODES);
     node.downloads().break_path(KUBELET, Fault::StopsHalfway);
-    refused(&node, &["--download-timeout", "1"], FAILED, &[KUBELET, "the next run goes on from there"]);
+    refused(&node, &["--download-timeout", "1"], FAILED, &[KUBELET, "the next run continues from there"]);
 
     node.downloads().mend_path(KUBELET);
     node.run("converge", &[]).with(0, &[]);

@@ -143,7 +143,7 @@ fn a_node_that_ec2_does_not_tell_about_is_not_decided_without_it() {
         for worker in [Worker::with_amazon_vpc(), Worker::with_nvidia()] {
             worker.ec2.set_mood(Mood::Forbidding);
             let refused = worker.run("converge", "m5.large");
-            refused.with(1, &["UnauthorizedOperation", "role needs ec2:DescribeInstanceTypes"]);
+            refused.with(1, &["UnauthorizedOperation", "the permission ec2:DescribeInstanceTypes"]);
             assert_eq!(worker.machine.files(), [""; 0]);
         }
     });

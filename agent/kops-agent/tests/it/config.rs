@@ -82,7 +82,7 @@ fn a_pinned_configuration_wins_and_its_differences_are_told() {
 
     set_max_pods(&machine);
     let ended = machine.run("plan", &[]);
-    ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent", "which is used"]);
+    ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent", "the pinned one is used"]);
     assert!(!ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
     // A run with `--config-from cluster-spec` uses the cluster spec.
     let ended = machine.run("plan", &["--config-from", "cluster-spec"]);
@@ -282,7 +282,7 @@ fn what_does_less_than_it_seems_to_is_warned_of_without_a_machine_and_by_plan() 
     let machine = Machine::of(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
     edit_role(&file, "fileAssets: [{name: mine, roles: [Master], content: x}]");
-    let warning = "spec.fileAssets[0].roles: \"Master\" in the instance group is the role of no machine";
+    let warning = "spec.fileAssets[0].roles: \"Master\" in the instance group is not the role of any machine";
     let ended = check_group(&machine, NODES);
     ended.with(0, &[]);
     assert!(ended.stdout.contains(&format!("warning: {warning}")), "{ended:#?}");

@@ -226,7 +226,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let told = ["registered and ready", "knows that this machine is ready"];
         let another = BTreeSet::from(["i-another".to_owned()]);
         autoscaling.refuse_next(1);
-        run("converge", &[]).with(1, &["could not be told so", "InvalidClientTokenId"]);
+        run("converge", &[]).with(1, &["its group could not be told", "InvalidClientTokenId"]);
         // Nothing else is left to do, and the next run tells the group, whatever its verb.
         run("verify", &["--repair"]).with(0, &told);
         assert_eq!(autoscaling.held(), another);
@@ -242,7 +242,7 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
         autoscaling.refuse_next(1);
         let at_boot = run("converge", &["--retries", "-1"]);
-        at_boot.with(0, &["could not be told so", "trying again", "no lifecycle hook of"]);
+        at_boot.with(0, &["its group could not be told", "trying again", "no lifecycle hook of"]);
     });
 }
 
@@ -322,7 +322,7 @@ fn lies_are_refused_before_anything_is_written() {
         (Mood::Without("kubelet"), "no certificate kubelet in it"),
         (Mood::OtherKey, "its key does not belong to it"),
         (Mood::OtherAuthority, "not signed by the present kubernetes-ca"),
-        (Mood::OtherNode, "its subject is not the one that is wanted"),
+        (Mood::OtherNode, "its subject is wrong"),
         (Mood::Endless, "longer than 4 MiB"),
     ] {
         let moods = std::iter::once(Mood::Honest).chain(vec![lie; 9]).collect::<Vec<_>>();
@@ -347,7 +347,7 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
         for (fault, reason) in [
             (NameFault::NoSuchName, "the name server says that there is no such name; trying again"),
-            (NameFault::Placeholder, "its address is 203.0.113.123, which kOps writes there"),
+            (NameFault::Placeholder, "its address is 203.0.113.123, the placeholder that kOps writes"),
         ] {
             let worker = Worker::new();
             let server = worker.kops_controller();
@@ -449,7 +449,7 @@ fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_no_server() {
     let gce = "{gce: {hostname: nodes-x1y2.us-test1-a.c.my-project.internal, project: my-project, zone: us-test1-a, name: nodes-x1y2}}";
     observed["cloud"] = serde_yaml::from_str(gce).unwrap();
     fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();
-    once(&mut agent).with(1, &["cannot show which machine this is: ", "vTPM"]);
+    once(&mut agent).with(1, &["cannot prove this machine's identity: ", "vTPM"]);
 
     observed["cloud"]["gce"]["zone"] = "".into();
     fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();

@@ -302,8 +302,7 @@ fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decid
     node.cluster.edit(spec, &node.downloads().url(), &newer.url()).unwrap();
     node.cluster.edit(spec, "kubernetesVersion: 1.34.2", "kubernetesVersion: 1.37.0").unwrap();
     node.cluster.downloads = Some(newer);
-    let warning =
-        "Kubernetes 1.37.0 is newer than this kops-agent knows, so its node is decided as one of 1.36";
+    let warning = "Kubernetes 1.37.0 is newer than this kops-agent knows, so this node is configured as for Kubernetes 1.36";
     for verb in ["plan", "converge", "plan"] {
         let ended = node.run(verb, &[]);
         ended.with(0, &[warning]);

@@ -103,9 +103,9 @@ fn what_was_changed_and_may_not_be_read_is_named_until_it_can_be_put_right() {
     fs::write(machine.root().join(CONTAINERD), "").unwrap();
     for _ in 0..2 {
         let named = [
-            "could not be put right",
-            "known_tokens.csv: its content was changed, and cannot be written anew",
-            "config.json: it is not there, and cannot be written now",
+            "could not be repaired",
+            "known_tokens.csv: its content was changed and cannot be restored now",
+            "config.json: it is missing and cannot be written now",
         ];
         says(&machine.run("converge", &[]), FAILED, &named);
         assert_ne!(read(&machine, CONTAINERD), "", "all else is put right");
@@ -255,5 +255,9 @@ fn a_file_that_is_denied_from_the_start_is_done_without_until_it_has_been_read()
     fs::write(machine.root().join(CONTAINERD), "").unwrap();
     machine.run("converge", &[]).with(0, &[]);
     machine.cluster.s3.forbid_below(&denied);
-    says(&machine.run("converge", &[]), FAILED, &["access denied (403)", "left as it was last applied"]);
+    says(
+        &machine.run("converge", &[]),
+        FAILED,
+        &["access denied (403)", "keeps its last applied configuration"],
+    );
 }

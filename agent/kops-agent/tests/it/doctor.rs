@@ -91,12 +91,12 @@ fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed(
     for (check, said) in [
         ("boot config", "kube_env.yaml is a boot config"),
         ("store", "instancegroup/control-plane-eu-west-1a can be read"),
-        ("configuration", "can be decided"),
-        ("downloads", "downloads are served"),
+        ("configuration", "is valid"),
+        ("downloads", "downloads are available"),
         ("time", "agrees with that of 127.0.0.1:"),
         ("cgroups", "cgroups v2"),
         ("modules", "br_netfilter"),
-        ("ports", "no other program has any"),
+        ("ports", "no other program uses any"),
         ("systemd", "systemd runs"),
         ("packages", "no process holds"),
         ("swap", "there is no swap"),
@@ -223,7 +223,7 @@ fn a_clock_that_is_wrong() {
     let folder = machine.cluster.store.cluster_folder();
     let mut call = machine.agent("doctor");
     let found = Diagnosis::of(call.arg("--store-mirror").arg(format!("{CONFIG_BASE}={}", folder.display())));
-    found.has("time", "problem", "s ahead, by that of 127.0.0.1:");
+    found.has("time", "problem", "s ahead, compared with 127.0.0.1:");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_port_that_another_program_has() {
         symlink(format!("socket:[{inode}]"), folder.join("3")).unwrap();
     }
     let found = diagnosis(&machine);
-    found.has("ports", "problem", "port 10250, which is kubelet's, is taken by nginx (process 41)");
+    found.has("ports", "problem", "port 10250 of kubelet is used by nginx (process 41)");
     assert_eq!(found.verdicts("ports").len(), 1, "the API server may have its port: {:#?}", found.ended);
 }
 
@@ -308,7 +308,7 @@ fn names_that_are_not_there_are_told_from_names_that_the_server_cannot_tell() {
         found.has("dns", "problem", "mirror.test (downloads): the name mirror.test cannot be resolved: the name server says that there is no such name");
         found.has("dns", "ok", "(the API server) has an address");
         let found = diagnose(NameFault::CannotTell);
-        found.has("dns", "unknown", "whether mirror.test (downloads) has an address is not known");
+        found.has("dns", "unknown", "the address of mirror.test (downloads) is unknown");
         let _names = NameServer::start(NameFault::CannotTell, &[]).unwrap();
         let found = diagnosis(&machine);
         found.has("dns", "ok", "mirror.test (downloads) has an address");

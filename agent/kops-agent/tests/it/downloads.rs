@@ -131,7 +131,7 @@ fn the_token_of_a_store_goes_to_no_place_that_it_leads_to() {
 
 #[test]
 fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads() {
-    const UNPROVEN: &str = "was told over plain http";
+    const UNPROVEN: &str = "came over plain http";
     let by_proxy = |node: &Machine, target: String| {
         let target = target.trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

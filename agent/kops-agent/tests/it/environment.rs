@@ -62,7 +62,7 @@ fn a_login_to_openstack_that_is_not_known_is_waited_for_and_never_blanked() {
     assert_eq!(cloud_config(&machine), at_boot);
 
     fs::remove_file(machine.root().join(CLOUD_CONFIG)).unwrap();
-    run(&machine, "converge", &[]).with(1, &["could not be put right", unknown[0]]);
+    run(&machine, "converge", &[]).with(1, &["could not be repaired", unknown[0]]);
 
     let of_units = machine.root().join(OF_UNITS);
     fs::create_dir_all(of_units.parent().unwrap()).unwrap();

@@ -119,7 +119,7 @@ fn a_masked_kubelet_that_does_not_run_is_a_difference() {
     for verb in [&["verify"][..], &["plan", "--exit-code"]] {
         let looked = machine.run(verb[0], &verb[1..]);
         looked.with(4, &[]);
-        assert!(looked.stdout.contains("CANNOT BE PUT RIGHT"), "{looked:#?}");
+        assert!(looked.stdout.contains("CANNOT BE REPAIRED"), "{looked:#?}");
     }
     machine.run("verify", &["--repair"]).with(1, &["systemctl unmask kubelet.service"]);
 }

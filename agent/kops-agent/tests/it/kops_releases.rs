@@ -40,7 +40,7 @@ fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
     for (version, told, known) in [
         (Some("1.37.0\n"), "kOps 1.37.0, told by kops-version.txt of the state store", true),
         (Some("1.40.2"), "it is UNKNOWN to this kops-agent, which knows kOps 1.34 to 1.37", false),
-        (None, "kOps 1.37 or newer, because no file, download or field tells of an older one", false),
+        (None, "kOps 1.37 or newer, because no file, download or field shows an older release", false),
     ] {
         set_version(&machine, version);
         let version = version.map(str::trim);
@@ -78,7 +78,7 @@ fn every_look_says_which_kops_wrote_the_store_and_whether_it_is_known() {
 fn an_older_kops_than_supported_is_refused_by_name() {
     let machine = Machine::of(NODES);
     set_version(&machine, Some("1.33.1"));
-    let refused = "kOps 1.33.1 wrote this configuration, and kops-agent supports kOps 1.34 and newer";
+    let refused = "kOps 1.33.1 wrote this configuration, but kops-agent supports kOps 1.34 and newer";
     let checked = Ended::of(&mut machine.agent_without_root("config check"));
     checked.with(CONFIGURATION, &[]);
     assert!(checked.stdout.contains(refused), "{checked:#?}");

@@ -80,7 +80,7 @@ fn rolled_back() -> Machine {
     let node = converged(NODES);
     refuse(&node, "maxPods: 99");
     node.cluster.edit(GROUP, ROLE, MORE_PODS).unwrap();
-    node.run("converge", &[]).with(FAILED, &["rolled back to the configuration of before"]);
+    node.run("converge", &[]).with(FAILED, &["rolled back to the previous configuration"]);
     node
 }
 
@@ -105,7 +105,9 @@ fn after_a_rollback_the_last_good_state_is_compared_with_and_mended() {
     );
     let status = status(&node);
     status.with(DIFFERENT, &[]);
-    for part in ["ROLLED BACK  at ", "what was last applied is put right", "changed      nothing"] {
+    for part in
+        ["ROLLED BACK  at ", "repair drift from the last applied configuration", "changed      nothing"]
+    {
         assert!(status.stdout.contains(part), "{part:?} is not in {status:#?}");
     }
     assert!(!status.stdout.contains("last run     FAILED"), "it is told twice: {status:#?}");
@@ -178,7 +180,7 @@ fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
     let key = "srv/kubernetes/kube-controller-manager/service-account.key";
     let secret = read(&machine, key);
     let ended = machine.run("converge", &[]);
-    ended.with(CONFIGURATION, &["left as it was last applied"]);
+    ended.with(CONFIGURATION, &["keeps its last applied configuration"]);
     assert_eq!((machine.files(), read(&machine, CONTAINERD)), (files, containerd.clone()));
     assert!(!ended.stderr.contains(secret.lines().nth(1).unwrap()));
 
@@ -201,7 +203,7 @@ fn a_rollback_of_the_last_good_state_keeps_the_refusal_of_the_newer_one() {
     let directory = node.root().join("etc/kubernetes/manifests");
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
     write(&node, KUBELET, "");
-    node.run("converge", &[]).with(FAILED, &["is not tried again", "putting everything back"]);
+    node.run("converge", &[]).with(FAILED, &["is not tried again", "rolling back"]);
     set(&node, |state| drop(state.as_object_mut().unwrap().remove("refusals")));
     node.run("converge", &[]).with(FAILED, &["is not tried again"]);
     assert!(!read(&node, KUBELET).contains("maxPods: 99"), "what was refused was tried again");
@@ -235,7 +237,7 @@ fn a_change_that_was_begun_is_carried_on_while_the_store_is_gone() {
     let node = begun(add_docker_config);
     assert!(read(&node, DOCKER).contains("auths"));
     let ended = gone(&node, "converge", &[]);
-    ended.with(FAILED, &["cannot be reached", "goes on with the change that was begun"]);
+    ended.with(FAILED, &["cannot be reached", "continues the unfinished change of an earlier run"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99"), "it was turned back: {ended:#?}");
     assert!(read(&node, DOCKER).contains("auths") && kubelet_runs(&node), "{ended:#?}");
     let status = status(&node);
@@ -256,7 +258,10 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     fs::remove_file(node.root().join(DOCKER)).unwrap();
     for verb in [&["converge"] as &[&str], &["verify", "--repair"]] {
         let ended = gone(&node, verb[0], &verb[1..]);
-        ended.with(FAILED, &["cannot be reached", "a change was begun", "it is left as it is"]);
+        ended.with(
+            FAILED,
+            &["cannot be reached", "an unfinished change on this machine", "it stays unfinished"],
+        );
         assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node), "{ended:#?}");
     }
     // Without the saved state of the interrupted run, the change cannot be continued either.

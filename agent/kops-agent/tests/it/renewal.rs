@@ -28,7 +28,7 @@ fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
     let registered = Mood::Refusing(409, "");
     server.answer_next(&[Mood::Honest, registered.clone()]);
     let kept = worker.run("converge", &server);
-    kept.with(0, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
+    kept.with(0, &["due for renewal (kube-proxy, kubelet, kubelet-server) are not renewed"]);
     assert!(!kept.stderr.contains("answers with 404"), "{kept:#?}");
     let expected = [
         Asked::Configuration(Mood::Honest),
@@ -59,7 +59,7 @@ fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
         server.answer_next(&[registered.clone(), registered.clone()]);
         let mut agent = worker.agent(command[0], &[server.url()], &worker.served.authority);
         let renewed = once(agent.args(&command[1..]));
-        renewed.with(0, &["for its present certificate"]);
+        renewed.with(0, &["with its current certificate"]);
         let expected = [
             Asked::Configuration(registered.clone()),
             Asked::ToRenew,
@@ -138,7 +138,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
     server.answer_next(&[registered.clone(), registered.clone()]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     let renewed = once(agent.args(flags_of_timer()));
-    renewed.with(4, &["for its present certificate"]);
+    renewed.with(4, &["with its current certificate"]);
     assert_eq!(server.problems(), [""; 0]);
     let after = contents(&worker);
     let is_other = |file: &&String| before.get(*file) != after.get(*file);
@@ -200,7 +200,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     server.answer_next(&[Mood::Honest, registered.clone()]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     once(agent.args(flags_of_timer()))
-        .with(4, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
+        .with(4, &["due for renewal (kube-proxy, kubelet, kubelet-server) are not renewed"]);
     // A server that fails is no reason to change anything either.
     server.answer_next(&[Mood::Honest, Mood::Refusing(500, "internal error")]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
@@ -248,7 +248,7 @@ fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
         let url = upstreams.url().replace("127.0.0.1", &name);
         let renewed = once(&mut worker.agent("converge", &[url], &worker.served.authority));
         assert!(Command::new("umount").arg("/etc/hosts").status().unwrap().success());
-        renewed.with(0, &["for its present certificate"]);
+        renewed.with(0, &["with its current certificate"]);
         let is_upstreams_asked_first = upstreams.asked().contains(&Asked::Elsewhere("/renew".into()));
         assert_eq!(ours.problems(), [""; 0]);
         assert_ne!(worker.read("var/lib/kubelet/kubeconfig"), before);

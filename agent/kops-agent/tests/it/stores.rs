@@ -111,8 +111,7 @@ fn what_is_missing_to_reach_it_is_said() {
         }
         Ended::of(&mut agent)
     };
-    without(&["S3_ENDPOINT"])
-        .with(3, &["S3_ENDPOINT is not set, and names the server of do:// stores; set it"]);
+    without(&["S3_ENDPOINT"]).with(3, &["S3_ENDPOINT is not set, and do:// stores need it; set S3_ENDPOINT"]);
     without(&["S3_SECRET_ACCESS_KEY"])
         .with(3, &["S3_ENDPOINT is set, but S3_SECRET_ACCESS_KEY is not; set it"]);
     assert_eq!(node.files(), [""; 0]);
@@ -336,7 +335,7 @@ fn what_is_no_store_of_a_node_is_refused_with_the_reason() {
             "http://127.0.0.1:1/state",
             "http:// is no state store of a node: any hop on the way could read its keys",
         ),
-        ("k8s://cluster", "kOps' own nodeup reads none there"),
+        ("k8s://cluster", "kOps' own nodeup reads no files there"),
         ("memfs://state", "it is the memory of one process"),
         ("https://admin:hidden@127.0.0.1/state", "it has a login in it"),
     ] {

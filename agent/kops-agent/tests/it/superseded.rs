@@ -174,7 +174,7 @@ fn without_the_store_what_was_last_applied_is_put_right() {
         Ended::of(agent.env("S3_ENDPOINT", "http://127.0.0.1:1").arg("--store-timeout=0").args(flags))
     };
     let asked = requests(&machine);
-    gone("converge", &[]).with(FAILED, &["cannot be reached", "left as it was last applied"]);
+    gone("converge", &[]).with(FAILED, &["cannot be reached", "keeps its last applied configuration"]);
     assert_eq!(requests(&machine), asked, "something was restarted for nothing");
 
     let kubeconfig = "var/lib/kube-scheduler/kubeconfig";
@@ -190,7 +190,7 @@ fn without_the_store_what_was_last_applied_is_put_right() {
 
     let tokens = "srv/kubernetes/kube-apiserver/known_tokens.csv";
     fs::remove_file(machine.root().join(tokens)).unwrap();
-    gone("converge", &[]).with(FAILED, &["known_tokens.csv: it is not there, and cannot be written now"]);
+    gone("converge", &[]).with(FAILED, &["known_tokens.csv: it is missing and cannot be written now"]);
     machine.run("converge", &[]).with(0, &[]);
     assert_eq!(machine.files(), files);
     let again = machine.run("converge", &[]);

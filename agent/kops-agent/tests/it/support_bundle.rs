@@ -300,7 +300,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         let (files, ended) = without_store(&machine, name);
         ended.with(
             0,
-            &["journal/kubelet.txt is not in the bundle: what is secret on this machine is not known"],
+            &["journal/kubelet.txt is not in the bundle: the secrets of this machine are not known"],
         );
         for (file, text) in &files {
             for secret in &secrets {
@@ -321,7 +321,7 @@ fn without_a_store_secrets_are_known_by_what_is_kept_of_earlier_runs_or_journals
         }
     }
     let (files, ended) = without_store(&machine, "nothing-known");
-    ended.with(0, &["journal/kubelet.txt is not in the bundle: what is secret on this machine is not known"]);
+    ended.with(0, &["journal/kubelet.txt is not in the bundle: the secrets of this machine are not known"]);
     assert!(!files.keys().any(|name| name.starts_with("journal/")), "{:?}", files.keys());
     assert!(files.contains_key("units.txt") && files.contains_key("facts.json"), "{:?}", files.keys());
 }
@@ -402,7 +402,7 @@ fn nothing_is_written_over() {
     let call = |out: &Path| Ended::of(machine.agent("support-bundle").arg("--out").arg(out));
     call(&out).with(1, &["is there already"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
-    call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is no folder"]);
+    call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is not a directory"]);
 }
 
 /// Only a user who may read the secrets can keep them out of a bundle.
@@ -435,5 +435,5 @@ fn a_file_system_without_room_is_told_with_what_to_do() {
     call.arg("--out").arg(full.join("bundle.tar.zst"));
     let Some(mut run) = with_mounts(&call, script) else { return };
     let ended = Ended::of(run.env("FULL", &full));
-    ended.with(1, &["writing the bundle", "--out names a file elsewhere", "No space left on device"]);
+    ended.with(1, &["writing the bundle", "name a file elsewhere with --out", "No space left on device"]);
 }

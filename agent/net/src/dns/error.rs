@@ -25,7 +25,9 @@ impl NameError {
             NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
                 "the name server says that there is no such name".to_owned()
             }
-            NetError::Dns(DnsError::NoRecordsFound(_)) => "the name server has no address of it".to_owned(),
+            NetError::Dns(DnsError::NoRecordsFound(_)) => {
+                "the name server has no address for this name".to_owned()
+            }
             NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers {code}"),
             NetError::Timeout => "no name server answers".to_owned(),
             NetError::NoConnections => "no name server can be reached".to_owned(),

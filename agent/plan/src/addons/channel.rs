@@ -34,7 +34,7 @@ impl Channel {
     /// If the text is not YAML, a field has the wrong type, or an entry has no name. The error names the field.
     pub fn parse(text: &[u8], url: &str, release: KopsRelease) -> Result<Channel, SpecError> {
         let text = std::str::from_utf8(text)
-            .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?
+            .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?
             .trim();
         let sections = documents(text);
         // All documents are parsed, so that an error in a later document is reported too.
@@ -94,7 +94,7 @@ fn entries(document: Addons, url: &str) -> Result<Vec<(String, AddonSpec)>, Spec
         };
         let name = entry.name.clone().unwrap_or_else(|| document.metadata.name.clone());
         if name.is_empty() {
-            let problem = "it has no name, and neither has metadata, whose name it would take";
+            let problem = "it is missing, and so is its default, metadata.name";
             return Err(SpecError::of_field(url, &field(".name"), problem));
         }
         entries.push((name, entry));

@@ -56,7 +56,7 @@ pub fn migration(live: &Value, api_version: &str) -> Option<Migration> {
     if taken_over.is_empty()
         && live.pointer("/metadata/annotations").and_then(|all| all.get(LAST_APPLIED)).is_some()
     {
-        taken_over.insert("the fields that kubectl has noted as applied".to_owned());
+        taken_over.insert("the fields that kubectl recorded as applied".to_owned());
     }
     let version = live.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
     let patch = json!({ "metadata": { "managedFields": merged, "resourceVersion": version } });

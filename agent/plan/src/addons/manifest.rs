@@ -104,7 +104,7 @@ impl ObjectKind {
 /// If a document is not YAML, or is an object without version, kind or name. The error names the document by its index from 0.
 pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     let text = std::str::from_utf8(manifest)
-        .map_err(|error| SpecError::of_file(url, format!("it is no UTF-8: {error}")))?;
+        .map_err(|error| SpecError::of_file(url, format!("it is not UTF-8: {error}")))?;
     let mut objects = Vec::new();
     for (index, section) in documents(text).iter().enumerate() {
         let field = format!("documents[{index}]");
@@ -146,13 +146,13 @@ fn object(value: Value, field: &str, url: &str) -> Result<Object, SpecError> {
     let wrong = |name: &str, problem: &str| SpecError::of_field(url, &format!("{field}.{name}"), problem);
     let kind = text("/kind");
     if kind.is_empty() {
-        return Err(wrong("kind", "it is not there, but every object has one"));
+        return Err(wrong("kind", "it is missing, but every object needs a kind"));
     }
     let kind = ObjectKind::parse(&text("/apiVersion"), &kind)
         .ok_or_else(|| wrong("apiVersion", "it should be VERSION or GROUP/VERSION"))?;
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     match name.is_empty() {
-        true => Err(wrong("metadata.name", "it is not there, but an object is applied by its name")),
+        true => Err(wrong("metadata.name", "it is missing, but every object needs a name")),
         false => Ok(Object { value, kind, namespace, name }),
     }
 }

@@ -140,7 +140,7 @@ impl Addon {
     pub fn manifest_url(&self) -> Result<String, SpecError> {
         match self.spec.manifest.as_deref() {
             None | Some("") => {
-                Err(self.wrong("manifest", "it is not there, but is what would be applied".to_owned()))
+                Err(self.wrong("manifest", "it is missing, so there is nothing to apply".to_owned()))
             }
             Some(url) if is_absolute(url) => Ok(url.to_owned()),
             Some(path) => Ok(resolved(&self.channel, path)),
@@ -164,7 +164,7 @@ impl Addon {
             false => Err(SpecError::of_file(
                 url,
                 format!(
-                    "its SHA-256 is {found}, but {} wants {wanted}; `kops update cluster --yes` writes both, and may be at it",
+                    "its SHA-256 is {found}, but {} expects {wanted}; `kops update cluster --yes` writes both and may be running",
                     self.channel
                 ),
             )),

@@ -28,14 +28,14 @@ pub struct Listed {
 /// The reason why the rule is invalid.
 pub fn check(rule: &PruneKind) -> Result<(), String> {
     if rule.kind.is_empty() {
-        return Err("it names no kind".to_owned());
+        return Err("it has no kind".to_owned());
     }
     let is_bounded =
         !rule.namespaces.is_empty() || !rule.label_selector.is_empty() || !rule.field_selector.is_empty();
     match is_bounded {
         true => Ok(()),
         false => Err(format!(
-            "it has neither namespaces nor a selector, and would delete every {} of the cluster that the manifest does not have",
+            "it has neither namespaces nor a selector, so it would delete every {} of the cluster that is not in the manifest",
             rule.kind
         )),
     }

@@ -50,7 +50,7 @@ pub fn problem(live: &Value) -> Option<String> {
     // The status of Pods and Jobs has no `observedGeneration`.
     let says_generation = !matches!(text("/kind"), "Pod" | "Job");
     if says_generation && count(live, "/status/observedGeneration") < count(live, "/metadata/generation") {
-        return Some("its controller has not looked at it yet".to_owned());
+        return Some("its controller has not processed its last change yet".to_owned());
     }
     check(live)
 }
@@ -62,7 +62,7 @@ fn deployment(live: &Value) -> Option<String> {
         return None;
     }
     if old > 0 {
-        return Some(format!("{old} pods of its last revision still run"));
+        return Some(format!("{old} pods of its previous revision still run"));
     }
     let available = count(live, "/status/availableReplicas");
     (updated == 0 || !has_condition(live, "Available"))
@@ -79,7 +79,7 @@ fn daemon_set(live: &Value) -> Option<String> {
     let serving = updated.min(count(live, "/status/numberAvailable"));
     let most_missing = may_be_unavailable(live, wanted);
     (wanted - serving > most_missing || wanted > 0 && serving == 0).then(|| {
-        format!("{serving} of {wanted} pods are updated and available; its update strategy allows {most_missing} to be missing")
+        format!("{serving} of {wanted} pods are updated and available; its update strategy allows {most_missing} unavailable pods")
     })
 }
 
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn a_deployment_serves_once_its_new_revision_alone_is_available() {
         let of = |status: Value| problem(&live("Deployment", &json!({"replicas": 2}), &status));
-        assert!(of(json!({})).unwrap().contains("has not looked at it"));
+        assert!(of(json!({})).unwrap().contains("has not processed its last change"));
         let old = available(&json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}));
-        assert!(of(old).unwrap().contains("has not looked at it"));
+        assert!(of(old).unwrap().contains("has not processed its last change"));
         assert!(of(available(&json!({}))).unwrap().contains("0 of 2 pods are available"));
         let rolling = available(&json!({"replicas": 3, "updatedReplicas": 2, "availableReplicas": 2}));
-        assert_eq!(of(rolling).as_deref(), Some("1 pods of its last revision still run"));
+        assert_eq!(of(rolling).as_deref(), Some("1 pods of its previous revision still run"));
         // The deployment's own strategy decides how many available pods are enough.
         assert_eq!(
             of(available(&json!({"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}))),

@@ -61,7 +61,7 @@ impl FromStr for VersionRange {
     fn from_str(text: &str) -> Result<VersionRange, String> {
         let alternatives: Result<Vec<_>, String> = text.split("||").map(alternative).collect();
         alternatives.map(|alternatives| VersionRange { alternatives }).map_err(|problem| {
-            format!("{text:?} is no range of versions, as \">=1.30.0 <1.34.0\" is: {problem}")
+            format!("{text:?} is not a version range such as \">=1.30.0 <1.34.0\": {problem}")
         })
     }
 }
@@ -97,7 +97,7 @@ fn comparison(word: &str) -> Result<Vec<Comparison>, String> {
         ">=" => Operator::AtLeast,
         "<" => Operator::Below,
         "<=" => Operator::AtMost,
-        other => return Err(format!("{other:?} is no comparison")),
+        other => return Err(format!("{other:?} is not a comparison operator")),
     };
     match wildcard(version) {
         Some((first, after)) => Ok(expanded(operator, first, after)),
@@ -145,7 +145,7 @@ fn wildcard(version: &str) -> Option<([u64; 3], [u64; 3])> {
 
 /// Reads a full version. Also returns whether it is a pre-release.
 fn exact(version: &str) -> Result<([u64; 3], bool), String> {
-    let wrong = || format!("{version:?} is no version of three numbers");
+    let wrong = || format!("{version:?} is not a version of three numbers");
     let without_build = version.split_once('+').map_or(version, |(before, _)| before);
     let (core, pre_release) =
         without_build.split_once('-').map_or((without_build, None), |(core, pre)| (core, Some(pre)));

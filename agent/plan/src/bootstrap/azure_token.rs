@@ -36,8 +36,8 @@ use signer::Statement;
 pub const PREFIX: &str = "x-azure-id ";
 /// The signer's name in messages.
 pub const SIGNER: &str = "Azure's metadata service";
-const UNSIGNED: &str = "it has no document that Azure has signed, as those of kOps 1.36 and before; KOPS_AGENT_AZURE_UNSIGNED_TOKENS=true \
-                        lets them in";
+const UNSIGNED: &str = "it has no document that Azure has signed; kOps 1.36 and older send such tokens, and \
+                        KOPS_AGENT_AZURE_UNSIGNED_TOKENS=true accepts them";
 /// The length of a nonce. The metadata service accepts at most 32 characters.
 const NONCE_LENGTH: usize = 32;
 /// The maximum age of a document in seconds, in addition to [`MAX_SKEW`].
@@ -168,14 +168,14 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AzureTok
     let der = STANDARD.decode(document).map_err(|_| TokenProblem::Malformed("its document is not base64"))?;
     let statement = Statement::parse(&der).map_err(|_| {
         TokenProblem::Malformed(
-            "its document is no signed data (CMS) of one signer, of 8 KiB and 3 certificates at most",
+            "its document is not signed data (CMS) with one signer, at most 8 KiB and at most 3 certificates",
         )
     })?;
     if !is_of_metadata_service(&statement.by.certificate) {
         return Err(TokenProblem::NotSigned("Azure's metadata service: its certificate has another name"));
     }
     let document: Document = serde_json::from_slice(&statement.content)
-        .map_err(|_| TokenProblem::Malformed("what it signs is not the JSON of a document"))?;
+        .map_err(|_| TokenProblem::Malformed("the signed content is not the JSON of a document"))?;
     let at = check(&document, body, expected)?;
     Ok(AzureToken { machine, vm_id: document.vm_id, signed: Some(Signed { at, by: statement.by }) })
 }
@@ -195,19 +195,21 @@ fn check(document: &Document, body: &[u8], expected: &Expected<'_>) -> Result<i6
         return Err(TokenProblem::OtherRequest);
     }
     if !document.subscription_id.eq_ignore_ascii_case(&expected.cluster.subscription) {
-        return Err(TokenProblem::Malformed("its document is of a machine of another subscription"));
+        return Err(TokenProblem::Malformed("its document is for a machine of another subscription"));
     }
     let TimeStamp { created_on, expires_on } = &document.time_stamp;
-    let created = time_of(created_on).ok_or(TokenProblem::Malformed("its document has no time"))?;
+    let created =
+        time_of(created_on).ok_or(TokenProblem::Malformed("its document has no valid creation time"))?;
     let age = expected.now.saturating_sub(created);
     if !(-MAX_SKEW..=MAX_AGE + MAX_SKEW).contains(&age) {
         let max_skew = if age < 0 { MAX_SKEW } else { MAX_AGE + MAX_SKEW };
         return Err(TokenProblem::OtherTime { seconds: age.unsigned_abs(), max_skew });
     }
     if !expires_on.is_empty() {
-        let expires = time_of(expires_on).ok_or(TokenProblem::Malformed("its document has no end"))?;
+        let expires =
+            time_of(expires_on).ok_or(TokenProblem::Malformed("its document has no valid expiry time"))?;
         if expires < created {
-            return Err(TokenProblem::Malformed("its document ends before it was made"));
+            return Err(TokenProblem::Malformed("its document expires before its creation time"));
         }
         let past = expected.now.saturating_sub(expires);
         if past > MAX_SKEW {

@@ -37,7 +37,7 @@ pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
 
 /// A malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("it is no gRPC message of a call-back: {0}")]
+#[error("it is not a gRPC message of a call-back: {0}")]
 pub struct Malformed(&'static str);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Challenge {
             match field {
                 ID => {
                     challenge.id =
-                        String::from_utf8(value.to_vec()).map_err(|_| Malformed("its id is no text"))?
+                        String::from_utf8(value.to_vec()).map_err(|_| Malformed("its id is not UTF-8"))?
                 }
                 RANDOM => challenge.random = value.to_vec(),
                 _ => {}
@@ -112,13 +112,12 @@ fn fields(frame: &[u8]) -> Result<Vec<(u32, &[u8])>, Malformed> {
         return Err(Malformed("it is compressed"));
     }
     if usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])) != Ok(rest.len()) {
-        return Err(Malformed("its length is another than it says"));
+        return Err(Malformed("its length differs from its length prefix"));
     }
     let mut fields = Vec::new();
     while !rest.is_empty() {
         let key = take_number(&mut rest)?;
-        let field =
-            u32::try_from(key >> 3).map_err(|_| Malformed("a field has no number that could be one"))?;
+        let field = u32::try_from(key >> 3).map_err(|_| Malformed("a field number is too large"))?;
         match key & 7 {
             0 => drop(take_number(&mut rest)?),
             1 => drop(take(&mut rest, 8)?),
@@ -128,7 +127,7 @@ fn fields(frame: &[u8]) -> Result<Vec<(u32, &[u8])>, Malformed> {
                 fields.push((field, take(&mut rest, length)?));
             }
             5 => drop(take(&mut rest, 4)?),
-            _ => return Err(Malformed("a field has a type that there is none of")),
+            _ => return Err(Malformed("a field has an unknown type")),
         }
     }
     Ok(fields)
@@ -151,7 +150,7 @@ fn take_number(rest: &mut &[u8]) -> Result<u64, Malformed> {
             return Ok(number);
         }
     }
-    Err(Malformed("a number does not end"))
+    Err(Malformed("a number is too long"))
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {

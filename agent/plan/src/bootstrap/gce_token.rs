@@ -119,7 +119,7 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<GceToken
         Stamp { audience: &data.audience, timestamp: data.timestamp, request_hash: &data.request_hash.0 };
     stamp.check(body, expected.max_skew, expected.now)?;
     if !is_project(&data.project) || !is_zone(&data.zone) || !is_resource_name(&data.instance) {
-        return Err(TokenProblem::Malformed("it names no instance that GCE could have"));
+        return Err(TokenProblem::Malformed("it does not name a valid GCE instance"));
     }
     check_place(&data.project, &data.zone, &data.instance, expected.cluster)?;
     if signed.signature.is_empty() {

@@ -16,7 +16,7 @@ pub const PREFIX: &str = "x-pki-tpm ";
 /// The path of a machine's private key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
 pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
 /// The signer's name in messages.
-const SIGNER: &str = "the key that the Host of that name was enrolled with";
+const SIGNER: &str = "the key that its Host was enrolled with";
 
 /// A token that passed all checks except that of the signature.
 #[derive(Clone, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn parse(payload: &str, body: &[u8], max_skew: i64, now: i64) -> Result<HostToke
         Stamp { audience: &data.audience, timestamp: data.timestamp, request_hash: &data.request_hash.0 };
     stamp.check(body, max_skew, now)?;
     if !is_dns_name(&data.instance) {
-        return Err(TokenProblem::Malformed("it names no Host that there could be"));
+        return Err(TokenProblem::Malformed("it does not name a valid Host"));
     }
     match signed.signature.is_empty() {
         true => Err(TokenProblem::NotSigned(SIGNER)),

@@ -17,7 +17,7 @@ pub struct IdToken {
 
 /// A token without a valid machine id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the token names no {} by its id, as {}{} would", .0.machine, .0.prefix, .0.form.example())]
+#[error("the token has no valid {} id; the form is {}{}", .0.machine, .0.prefix, .0.form.example())]
 pub struct NoId(IdToken);
 
 impl IdToken {

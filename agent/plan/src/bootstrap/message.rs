@@ -118,7 +118,7 @@ impl BootstrapRequest {
         for (field, named) in [("certs", &request.certs), ("keypairIDs", &request.keypair_ids)] {
             let named = named.as_ref().map_or(0, BTreeMap::len);
             if named > MOST_NAMED {
-                let problem = format!("it names {named}, and {MOST_NAMED} are accepted");
+                let problem = format!("it has {named} entries, but at most {MOST_NAMED} are accepted");
                 return Err(SpecError::of_field("the request", field, problem));
             }
         }
@@ -127,7 +127,7 @@ impl BootstrapRequest {
             other => Err(SpecError::of_field(
                 "the request",
                 "apiVersion",
-                format!("it is {other:?}, and only {API_VERSION:?} is understood"),
+                format!("it is {other:?}, but only {API_VERSION:?} is supported"),
             )),
         }
     }
@@ -170,9 +170,8 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], source: &str) -> Result<T,
     let fields: Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| SpecError::of_file(source, "it is not a JSON object"))?;
     let document = Value::Object(fields.into_iter().map(respelled).collect());
-    serde_path_to_error::deserialize(document).map_err(|error| {
-        SpecError::of_field(source, &error.path().to_string(), "it does not have the type that it should")
-    })
+    serde_path_to_error::deserialize(document)
+        .map_err(|error| SpecError::of_field(source, &error.path().to_string(), "it has the wrong type"))
 }
 
 /// Corrects the case of a known field name, because Go ignores case.

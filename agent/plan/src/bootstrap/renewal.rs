@@ -30,14 +30,14 @@ pub struct Holder {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RenewalRefusal {
     /// The machine presents no certificate.
-    #[error("it shows no client certificate")]
+    #[error("it presents no client certificate")]
     NoCertificate,
     /// The certificate is not a kubelet's.
-    #[error("its certificate is of {0:?}, and not of a node's kubelet")]
+    #[error("its certificate is for {0:?}, not for a node's kubelet")]
     NotANode(String),
     /// The cloud reports another node for the machine.
     #[error(
-        "its certificate is of the node {certificate}, and it runs on the machine of the node {verified}"
+        "its certificate is for the node {certificate}, but it runs on the machine of the node {verified}"
     )]
     OtherNode {
         /// The node in the certificate.
@@ -46,10 +46,10 @@ pub enum RenewalRefusal {
         verified: String,
     },
     /// The Node does not exist.
-    #[error("there is no Node {0} any more: it bootstraps, and is not renewed")]
+    #[error("the Node {0} no longer exists: the machine must bootstrap, not renew")]
     NoNode(String),
     /// The Node belongs to another machine.
-    #[error("the Node {node} is of {provider_id:?}, and the machine that asks is {instance}")]
+    #[error("the Node {node} has the provider ID {provider_id:?}, but the requesting machine is {instance}")]
     OtherInstance {
         node: String,
         /// The Node's `spec.providerID`.
@@ -80,7 +80,7 @@ impl RenewalRefusal {
 /// usages for any use.
 pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
     let certificate = certificate.ok_or(RenewalRefusal::NoCertificate)?;
-    let unreadable = |_| RenewalRefusal::NotANode("what cannot be read".into());
+    let unreadable = |_| RenewalRefusal::NotANode("an unreadable subject".into());
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(unreadable)?;
     let subject = certificate.subject();
     let no_node = || RenewalRefusal::NotANode(shortened(&subject.to_string()));

@@ -38,12 +38,12 @@ pub enum TokenProblem {
     #[error("the token was made for another audience than {AUDIENCE}")]
     OtherAudience,
     /// The token was made for another request.
-    #[error("the token was made for another request than came with it")]
+    #[error("the token was made for another request, not for this one")]
     OtherRequest,
     /// The token is too old, or from the future.
     #[error(
-        "the token's time is {seconds} seconds from ours, and {max_skew} are let pass: see that both machines' clocks \
-         are right"
+        "the token's time differs from ours by {seconds} seconds, and {max_skew} are allowed: check the clocks of both \
+         machines"
     )]
     OtherTime {
         /// The difference to our time, in either direction.
@@ -55,7 +55,7 @@ pub enum TokenProblem {
     #[error(transparent)]
     Elsewhere(#[from] Refusal),
     /// The machine has no key that can sign tokens.
-    #[error("the machine's key is none that signs tokens: {0}")]
+    #[error("the machine's key cannot sign tokens: {0}")]
     UnusableKey(&'static str),
     #[error("the token is not signed by {0}")]
     NotSigned(&'static str),
@@ -114,8 +114,8 @@ impl Kind {
     /// The algorithm of the key, the algorithm of its SHA-256 signatures, and the message for a key of another type.
     fn algorithms(self) -> (Oid<'static>, Oid<'static>, &'static str) {
         match self {
-            Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is no RSA key"),
-            Kind::Ec => (OID_KEY_TYPE_EC_PUBLIC_KEY, OID_SIG_ECDSA_WITH_SHA256, "it is no EC key"),
+            Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is not an RSA key"),
+            Kind::Ec => (OID_KEY_TYPE_EC_PUBLIC_KEY, OID_SIG_ECDSA_WITH_SHA256, "it is not an EC key"),
         }
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), To
     let token: Token = serde_json::from_slice(&json)
         .map_err(|_| TokenProblem::Malformed("it is not the JSON of a token"))?;
     let claim = serde_json::from_slice(&token.data.0)
-        .map_err(|_| TokenProblem::Malformed("what it signs is not the JSON of a claim"))?;
+        .map_err(|_| TokenProblem::Malformed("the signed data is not the JSON of a claim"))?;
     Ok((claim, Signed { data: token.data.0, signature: token.signature.0 }))
 }
 
@@ -169,7 +169,7 @@ impl Signed {
         let pem = Pem::iter_from_buffer(key_pem.as_bytes())
             .filter_map(Result::ok)
             .find(|block| block.label == "PUBLIC KEY")
-            .ok_or(TokenProblem::UnusableKey("it is no PEM block titled PUBLIC KEY"))?;
+            .ok_or(TokenProblem::UnusableKey("it is not a PEM block titled PUBLIC KEY"))?;
         let (_, key) = SubjectPublicKeyInfo::from_der(&pem.contents)
             .map_err(|_| TokenProblem::UnusableKey("it cannot be read"))?;
         let (of_key, of_signature, other) = kind.algorithms();

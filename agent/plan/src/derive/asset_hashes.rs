@@ -22,7 +22,7 @@ pub struct KnownHashes(BTreeMap<String, String>);
 
 /// A malformed line in a list of hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("line {line} is no `sha256  URL`: {problem}")]
+#[error("line {line} does not have the form `sha256  URL`: {problem}")]
 pub struct MalformedHashLine {
     /// The line number, from 1.
     pub line: usize,
@@ -61,7 +61,7 @@ impl KnownHashes {
             let malformed =
                 |problem: &str| MalformedHashLine { line: number + 1, problem: problem.to_owned() };
             let (hash, url) =
-                line.split_once(char::is_whitespace).ok_or_else(|| malformed("it has one word"))?;
+                line.split_once(char::is_whitespace).ok_or_else(|| malformed("it has only one word"))?;
             let hash = parse_sha256(hash)
                 .ok_or_else(|| malformed("it does not start with 64 hexadecimal digits"))?;
             hashes.0.insert(url.trim().to_owned(), hash);
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(hashes.sha256("https://a/c", "https://a/c"), None);
         assert_eq!(
             KnownHashes::parse("\nabc https://a/b").unwrap_err().to_string(),
-            "line 2 is no `sha256  URL`: it does not start with 64 hexadecimal digits"
+            "line 2 does not have the form `sha256  URL`: it does not start with 64 hexadecimal digits"
         );
         assert!(KnownHashes::parse(&hash).unwrap_err().to_string().contains("one word"));
     }

@@ -224,7 +224,7 @@ impl Collector<'_> {
             None => self.problems.add(
                 "spec.kubernetesVersion",
                 format!(
-                    "for Kubernetes {version:?} no release of the CNI plugins is known; supported are {}",
+                    "no release of the CNI plugins is known for Kubernetes {version:?}; supported are {}",
                     KubernetesVersion::supported_range(release)
                 ),
             ),
@@ -314,8 +314,12 @@ impl Collector<'_> {
                 None
             }
             Some(release) if release < oldest => {
-                self.problems
-                    .add(field, format!("{version} is older than what kOps installs; use a newer one"));
+                self.problems.add(
+                    field,
+                    format!(
+                        "{version} is older than the oldest version that kOps installs; use a newer version"
+                    ),
+                );
                 None
             }
             Some(_) => Some(version.to_owned()),

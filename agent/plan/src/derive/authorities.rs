@@ -99,7 +99,7 @@ fn primary_id(keyset: &Keyset, name: &str, problems: &mut Problems) -> String {
         None => {
             problems.add(
                 file(name),
-                format!("none of its keys is trusted and has a number as its id; make one with `kops create keypair {name} --primary`"),
+                format!("it has no trusted key with a numeric id; create one with `kops create keypair {name} --primary`"),
             );
             String::new()
         }

@@ -146,7 +146,7 @@ fn etcd_ips(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {
         problems.add(
             "EtcdIPs",
             format!(
-                "etcd's load balancer has {} addresses, but machines can be told one",
+                "etcd's load balancer has {} addresses, but the boot config supports only one",
                 inputs.etcd_addresses.len()
             ),
         );

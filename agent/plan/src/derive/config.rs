@@ -285,7 +285,7 @@ fn warn_of_unknown_roles(whose: &str, assets: &[FileAssetSpec], problems: &mut P
                 problems.warn(
                     format!("spec.fileAssets[{index}].roles"),
                     format!(
-                        "{role:?} in the {whose} is the role of no machine, so none gets the file {} by it; use {}",
+                        "{role:?} in the {whose} is not the role of any machine, so this role adds the file {} to no machine; use {}",
                         if asset.name.is_empty() { &asset.path } else { &asset.name },
                         known.join(", ")
                     ),

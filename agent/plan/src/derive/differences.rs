@@ -90,9 +90,13 @@ fn compare(place: &Place, ours: &Value, theirs: &Value, found: &mut Vec<FieldDif
             };
             found.push(FieldDifference {
                 path: place.path.clone(),
-                ours: format!("{} items, only there {}", ours.len(), shown(place, &without(ours, theirs))),
+                ours: format!(
+                    "{} items, in this list only: {}",
+                    ours.len(),
+                    shown(place, &without(ours, theirs))
+                ),
                 theirs: format!(
-                    "{} items, only there {}",
+                    "{} items, in this list only: {}",
                     theirs.len(),
                     shown(place, &without(theirs, ours))
                 ),
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!(told[3], "KubernetesVersion: derived is \"1.34.1\", kOps wrote \"1.34.2\"");
         assert_eq!(
             told[4],
-            "packages: derived is 2 items, only there [\"a\"], kOps wrote 1 items, only there []"
+            "packages: derived is 2 items, in this list only: [\"a\"], kOps wrote 1 items, in this list only: []"
         );
         assert!(!told.concat().contains("hunter2") && !told.concat().contains("password"));
     }

@@ -50,7 +50,7 @@ impl Url {
         let (rest, suffix) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
         let (user_and_host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let decoded = unescape(path).ok_or_else(|| {
-            format!("{:?} has a % that is followed by no two hexadecimal digits", shown_url(text))
+            format!("{:?} has a % without two hexadecimal digits after it", shown_url(text))
         })?;
         Ok(Url {
             scheme: scheme.to_ascii_lowercase(),

@@ -20,8 +20,8 @@ pub fn finding(cluster: &Cluster, group: &InstanceGroup) -> Option<FieldWarning>
     (is_on && !is_set).then(|| FieldWarning {
         field: "spec.kubelet.maxPods".into(),
         problem: format!(
-            "is not set, and {SWITCH} is: kOps counts one address a pod, and never more than 110 pods. Amazon's number is 110 \
-             for instance types with fewer than 30 vCPUs, and 250 for all others; set it in the instance group"
+            "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. Amazon recommends \
+             110 for instance types with fewer than 30 vCPUs, and 250 for all others; set it in the instance group"
         ),
     })
 }

@@ -30,7 +30,7 @@ impl Reason {
     pub fn text(self) -> &'static str {
         match self {
             Reason::LoadBalancerAddresses => {
-                "the API's load balancer had other addresses when kOps ran, which only the cloud knows"
+                "the API's load balancer had other addresses when kOps ran (only the cloud knows them)"
             }
             Reason::WorkersHeldBack => {
                 "kOps held this group at an older Kubernetes version while the control plane was being upgraded"
@@ -42,7 +42,8 @@ impl Reason {
                 "kOps ran with CNI_VERSION_URL, KOPS_BASE_URL or KOPS_ARCH set, or its release names other downloads or hashes"
             }
             Reason::OlderRelease => {
-                "an older release of kOps wrote the file (Azure* and Channels are of 1.35 and before, GossipConfig and UsesLegacyGossip of 1.36 and before)"
+                "an older release of kOps wrote the file (1.35 and older write Azure* and Channels; 1.36 and older write \
+                 GossipConfig and UsesLegacyGossip)"
             }
             Reason::OtherRelease => "another release of kOps wrote the file",
         }

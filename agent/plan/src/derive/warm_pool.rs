@@ -105,7 +105,7 @@ pub(super) struct Addon {
 pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
     let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL, KopsRelease::NEWEST)?;
     if !channel.is_bootstrap {
-        let problem = "it is no document of the kind Addons and the name bootstrap; `kops update cluster --yes` writes it";
+        let problem = "it has no document of kind Addons with the name bootstrap; `kops update cluster --yes` writes it";
         return Err(SpecError::of_file(BOOTSTRAP_CHANNEL, problem));
     }
     let addons = channel.entries().filter(|(name, _)| *name != CLUSTER_ADDONS).map(|(name, entry)| Addon {
@@ -119,7 +119,8 @@ fn addons(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<Addon> {
     let Some(channel) = inputs.bootstrap_channel else {
         problems.add(
             BOOTSTRAP_CHANNEL,
-            "it is needed for the images of the warm pool; `kops update cluster --yes` writes it",
+            "it is missing, or this machine may not read it, so the images of the warm pool are not known; \
+             `kops update cluster --yes` writes it",
         );
         return Vec::new();
     };

@@ -29,7 +29,7 @@ pub(super) fn changes(
             Some(new_file(file, Some(Change::Replace { what: what.clone() })))
         }
         (Resource::Certificate(_), None) => {
-            Some(vec![Change::Issue { why: "there is none yet".into(), renewal: false }])
+            Some(vec![Change::Issue { why: "it does not exist yet".into(), renewal: false }])
         }
         (Resource::Certificate(_), Some(Observed::Certificate(present))) => {
             let issue = |why: &String| Change::Issue { why: why.clone(), renewal: present.is_due };
@@ -223,7 +223,7 @@ fn of_unknown(before: &str, free_text: &FreeText, after: &str) -> FreeText {
 }
 
 fn hidden() -> Change {
-    Change::WriteHidden { what: "your own text, which `plan --show-secrets` shows".into() }
+    Change::WriteHidden { what: "your own text; `plan --show-secrets` shows it".into() }
 }
 
 fn asset_change(asset: &AssetContent, present: Option<&ObservedFile>) -> Option<Change> {

@@ -24,14 +24,14 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
     match present.overridden.as_ref()? {
         Override::Masked(path) if is_needed(unit) && !present.running => Some((
             format!(
-                "it is masked ({path}), and this machine is no node without it; `systemctl unmask {name}`, and converge \
+                "it is masked ({path}), but the node cannot work without it; run `systemctl unmask {name}`, and converge \
                  again"
             ),
             Keeping::Unmended,
         )),
         Override::Masked(path) => Some((
             format!(
-                "it is masked ({path}), and neither written nor started; `systemctl unmask {name}` undoes that"
+                "it is masked ({path}), so kops-agent does not write or start it; `systemctl unmask {name}` undoes that"
             ),
             Keeping::Left,
         )),
@@ -42,8 +42,8 @@ fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
             let what = if is_same && *path == present.path { return None } else { &present.path };
             Some((
                 format!(
-                    "{path} wins over {what}, and is not kops-agent's; what it changes can be a drop-in (`systemctl edit \
-                     {name}`), which goes with what the cluster changes"
+                    "{path} wins over {what}, and does not belong to kops-agent; use a drop-in instead (`systemctl edit \
+                     {name}`), so that changes of the cluster still apply"
                 ),
                 Keeping::Left,
             ))

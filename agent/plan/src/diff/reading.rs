@@ -141,7 +141,7 @@ pub(super) fn kept(desired: &DesiredState, observed: &ObservedState, plan: &Plan
             resource: id.clone(),
             why: format!(
                 "its certificates were issued anew for the same names by the same authority; it reads the new ones with \
-                 its next restart, which comes with the next change, and not later than {}",
+                 its next restart: at its next change, or at {} at the latest",
                 timestamp(until)
             ),
             keeping: Keeping::Loaded,

@@ -52,7 +52,7 @@ pub fn keeping(kept: &Kept) -> String {
     let stays = match kept.keeping {
         Keeping::NotWanted => "stays, though no longer wanted",
         Keeping::Unknown => "stays as it is",
-        Keeping::Unmended => "CANNOT BE PUT RIGHT",
+        Keeping::Unmended => "CANNOT BE REPAIRED",
         Keeping::Left => "is left as it is",
         Keeping::Loaded => "is not restarted",
     };
@@ -148,13 +148,13 @@ fn words(change: &Change) -> Option<String> {
         }
         Change::WriteHidden { what } => format!("content changes (not shown: {what})"),
         Change::Issue { why, .. } => format!("issue, because {why}"),
-        Change::Replace { what } => format!("in the place of {what}"),
+        Change::Replace { what } => format!("replace {what}"),
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),
         Change::Disable => "disable".into(),
         // The sign `-` already shows the removal.
         Change::Remove => return None,
-        Change::RemoveIfEmpty => "if nothing is left in it".into(),
+        Change::RemoveIfEmpty => "if it is empty".into(),
         Change::Start => "start".into(),
         Change::Stop => "stop".into(),
         Change::Restart { because } if because.is_empty() => {

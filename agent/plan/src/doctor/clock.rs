@@ -9,8 +9,8 @@ const SIGNATURES: i64 = 5 * 60;
 const NOTICEABLE: i64 = 30;
 
 const CHECK: &str = "time";
-const SET: &str = "have the clock set over the network: `timedatectl set-ntp true`, and see `timedatectl timesync-status` or \
-                   `chronyc tracking`";
+const SET: &str = "synchronize the clock over the network: `timedatectl set-ntp true`; check it with \
+                   `timedatectl timesync-status` or `chronyc tracking`";
 
 /// The clock of this machine, compared with those of servers.
 #[derive(Clone, Debug)]
@@ -31,26 +31,24 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
         off if off > NOTICEABLE && may_be_cached => Finding::warning(
             CHECK,
             format!(
-                "this machine's clock is set over the network, and {}, by that of {nearest}: one of them is wrong, or an old answer \
-                 came from a cache",
+                "this machine's clock is synchronized over the network, but {}, compared with {nearest}: one of the clocks is \
+                 wrong, or a cache returned an old answer",
                 differs(*least)
             ),
-            format!(
-                "see `timedatectl timesync-status` or `chronyc tracking`, and whether the clock of {nearest} is right"
-            ),
+            format!("check `timedatectl timesync-status` or `chronyc tracking`, and the clock of {nearest}"),
         ),
         off if off > SIGNATURES => Finding::problem(
             CHECK,
             format!(
-                "this machine's clock is {}, by that of {nearest}: its signatures are refused, and certificates are not valid yet \
-                 or any more",
+                "this machine's clock is {}, compared with {nearest}: servers reject its signatures, and it finds certificates \
+                 expired or not yet valid",
                 differs(*least)
             ),
             SET,
         ),
         off if off > NOTICEABLE => Finding::warning(
             CHECK,
-            format!("this machine's clock is {}, by that of {nearest}", differs(*least)),
+            format!("this machine's clock is {}, compared with {nearest}", differs(*least)),
             SET,
         ),
         _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
@@ -65,7 +63,7 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
                     "the clock of {server} differs by {} s from this machine's, which agrees with {nearest}",
                     ahead.abs()
                 ),
-                format!("see whether the clock of {server} is right"),
+                format!("check the clock of {server}"),
             )
         }));
     }
@@ -78,15 +76,15 @@ fn differs(ahead: i64) -> String {
 
 fn without_servers(is_synchronized: &Seen<bool>) -> Finding {
     match is_synchronized {
-        Ok(true) => Finding::ok(CHECK, "this machine's clock is set over the network"),
+        Ok(true) => Finding::ok(CHECK, "this machine's clock is synchronized over the network"),
         Ok(false) => Finding::warning(
             CHECK,
-            "this machine's clock is not set over the network, and no server told the time",
+            "this machine's clock is not synchronized over the network, and no server reported the time",
             SET,
         ),
         Err(why) => Finding::unknown(
             CHECK,
-            format!("no server told the time, and whether the clock is set is not known: {why}"),
+            format!("no server reported the time, and the synchronization of the clock is unknown: {why}"),
             SET,
         ),
     }

@@ -31,8 +31,8 @@ pub(super) fn findings(disks: &Seen<Vec<Disk>>) -> Vec<Finding> {
         Ok(disks) => disks.iter().map(finding).collect(),
         Err(why) => vec![Finding::unknown(
             CHECK,
-            format!("how much room there is is not known: {why}"),
-            "look with `df -h`",
+            format!("the free disk space is unknown: {why}"),
+            "check with `df -h`",
         )],
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn findings(disks: &Seen<Vec<Disk>>) -> Vec<Finding> {
 fn finding(disk: &Disk) -> Finding {
     let Disk { path, free, total, free_inodes, inodes, is_read_only, needed } = disk;
     if *is_read_only {
-        let what = format!("the file system of {path} is mounted read-only, and a node is written to it");
+        let what = format!("the file system of {path} is mounted read-only, but the node writes to it");
         return Finding::problem(
             CHECK,
             what,
@@ -50,19 +50,18 @@ fn finding(disk: &Disk) -> Finding {
     let free_some = format!("free some space on the file system of {path}, or make it larger");
     if free < needed || *free < NOTHING {
         let needs = if *needed > 0 {
-            format!(", and {} are to be downloaded to it", megabytes(*needed))
+            format!(", but {} must be downloaded to it", megabytes(*needed))
         } else {
             String::new()
         };
         return Finding::problem(CHECK, format!("{path} has {} free{needs}", megabytes(*free)), free_some);
     }
     if *inodes > 0 && *free_inodes == 0 {
-        let what =
-            format!("{path} has no inodes left: no file can be made on it, however much space is free");
+        let what = format!("{path} has no free inodes: no file can be created on it, even with free space");
         return Finding::problem(
             CHECK,
             what,
-            format!("remove files that are not needed; `du --inodes -d 2 {path}` finds many small ones"),
+            format!("remove unneeded files; `du --inodes -d 2 {path}` finds folders with many files"),
         );
     }
     if percent(*free, *total) < EVICTED_BELOW {
@@ -81,7 +80,7 @@ fn finding(disk: &Disk) -> Finding {
         return Finding::warning(
             CHECK,
             what,
-            format!("remove files that are not needed; `du --inodes -d 2 {path}` finds many small ones"),
+            format!("remove unneeded files; `du --inodes -d 2 {path}` finds folders with many files"),
         );
     }
     Finding::ok(CHECK, format!("{path} has {} free", megabytes(*free)))

@@ -61,20 +61,20 @@ pub(super) fn findings(kernel: &Kernel, kubernetes: Option<&KubernetesVersion>) 
 }
 
 fn of_cgroups(cgroups: &Seen<Cgroups>, kubernetes: Option<&KubernetesVersion>) -> Finding {
-    const BOOT: &str = "boot with cgroup v2 and all its controllers: without systemd.unified_cgroup_hierarchy=0 and cgroup_disable= on \
+    const BOOT: &str = "boot with cgroup v2 and all its controllers: remove systemd.unified_cgroup_hierarchy=0 and cgroup_disable= from \
                         the kernel's command line";
     let (version, controllers) = match cgroups {
         Err(why) => {
             return Finding::unknown(
                 CGROUPS,
-                format!("which cgroups there are is not known: {why}"),
-                "look at /sys/fs/cgroup",
+                format!("the mounted cgroups are unknown: {why}"),
+                "check /sys/fs/cgroup",
             );
         }
         Ok(Cgroups::Missing) => {
             return Finding::problem(
                 CGROUPS,
-                "no cgroups are mounted at /sys/fs/cgroup, and kubelet needs them",
+                "no cgroups are mounted at /sys/fs/cgroup, but kubelet needs them",
                 BOOT,
             );
         }
@@ -85,19 +85,21 @@ fn of_cgroups(cgroups: &Seen<Cgroups>, kubernetes: Option<&KubernetesVersion>) -
     if !missing.is_empty() {
         return Finding::problem(
             CGROUPS,
-            format!("cgroups {version} without {}, which kubelet needs", missing.join(", ")),
+            format!("cgroups {version} are mounted without {}, but kubelet needs them", missing.join(", ")),
             BOOT,
         );
     }
     match (version, kubernetes) {
         ("v1", Some(kubernetes)) if kubernetes.refuses_cgroups_v1() => Finding::problem(
             CGROUPS,
-            format!("cgroups v1, on which kubelet of Kubernetes {kubernetes} does not start"),
+            format!(
+                "this machine has cgroups v1, but kubelet of Kubernetes {kubernetes} does not start with them"
+            ),
             BOOT,
         ),
         ("v1", _) => Finding::warning(
             CGROUPS,
-            "cgroups v1, on which kubelet of Kubernetes 1.35 and later does not start",
+            "this machine has cgroups v1, but kubelet of Kubernetes 1.35 and later does not start with them",
             BOOT,
         ),
         _ => Finding::ok(CGROUPS, format!("cgroups {version} with {}", CONTROLLERS.join(", "))),
@@ -109,7 +111,7 @@ fn of_modules(modules: &[Module]) -> Vec<Finding> {
     let mut well = Vec::new();
     for Module { name, state } in modules {
         let install =
-            format!("install the package with the modules of the running kernel, or one with {name}");
+            format!("install the package with the modules of the running kernel, or a package with {name}");
         findings.push(match state {
             Ok(ModuleState::Loaded | ModuleState::Available) => {
                 well.push(name.as_str());
@@ -117,23 +119,23 @@ fn of_modules(modules: &[Module]) -> Vec<Finding> {
             }
             Ok(ModuleState::Missing) if name == OVERLAY => Finding::problem(
                 MODULES,
-                "the kernel has no overlay file system, and containerd runs no container without it",
+                "the kernel has no overlay file system, but containerd needs it to run containers",
                 install,
             ),
             Ok(ModuleState::Missing) => Finding::warning(
                 MODULES,
-                format!("the running kernel has no module {name}, and the node goes on without it"),
+                format!("the running kernel has no module {name}; kops-agent continues without it"),
                 install,
             ),
             Ok(ModuleState::Forbidden(line)) => Finding::warning(
                 MODULES,
-                format!("the module {name} is not loaded at boot: {line} stands against it"),
-                "take that line out",
+                format!("the module {name} is not loaded at boot: {line} forbids it"),
+                "remove that line",
             ),
             Err(why) => Finding::unknown(
                 MODULES,
-                format!("whether there is a module {name} is not known: {why}"),
-                format!("`modprobe --dry-run {name}` tells"),
+                format!("cannot check for the module {name}: {why}"),
+                format!("check with `modprobe --dry-run {name}`"),
             ),
         });
     }
@@ -152,13 +154,13 @@ fn of_parameters(kernel: &Kernel) -> Finding {
         ),
         (_, Ok(missing)) if !missing.is_empty() => Finding::warning(
             SYSCTLS,
-            format!("the kernel has no parameter {}, and the node goes on without", missing.join(", ")),
-            "load the module that brings it, or take it out of the cluster's sysctlParameters",
+            format!("the kernel has no parameter {}; kops-agent continues without it", missing.join(", ")),
+            "load the module that provides it, or remove it from the cluster's sysctlParameters",
         ),
         (Err(why), _) | (_, Err(why)) => Finding::unknown(
             SYSCTLS,
-            format!("whether the kernel has the parameters that a node sets is not known: {why}"),
-            "look with `sysctl --all`",
+            format!("cannot check the kernel parameters that a node sets: {why}"),
+            "check with `sysctl --all`",
         ),
         (Ok(false), Ok(_)) => Finding::ok(SYSCTLS, "the kernel has the parameters that a node sets"),
     }

@@ -76,8 +76,8 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),
-        (Some(_), Some(_)) => "look for a release of kops-agent that knows it",
-        (Some(_), None) => "let this machine read kops-version.txt of the state store",
+        (Some(_), Some(_)) => "use a kops-agent release that knows this version",
+        (Some(_), None) => "allow this machine to read kops-version.txt of the state store",
     };
     Finding::warning("kops", written_by.to_string(), to_do)
 }
@@ -85,7 +85,7 @@ fn of_kops(written_by: &WrittenBy) -> Finding {
 /// A warning about an unknown Kubernetes version. It never keeps the machine from becoming its node.
 fn of_kubernetes(kubernetes: &KubernetesVersion) -> Option<Finding> {
     let warning = kubernetes.newer_than_known()?;
-    Some(Finding::warning("kubernetes", warning, "look for a release of kops-agent that knows it"))
+    Some(Finding::warning("kubernetes", warning, "use a kops-agent release that knows this version"))
 }
 
 /// Whether any finding keeps the machine from becoming its node.

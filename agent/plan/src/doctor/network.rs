@@ -106,8 +106,10 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
         ),
         NameOutcome::Addresses(_) => Finding::problem(
             DNS,
-            format!("{name} ({of}) has the address that kOps writes there until there is a control plane"),
-            "see why no control plane has come up; dns-controller there writes the address",
+            format!(
+                "{name} ({of}) still has kOps' placeholder address, because no control plane has registered its own"
+            ),
+            "check why no control plane is up; dns-controller on a control plane writes the address",
         ),
         NameOutcome::Absent(why) => Finding::problem(
             DNS,
@@ -116,15 +118,15 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
         ),
         NameOutcome::Unknown(why) => Finding::unknown(
             DNS,
-            format!("whether {name} ({of}) has an address is not known: {why}"),
+            format!("the address of {name} ({of}) is unknown: {why}"),
             "check /etc/resolv.conf and whether its name servers can be reached",
         ),
     }
 }
 
 /// The remedy for a problem with the state store. It is complete, because the machine may not have the manual pages.
-const TO_DO_FOR_STORE: &str = "check what that names: the URL and what `kops update cluster --yes` wrote there, the rights of the machine's \
-     role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
+const TO_DO_FOR_STORE: &str = "follow the message: check the URL and the files that `kops update cluster --yes` wrote there, the rights of \
+     the machine's role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
 
 /// Two failures are only warnings. One is a kops-controller server that does not answer, if another one does. The other is an unreadable
 /// file of the store, if the node can be decided without it, from the nodeupconfig that the boot config names.
@@ -138,14 +140,14 @@ pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding>
     services.iter().map(move |service| match &service.outcome {
         Outcome::Fails(why) if one_answers && is_controller(service) => Finding::warning(
             "kops-controller",
-            format!("{}; another one answers", with_name(&service.name, why)),
-            "see whether that control plane is to be up",
+            format!("{}; another kops-controller answers", with_name(&service.name, why)),
+            "check whether that control plane should be up",
         ),
         Outcome::Fails(why) if is_decided && service.kind == ServiceKind::Store => Finding::warning(
             "store",
-            format!("{}; the node can be decided without it", with_name(&service.name, why)),
+            format!("{}; the configuration of the node is valid without it", with_name(&service.name, why)),
             format!(
-                "let the machine read it, so that the node follows what changes there: {TO_DO_FOR_STORE}"
+                "allow the machine to read it, so that the node follows changes there: {TO_DO_FOR_STORE}"
             ),
         ),
         _ => of_service(service),
@@ -158,26 +160,26 @@ fn of_service(service: &Service) -> Finding {
         ServiceKind::BootConfig => (
             "boot config",
             "the boot config",
-            "see whether the instance has kOps' user-data; --conf names the file",
+            "check that the instance has kOps' user-data; --conf sets the path of the file",
         ),
         ServiceKind::Store => ("store", "the state store", TO_DO_FOR_STORE),
         ServiceKind::KopsController => (
             "kops-controller",
             "kops-controller",
-            "see whether a control plane is up, and whether its firewall lets this machine in",
+            "check that a control plane is up, and that its firewall allows this machine",
         ),
         ServiceKind::Metadata => (
             "metadata",
             "the metadata service",
-            "see whether this is a machine of that cloud, and whether its metadata service is switched on for it",
+            "check that this is a machine of that cloud, and that its metadata service is enabled",
         ),
         ServiceKind::Configuration => {
-            ("configuration", "the node", "`kops-agent config check` lists all that is wrong")
+            ("configuration", "the node", "`kops-agent config check` lists all problems")
         }
     };
     match (outcome, kind) {
         (Outcome::Answers, ServiceKind::Configuration) => {
-            Finding::ok(check, format!("the node of {name} can be decided"))
+            Finding::ok(check, format!("the configuration of {name} is valid"))
         }
         (Outcome::Answers, ServiceKind::BootConfig) => Finding::ok(check, format!("{name} is a boot config")),
         (Outcome::Answers, ServiceKind::Store) => Finding::ok(check, format!("{name} can be read")),
@@ -185,12 +187,12 @@ fn of_service(service: &Service) -> Finding {
         (Outcome::Fails(why), _) => Finding::problem(check, with_name(name, why), to_do),
         (Outcome::Unknown(why), ServiceKind::Configuration) => Finding::unknown(
             check,
-            format!("whether the node can be decided is not known: {}", with_name(name, why)),
+            format!("cannot check the configuration of the node: {}", with_name(name, why)),
             to_do,
         ),
         (Outcome::Unknown(why), _) => Finding::unknown(
             check,
-            format!("{what_is_it} is not known to answer: {}", with_name(name, why)),
+            format!("cannot tell whether {what_is_it} answers: {}", with_name(name, why)),
             to_do,
         ),
     }
@@ -207,7 +209,7 @@ pub(super) fn of_downloads(downloads: &[Download]) -> Vec<Finding> {
     if answered > 0 {
         findings.push(Finding::ok(
             DOWNLOADS,
-            format!("{answered} of {} downloads are served, or are here", downloads.len()),
+            format!("{answered} of {} downloads are available, or already on this machine", downloads.len()),
         ));
     }
     findings
@@ -229,7 +231,7 @@ fn of_download(download: &Download) -> Option<Finding> {
     let is_unknown =
         servers.is_empty() || servers.iter().any(|(_, outcome)| matches!(outcome, Outcome::Unknown(_)));
     let (verdict, what) = match is_unknown {
-        true => (Verdict::Unknown, format!("whether {name} can be downloaded is not known: {reasons}")),
+        true => (Verdict::Unknown, format!("cannot tell whether {name} can be downloaded: {reasons}")),
         false => (Verdict::Problem, format!("{name} cannot be downloaded: {reasons}")),
     };
     let to_do = "check the network and the proxy (/etc/environment), and whether spec.assets.fileRepository has the file".to_owned();

@@ -44,10 +44,10 @@ fn of_lock(lock: &Seen<Option<PackageLock>>) -> Finding {
             format!(
                 "{holder} holds the lock of the package manager, {path}; converge waits for it for ten minutes"
             ),
-            "let it finish, or end it",
+            "wait until it finishes, or stop it",
         ),
         Err(why) => {
-            let what = format!("whether the package manager is free is not known: {why}");
+            let what = format!("cannot tell whether the package manager is locked: {why}");
             Finding::unknown(PACKAGES, what, "run as root")
         }
     }
@@ -58,42 +58,42 @@ fn of_missing(missing: &Seen<Vec<String>>, repositories: &Option<Seen<Repositori
         Ok(names) if names.is_empty() => return Some(Finding::ok(PACKAGES, "all packages are installed")),
         Ok(names) => names.join(", "),
         Err(why) => {
-            let what = format!("which packages are yet to be installed is not known: {why}");
-            return Some(Finding::unknown(PACKAGES, what, "ask the package manager"));
+            let what = format!("cannot tell which packages are missing: {why}");
+            return Some(Finding::unknown(PACKAGES, what, "check with the package manager"));
         }
     };
     Some(match repositories.as_ref()? {
         Ok(Repositories { answering: 0, complaints }) => {
             let why = match complaints.is_empty() {
-                true => "it has none".to_owned(),
+                true => "none is configured".to_owned(),
                 false => complaints.join("; "),
             };
             Finding::problem(
                 REPOSITORIES,
                 format!(
-                    "{names} are yet to be installed, and the package manager can read no repository: {why}"
+                    "{names} are not installed yet, and the package manager can read no repository: {why}"
                 ),
-                "mend its list of repositories, the network or its proxy; or have an image that has the packages",
+                "fix its list of repositories, the network or its proxy; or use an image that has the packages",
             )
         }
         Ok(Repositories { answering, complaints }) if complaints.is_empty() => Finding::ok(
             REPOSITORIES,
-            format!("{names} are yet to be installed, and all repositories answer ({answering})"),
+            format!("{names} are not installed yet, and all repositories answer ({answering})"),
         ),
         Ok(Repositories { complaints, .. }) => Finding::warning(
             REPOSITORIES,
             format!(
-                "{names} are yet to be installed, and not every repository can be read: {}",
+                "{names} are not installed yet, and some repositories cannot be read: {}",
                 complaints.join("; ")
             ),
-            "mend those that they come from; others are in the way of nothing",
+            "fix the repositories that have these packages; the other repositories do not matter",
         ),
         Err(why) => Finding::unknown(
             REPOSITORIES,
             format!(
-                "{names} are yet to be installed, and whether their repositories answer is not known: {why}"
+                "{names} are not installed yet, and it is unknown whether their repositories answer: {why}"
             ),
-            "have the package manager read them: `apt-get update`, `dnf makecache`",
+            "run `apt-get update` or `dnf makecache`",
         ),
     })
 }

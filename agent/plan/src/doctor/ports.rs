@@ -49,8 +49,8 @@ pub(super) fn findings(listeners: &Seen<Vec<Listener>>, is_control_plane: bool) 
     let listeners = match listeners {
         Ok(listeners) => listeners,
         Err(why) => {
-            let what = format!("which ports are taken is not known: {why}");
-            return vec![Finding::unknown(CHECK, what, "look with `ss -ltnp`, as root")];
+            let what = format!("the used ports are unknown: {why}");
+            return vec![Finding::unknown(CHECK, what, "run `ss -ltnp` as root")];
         }
     };
     let wanted: Vec<&Port> = NODE.iter().chain(CONTROL_PLANE.iter().filter(|_| is_control_plane)).collect();
@@ -58,7 +58,7 @@ pub(super) fn findings(listeners: &Seen<Vec<Listener>>, is_control_plane: bool) 
     if findings.is_empty() {
         findings.push(Finding::ok(
             CHECK,
-            format!("no other program has any of the {} ports of this node", wanted.len()),
+            format!("no other program uses any of the {} ports of this node", wanted.len()),
         ));
     }
     findings
@@ -73,20 +73,14 @@ fn taken(port: &Port, listeners: &[Listener]) -> Option<Finding> {
             Some((name, process)) => {
                 return Some(Finding::problem(
                     CHECK,
-                    format!(
-                        "port {number}, which is {}'s, is taken by {name} (process {process})",
-                        owners[0]
-                    ),
-                    format!("stop {name}, or have it listen on another port"),
+                    format!("port {number} of {} is used by {name} (process {process})", owners[0]),
+                    format!("stop {name}, or make it listen on another port"),
                 ));
             }
             None => {
                 unseen = Some(Finding::unknown(
                     CHECK,
-                    format!(
-                        "port {number}, which is {}'s, is taken by a process that cannot be seen from here",
-                        owners[0]
-                    ),
+                    format!("port {number} of {} is used by a process that this user cannot see", owners[0]),
                     format!("run as root, or look with `ss -ltnp 'sport = :{number}'`"),
                 ));
             }

@@ -54,13 +54,13 @@ fn of_systemd(runs_systemd: &Seen<bool>) -> Finding {
         Ok(true) => Finding::ok(SYSTEMD, "systemd runs this machine"),
         Ok(false) => Finding::problem(
             SYSTEMD,
-            "systemd does not run this machine, and a node is made of its units",
+            "systemd does not run this machine, but a node consists of systemd units",
             "run on a machine that was booted with systemd, not in a container or chroot",
         ),
         Err(why) => Finding::unknown(
             SYSTEMD,
-            format!("whether systemd runs this machine is not known: {why}"),
-            "look at /run/systemd/system",
+            format!("cannot tell whether systemd runs this machine: {why}"),
+            "check /run/systemd/system",
         ),
     }
 }
@@ -69,25 +69,25 @@ fn of_swap(swap: &Seen<Vec<String>>, allows_swap: Option<bool>) -> Finding {
     match swap {
         Ok(used) if used.is_empty() => Finding::ok(SWAP, "there is no swap"),
         Ok(_) if allows_swap == Some(true) => {
-            Finding::ok(SWAP, "there is swap, and kubelet is to start all the same")
+            Finding::ok(SWAP, "there is swap, and kubelet is configured to start with swap")
         }
         Ok(used) if allows_swap.is_none() => Finding::unknown(
             SWAP,
             format!(
-                "{} is used as swap, and whether kubelet is to start with it is not known",
+                "{} is used as swap, and it is unknown whether kubelet is configured to start with swap",
                 used.join(", ")
             ),
-            "see what else is said here of the configuration; spec.kubelet.failSwapOn: false has kubelet start with swap",
+            "check the findings about the configuration; with spec.kubelet.failSwapOn: false, kubelet starts with swap",
         ),
         Ok(used) => Finding::problem(
             SWAP,
             format!("{} is used as swap, and kubelet does not start with swap", used.join(", ")),
-            "`swapoff --all`, and take it out of /etc/fstab; or set spec.kubelet.failSwapOn: false",
+            "`swapoff --all`, and remove it from /etc/fstab; or set spec.kubelet.failSwapOn: false",
         ),
         Err(why) => Finding::unknown(
             SWAP,
-            format!("whether there is swap is not known: {why}"),
-            "look with `swapon --show`",
+            format!("cannot tell whether there is swap: {why}"),
+            "check with `swapon --show`",
         ),
     }
 }
@@ -96,12 +96,16 @@ fn of_processes(processes: &Seen<Vec<Process>>) -> Vec<Finding> {
     let processes = match processes {
         Ok(processes) => processes,
         Err(why) => {
-            let what = format!("which programs run is not known: {why}");
-            return vec![Finding::unknown(PROGRAMS, what, "look with `ps -e`")];
+            let what = format!("cannot tell which programs run: {why}");
+            return vec![Finding::unknown(PROGRAMS, what, "check with `ps -e`")];
         }
     };
     let findings: Vec<Finding> = processes.iter().filter_map(of_process).collect();
-    if findings.is_empty() { vec![Finding::ok(PROGRAMS, "no program is in the way")] } else { findings }
+    if findings.is_empty() {
+        vec![Finding::ok(PROGRAMS, "no program conflicts with this node")]
+    } else {
+        findings
+    }
 }
 
 fn of_process(process: &Process) -> Option<Finding> {
@@ -111,25 +115,25 @@ fn of_process(process: &Process) -> Option<Finding> {
         "kubelet" if unit.as_deref() == Some("kubelet.service") => None,
         "kubelet" => Some(Finding::problem(
             PROGRAMS,
-            format!("a kubelet runs that is not of kubelet.service (process {number}{in_unit})"),
-            "stop it, and see to it that it does not start at boot",
+            format!("a kubelet runs outside kubelet.service (process {number}{in_unit})"),
+            "stop it, and make sure that it does not start at boot",
         )),
         "nodeup" => Some(Finding::warning(
             PROGRAMS,
-            format!("nodeup is at work (process {number}): it and kops-agent would write the same files"),
-            "wait until it has finished; then `kops-agent plan` shows what taking the node over changes, and `kops-agent converge` does it",
+            format!("nodeup runs (process {number}): nodeup and kops-agent would write the same files"),
+            "wait until nodeup has finished; then `kops-agent plan` shows the changes of a takeover, and `kops-agent converge` makes them",
         )),
         "dockerd" => Some(Finding::warning(
             PROGRAMS,
             format!(
-                "Docker runs (process {number}{in_unit}): it brings a containerd of its own, and drops forwarded packets by its firewall"
+                "Docker runs (process {number}{in_unit}): it has its own containerd, and its firewall drops forwarded packets"
             ),
-            "remove Docker; a node has containerd from kOps",
+            "remove Docker; kOps installs containerd on nodes",
         )),
         other if OTHERS.contains(&other) => Some(Finding::problem(
             PROGRAMS,
             format!(
-                "{other} runs (process {number}{in_unit}), which is a node of another cluster or another container runtime"
+                "{other} runs (process {number}{in_unit}): it belongs to another cluster, or is another container runtime"
             ),
             format!("remove {other}"),
         )),

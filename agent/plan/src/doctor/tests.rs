@@ -125,12 +125,12 @@ fn names() {
     is(Verdict::Problem, "there is no such name", outcome(Purpose::Store, absent()));
     is(
         Verdict::Unknown,
-        "is not known: no name server answers",
+        "is unknown: no name server answers",
         outcome(Purpose::Store, NameOutcome::Unknown("no name server answers".into())),
     );
     let placeholder =
         || NameOutcome::Addresses(vec!["203.0.113.123".parse().unwrap(), "fd00:dead:add::".parse().unwrap()]);
-    is(Verdict::Problem, "until there is a control plane", outcome(Purpose::ApiServer, placeholder()));
+    is(Verdict::Problem, "still has kOps' placeholder address", outcome(Purpose::ApiServer, placeholder()));
     for of_cluster in [absent(), placeholder()] {
         let mut first = well();
         first.is_control_plane = true;
@@ -161,11 +161,15 @@ fn services() {
         observed.services.pop();
     });
     assert_eq!(finding.what, "s3://b/c/cluster-completed.spec: access denied (403)", "the URL is said once");
-    is(Verdict::Warning, "access denied (403); the node can be decided without it", |observed| {
-        observed.services[1].outcome = Outcome::Fails("access denied (403)".into());
-    });
+    is(
+        Verdict::Warning,
+        "access denied (403); the configuration of the node is valid without it",
+        |observed| {
+            observed.services[1].outcome = Outcome::Fails("access denied (403)".into());
+        },
+    );
     // This happens during a rolling update of control planes.
-    is(Verdict::Warning, "https://b:3988/: refused; another one answers", |observed| {
+    is(Verdict::Warning, "https://b:3988/: refused; another kops-controller answers", |observed| {
         let controller =
             |name: &str, outcome| Service { kind: ServiceKind::KopsController, name: name.into(), outcome };
         observed.services = vec![
@@ -181,7 +185,7 @@ fn downloads() {
     is(Verdict::Problem, "cannot be downloaded: a: 404; b: 404", |observed| {
         observed.downloads = vec![download(false, &[("a", fails()), ("b", fails())])];
     });
-    is(Verdict::Unknown, "is not known: a: 404; b: 503", |observed| {
+    is(Verdict::Unknown, "can be downloaded: a: 404; b: 503", |observed| {
         observed.downloads = vec![download(false, &[("a", fails()), ("b", unknown())])];
     });
     for fine in
@@ -200,18 +204,18 @@ fn time() {
         let servers = servers.iter().map(|(server, ahead)| ((*server).to_owned(), *ahead)).collect();
         move |observed: &mut Observations| observed.clock.servers = servers
     };
-    is(Verdict::Problem, "is 301 s behind, by that of m", servers(&[("m", 301)]));
+    is(Verdict::Problem, "is 301 s behind, compared with m", servers(&[("m", 301)]));
     is(Verdict::Problem, "is 3600 s ahead", |observed| {
         servers(&[("m", -3600), ("n", -3601)])(observed);
         observed.clock.is_synchronized = Ok(false);
     });
-    is(Verdict::Warning, "or an old answer came from a cache", servers(&[("m", -3600)]));
+    is(Verdict::Warning, "or a cache returned an old answer", servers(&[("m", -3600)]));
     is(Verdict::Warning, "is 300 s behind", servers(&[("m", 300)]));
     is(Verdict::Warning, "the clock of n differs by 9000 s", servers(&[("m", 2), ("n", -9000)]));
-    is(Verdict::Warning, "is not set over the network", |observed| {
+    is(Verdict::Warning, "is not synchronized over the network", |observed| {
         observed.clock = Clock { servers: vec![], is_synchronized: Ok(false) };
     });
-    is(Verdict::Unknown, "is not known: no timedatectl", |observed| {
+    is(Verdict::Unknown, "is unknown: no timedatectl", |observed| {
         observed.clock = Clock { servers: vec![], is_synchronized: Err("no timedatectl".into()) };
     });
 }
@@ -226,9 +230,9 @@ fn room() {
         }
     };
     is(Verdict::Problem, "mounted read-only", disk(|disk| disk.is_read_only = true));
-    is(Verdict::Problem, "are to be downloaded", disk(|disk| disk.needed = disk.free + 1));
+    is(Verdict::Problem, "must be downloaded", disk(|disk| disk.needed = disk.free + 1));
     is(Verdict::Problem, "has 0 MB free", disk(|disk| (disk.free, disk.needed) = (0, 0)));
-    is(Verdict::Problem, "no inodes", disk(|disk| disk.free_inodes = 0));
+    is(Verdict::Problem, "no free inodes", disk(|disk| disk.free_inodes = 0));
     is(
         Verdict::Warning,
         "9 %: kubelet evicts pods below 10 %",
@@ -268,7 +272,7 @@ fn kernel() {
     is(Verdict::Warning, "has no module br_netfilter", module("br_netfilter", Ok(ModuleState::Missing)));
     is(
         Verdict::Warning,
-        "`blacklist x` in /etc/y stands against it",
+        "`blacklist x` in /etc/y forbids it",
         module("x", Ok(ModuleState::Forbidden("`blacklist x` in /etc/y".into()))),
     );
     is(Verdict::Unknown, "modprobe hangs", module("x", Err("modprobe hangs".into())));
@@ -291,12 +295,12 @@ fn ports() {
     };
     is(
         Verdict::Problem,
-        "port 10250, which is kubelet's, is taken by nginx (process 7)",
+        "port 10250 of kubelet is used by nginx (process 7)",
         listener(10250, Some(("nginx", 7))),
     );
-    is(Verdict::Unknown, "cannot be seen", listener(10248, None));
+    is(Verdict::Unknown, "cannot see", listener(10248, None));
     is(Verdict::Unknown, "no /proc/net", |observed| observed.listeners = Err("no /proc/net".into()));
-    is(Verdict::Problem, "port 443, which is kube-apiserver's", |observed| {
+    is(Verdict::Problem, "port 443 of kube-apiserver is used by", |observed| {
         observed.is_control_plane = true;
         listener(443, Some(("nginx", 7)))(observed);
     });
@@ -316,7 +320,7 @@ fn packages() {
             Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
     });
     is(Verdict::Unknown, "denied", |observed| observed.packages.lock = Err("denied".into()));
-    is(Verdict::Unknown, "not known: no dpkg", |observed| {
+    is(Verdict::Unknown, "are missing: no dpkg", |observed| {
         observed.packages.missing = Some(Err("no dpkg".into()));
     });
     let missing = |answering, complaints: &[&str]| {
@@ -327,10 +331,10 @@ fn packages() {
             observed.packages.repositories = repositories;
         }
     };
-    is(Verdict::Problem, "conntrack, ethtool are yet to be installed, and", missing(0, &["a.test: 503"]));
-    is(Verdict::Problem, "can read no repository: it has none", missing(0, &[]));
-    is(Verdict::Warning, "not every repository can be read: a.test: 503", missing(2, &["a.test: 503"]));
-    is(Verdict::Unknown, "whether their repositories answer is not known: killed", |observed| {
+    is(Verdict::Problem, "conntrack, ethtool are not installed yet, and", missing(0, &["a.test: 503"]));
+    is(Verdict::Problem, "can read no repository: none is configured", missing(0, &[]));
+    is(Verdict::Warning, "some repositories cannot be read: a.test: 503", missing(2, &["a.test: 503"]));
+    is(Verdict::Unknown, "it is unknown whether their repositories answer: killed", |observed| {
         missing(0, &[])(observed);
         observed.packages.repositories = Some(Err("killed".into()));
     });
@@ -351,7 +355,7 @@ fn programs() {
     is(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
         observed.machine.swap = Ok(vec!["/dev/zram0".into()])
     });
-    is(Verdict::Unknown, "/dev/zram0 is used as swap, and whether", |observed| {
+    is(Verdict::Unknown, "/dev/zram0 is used as swap, and it is unknown whether", |observed| {
         (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/dev/zram0".into()]), None);
     });
     is(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
@@ -361,11 +365,11 @@ fn programs() {
     };
     is(
         Verdict::Problem,
-        "a kubelet runs that is not of kubelet.service (process 7, of snap.kubelet.service)",
+        "a kubelet runs outside kubelet.service (process 7, of snap.kubelet.service)",
         process("kubelet", Some("snap.kubelet.service")),
     );
     is(Verdict::Problem, "a kubelet runs", process("kubelet", None));
-    is(Verdict::Warning, "nodeup is at work", process("nodeup", None));
+    is(Verdict::Warning, "nodeup runs", process("nodeup", None));
     is(Verdict::Warning, "Docker runs", process("dockerd", Some("docker.service")));
     is(Verdict::Problem, "k3s-server runs", process("k3s-server", None));
     is(Verdict::Unknown, "no /proc", |observed| observed.machine.processes = Err("no /proc".into()));
@@ -384,13 +388,10 @@ fn a_volumes_device_that_is_not_there_is_told_with_those_that_are() {
         |devices| only(|observed| observed.volumes = Ok(Volumes { wanted: vec![volume(false)], devices }));
     let missing = finding(vec![device(&ids)]);
     assert_eq!((missing.check, missing.verdict), ("volumes", Verdict::Problem));
-    assert!(
-        missing.what.contains("/dev/xvdd, which /mnt/data is to be mounted from, is not there"),
-        "{missing:?}"
-    );
+    assert!(missing.what.contains("/dev/xvdd, the device of /mnt/data, is missing"), "{missing:?}");
     assert!(missing.what.contains("/dev/nvme1n1 (nvme-Amazon_Elastic_Block_Store_vol0abc)"), "{missing:?}");
     assert!(missing.to_do.contains("/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol"), "{missing:?}");
-    assert!(finding(vec![]).what.ends_with("this machine has none"));
+    assert!(finding(vec![]).what.ends_with("this machine has no block devices"));
     let unknown = only(|observed| observed.volumes = Err("no".into()));
     assert_eq!(unknown.verdict, Verdict::Unknown);
     let mut observed = well();

@@ -36,8 +36,8 @@ pub(super) fn findings(volumes: &Seen<Volumes>) -> Vec<Finding> {
         Ok(volumes) => volumes.wanted.iter().map(|volume| of_volume(volume, &volumes.devices)).collect(),
         Err(why) => vec![Finding::unknown(
             CHECK,
-            format!("which block devices there are is not known: {why}"),
-            "look with `lsblk`, and at /dev/disk/by-id",
+            format!("the block devices are unknown: {why}"),
+            "check `lsblk` and /dev/disk/by-id",
         )],
     }
 }
@@ -45,28 +45,28 @@ pub(super) fn findings(volumes: &Seen<Volumes>) -> Vec<Finding> {
 fn of_volume(volume: &Volume, devices: &[Device]) -> Finding {
     let Volume { device, path, is_there } = volume;
     if *is_there {
-        return Finding::ok(CHECK, format!("{device}, which {path} is to be mounted from, is there"));
+        return Finding::ok(CHECK, format!("{device}, the device of {path}, exists"));
     }
     let described = devices.iter().map(|Device { path, links }| match links.is_empty() {
         true => path.clone(),
         false => format!("{path} ({})", links.join(", ")),
     });
     let described: Vec<String> = described.collect();
-    let there = if described.is_empty() { "none".to_owned() } else { described.join(", ") };
+    let there = if described.is_empty() { "no block devices".to_owned() } else { described.join(", ") };
     let has_ids = devices.iter().any(|device| !device.links.is_empty());
     let nvme = devices.iter().any(|device| device.path.contains("nvme"));
     Finding::problem(
         CHECK,
-        format!("{device}, which {path} is to be mounted from, is not there; this machine has {there}"),
+        format!("{device}, the device of {path}, is missing; this machine has {there}"),
         match (nvme, has_ids) {
             (true, true) => {
-                "attach the volume; EBS volumes are NVMe devices here, whose numbers change: name it in volumeMounts by its link, as \
+                "attach the volume; EBS volumes are NVMe devices here, and their numbers change: use its link in volumeMounts, such as \
                  /dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0"
             }
             (_, true) => {
-                "attach the volume, or name it in volumeMounts by its link in /dev/disk/by-id, which stays the same"
+                "attach the volume, or use its link in /dev/disk/by-id in volumeMounts, because the link does not change"
             }
-            _ => "attach the volume, or give volumeMounts the name that it has here",
+            _ => "attach the volume, or use its name on this machine in volumeMounts",
         },
     )
 }

@@ -84,7 +84,7 @@ impl NodeReport {
             }
             Some(Trouble::Differs) => (
                 "Differs",
-                "this node differs from what is wanted; `kops-agent verify` on it shows how".to_owned(),
+                "this node differs from its configuration; `kops-agent verify` on the node shows the differences".to_owned(),
             ),
             None if self.runs.is_none() => ("NotConverged", String::new()),
             None if self.superseded_by.is_some() => ("Superseded", String::new()),

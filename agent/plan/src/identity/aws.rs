@@ -198,8 +198,8 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
 pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem> {
     let source = Source {
         machine: &instance.instance_id,
-        wanted: "IPv6 prefix of its primary network interface",
-        to_do: "its node run asks EC2 for one (ec2:AssignIpv6Addresses), in a subnet with IPv6 addresses",
+        wanted: "IPv6 prefix on its primary network interface",
+        to_do: "kops-agent on the machine requests a prefix from EC2 (ec2:AssignIpv6Addresses), and the subnet needs IPv6 addresses",
     };
     let primary = instance.network_interfaces.iter().filter(|interface| interface.device_index == 0);
     let prefixes: Vec<String> = primary.flat_map(|interface| interface.ipv6_prefixes.clone()).collect();
@@ -343,7 +343,7 @@ mod tests {
             (vec![], "no IPv6 prefix"),
             (vec![interface(0, &[]), second], "no IPv6 prefix"),
             (vec![interface(0, &[prefix, "2001:db8:0:1:c::/80"])], "more than one IPv6 prefix"),
-            (vec![interface(0, &["fe80"])], "is no range"),
+            (vec![interface(0, &["fe80"])], "is not an address range"),
         ] {
             let problem = with(interfaces).unwrap_err().to_string();
             assert!(problem.contains(expected) && problem.contains(ID), "{problem}");

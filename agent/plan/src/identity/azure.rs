@@ -128,7 +128,7 @@ impl AzureCluster {
         let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
         let name = number.parse::<u32>().ok().filter(|_| is_number && is_name(set))?.to_string();
         if !self.is_name_of_own(set) {
-            let owner = "a scale set that is called after another cluster".to_owned();
+            let owner = "a scale set with the name of another cluster".to_owned();
             return Some(Err(self.elsewhere(Some(set), number, owner)));
         }
         Some(Ok(MachinePath { scale_set: Some(set.to_ascii_lowercase()), name }))

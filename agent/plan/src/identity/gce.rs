@@ -113,7 +113,7 @@ pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, Pod
     let source = Source {
         machine: instance,
         wanted: "external IPv6 range",
-        to_do: "its network interface is to have exactly one, in a subnet with external IPv6 addresses",
+        to_do: "give its network interface exactly one, in a subnet with external IPv6 addresses",
     };
     source.only(&ranges.external_ipv6)
 }
@@ -269,8 +269,10 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     }
     let says = instance.metadata.get(CLUSTER_METADATA);
     if says != Some(&cluster.name) {
-        let says =
-            format!("no managed instance group of it lists it, and it says that it is of {}", owner(says));
+        let says = format!(
+            "no managed instance group of the cluster lists it, and its own metadata names {}",
+            owner(says)
+        );
         return Refusal::NoCluster { instance: name, says, cluster: cluster.name.clone() };
     }
     let missing = format!("no managed instance group of the cluster {} in its zone lists it", cluster.name);

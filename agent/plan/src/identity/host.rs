@@ -40,7 +40,8 @@ pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
     let host = host.ok_or_else(|| Refusal::NotEnrolled { name: node.to_owned() })?;
     if !is_dns_name(&host.instance_group) {
         let missing =
-            "spec.instanceGroup of its Host names no group; `kops toolbox enroll` writes it".to_owned();
+            "spec.instanceGroup of its Host is not a valid name of a group; `kops toolbox enroll` writes it"
+                .to_owned();
         return Err(Refusal::NoInstanceGroup { instance: instance(&host.name), missing });
     }
     let instance_group = host.instance_group.clone();
@@ -62,7 +63,7 @@ pub fn pod_ranges(host: &Host) -> Result<Vec<String>, PodRangeProblem> {
         true => Err(PodRangeProblem::None {
             machine: machine(),
             wanted: "range in spec.podCIDRs of its Host",
-            to_do: "enrol it with `kops toolbox enroll --pod-cidr`, or add the range there",
+            to_do: "enrol the machine with `kops toolbox enroll --pod-cidr`, or add a range there",
         }),
     }
 }
@@ -99,6 +100,11 @@ mod tests {
         };
         assert_eq!(with(&["10.1.0.0/24", "2001:db8::/80"]).unwrap(), ["10.1.0.0/24", "2001:db8::/80"]);
         assert!(with(&[]).unwrap_err().to_string().contains("no range in spec.podCIDRs"));
-        assert!(with(&["10.1.0.0/24", "10.2"]).unwrap_err().to_string().contains("\"10.2\" is no range"));
+        assert!(
+            with(&["10.1.0.0/24", "10.2"])
+                .unwrap_err()
+                .to_string()
+                .contains("\"10.2\" is not an address range")
+        );
     }
 }

@@ -42,7 +42,7 @@ pub struct Identity {
 pub enum Refusal {
     /// The providerID names no machine, or a machine of another cloud.
     #[error(
-        "spec.providerID is \"{}\", which names no instance of {cloud}, as {form} would",
+        "spec.providerID is \"{}\", which is not the ID of an instance of {cloud}, such as {form}",
         quoted(.provider_id)
     )]
     ProviderId {
@@ -57,13 +57,13 @@ pub enum Refusal {
     NoSuchInstance { instance: String },
     /// No `Host` object has the Node's name.
     #[error(
-        "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs none, and \
+        "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs no Host, because \
          kOps' own channels label it",
         quoted(.name)
     )]
     NotEnrolled { name: String },
     /// The instance does not run.
-    #[error("the instance {instance} is {state}, and a Node's instance runs")]
+    #[error("the instance {instance} is {state}, but a Node's instance must run")]
     NotRunning {
         instance: String,
         /// The instance's state, in the cloud's word.
@@ -73,14 +73,16 @@ pub enum Refusal {
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster { instance: String, owner: String, cluster: String },
     /// No trusted source names the instance's cluster. A tag may be missing for a moment, or someone may have removed it.
-    #[error("the instance {instance} is not known to be of the cluster {cluster}: {says}")]
+    #[error("the instance {instance} is not known to belong to the cluster {cluster}: {says}")]
     NoCluster { instance: String, says: String, cluster: String },
     /// The instance has another name now. In some clouds operators rename instances, and Nodes keep their names.
-    #[error("the instance {instance}, which spec.providerID names, is called {name}, and its Node is not")]
+    #[error(
+        "spec.providerID names the instance {instance}, whose name is {name}, but the Node has another name"
+    )]
     OtherName { instance: String, name: String },
     /// The instance belongs to another Node.
     #[error(
-        "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
+        "spec.providerID names the instance {instance}, which is the machine of the Node {expected}: this Node claims to \
          be another machine than it is"
     )]
     OtherNode {
@@ -96,7 +98,7 @@ pub enum Refusal {
     },
     /// The instance's group is not in the state store.
     #[error(
-        "{} is of the instance group {instance_group}, which the cluster does not have (any more)",
+        "{} belongs to the instance group {instance_group}, which does not exist (any more) in the cluster",
         quoted(.instance)
     )]
     UnknownInstanceGroup {

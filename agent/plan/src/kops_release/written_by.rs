@@ -71,7 +71,7 @@ impl fmt::Display for WrittenBy {
             None => {
                 return write!(
                     f,
-                    "kOps {release} or newer, because no file, download or field tells of an older one; the exact \
+                    "kOps {release} or newer, because no file, download or field shows an older release; the exact \
                      version is unknown"
                 );
             }
@@ -80,7 +80,7 @@ impl fmt::Display for WrittenBy {
             write!(
                 f,
                 "; it is UNKNOWN to this kops-agent, which knows kOps 1.{OLDEST_SUPPORTED_MINOR} to \
-                 1.{NEWEST_KNOWN_MINOR} and decides as kOps {release} does"
+                 1.{NEWEST_KNOWN_MINOR} and applies the rules of kOps {release}"
             )?;
         }
         Ok(())
@@ -138,11 +138,11 @@ impl WrittenBy {
         let newest = KopsRelease::NEWEST;
         match &self.version {
             Some(version) if !self.is_known() => Some(format!(
-                "kOps {version} is newer than this kops-agent knows, so the node is decided as kOps {newest} decides it"
+                "kOps {version} is newer than this kops-agent knows, so the rules of kOps {newest} apply to this node"
             )),
             None if self.release.is_ambiguous() => Some(format!(
-                "the release of kOps that wrote this configuration is not known (no kops-version.txt could be read, and no \
-                 download names it), so the node is decided as kOps {} decides it",
+                "the kOps release that wrote this configuration is unknown (kops-version.txt cannot be read, and no \
+                 download names a release), so the rules of kOps {} apply to this node",
                 self.release
             )),
             _ => None,

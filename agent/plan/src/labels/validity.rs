@@ -55,14 +55,15 @@ pub fn retain_valid(labels: &mut BTreeMap<String, String>) -> Vec<String> {
 pub fn problem(key: &str, value: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if prefix.is_some_and(|prefix| !is_domain(prefix)) {
-        return Some(format!("{key:?} is no key of a label: what is before its / is no DNS name"));
+        return Some(format!("{key:?} is not a valid label key: the part before the / is not a DNS name"));
     }
-    let rule = "letters, digits, -, _ and . between letters or digits, 63 characters at most";
+    let rule = "at most 63 letters, digits, -, _ and ., and begin and end with a letter or digit";
     if !is_name(name) {
-        return Some(format!("{key:?} is no key of a label: its name should be {rule}"));
+        return Some(format!("{key:?} is not a valid label key: its name must have {rule}"));
     }
-    (!value.is_empty() && !is_name(value))
-        .then(|| format!("{value:?} is no value of the label {key}: it should be {rule}, or empty"))
+    (!value.is_empty() && !is_name(value)).then(|| {
+        format!("{value:?} is not a valid value of the label {key}: it must be empty, or have {rule}")
+    })
 }
 
 /// Whether a text is valid as the name in a label's key, or as a value that is not empty.
@@ -114,7 +115,10 @@ mod tests {
         assert_eq!(patch.set, labels(&[NODE, GROUP]));
         assert_eq!(patch.before, labels(&[("dropped", "1")]));
         assert_eq!(problems.len(), 2);
-        assert!(problems[1].contains("\"data platform\" is no value of the label team"), "{problems:?}");
+        assert!(
+            problems[1].contains("\"data platform\" is not a valid value of the label team"),
+            "{problems:?}"
+        );
         let parts = patch.each();
         assert_eq!(parts.len(), 3);
         assert!(parts.iter().all(|part| part.set.len() + part.remove.len() == 1));

@@ -36,7 +36,7 @@ impl SlotRequest {
         let request: SlotRequest = serde_json::from_slice(body).map_err(|error| error.to_string())?;
         match request.max_unavailable {
             1..=MOST_SLOTS => Ok(request),
-            other => Err(format!("maxUnavailable is {other}, and has to be from 1 to {MOST_SLOTS}")),
+            other => Err(format!("maxUnavailable is {other}, but must be 1 to {MOST_SLOTS}")),
         }
     }
 }

@@ -4,7 +4,7 @@
 /// every working directory.
 pub(super) fn check(path: &str) -> Result<(), String> {
     let Some(parts) = path.strip_prefix('/') else {
-        return Err(format!("{path:?} is relative; write the path from / on"));
+        return Err(format!("{path:?} is relative; use an absolute path"));
     };
     if path != "/" && parts.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return Err(format!("{path:?} has empty, `.` or `..` parts; write the path without them"));

@@ -55,16 +55,16 @@ pub(super) fn check(
             problems.add(
                 field,
                 format!(
-                    "names {path}, which the API server's pod does not see, so it does not start; put the file into \
-                     {own_directory} by fileAssets, and name it there"
+                    "names {path}, which is not mounted into the API server's pod, so the API server does not start; use fileAssets \
+                     to put the file into {own_directory}, and set this field to the new path"
                 ),
             );
         } else if !is_own && !is_added {
             problems.warn(
                 field,
                 format!(
-                    "names {path}, which neither fileAssets nor kOps writes, and the API server does not start without it; add \
-                     it to fileAssets, unless the machine's image or a hook brings it"
+                    "names {path}, but neither fileAssets nor kOps writes this file, and the API server does not start without it; \
+                     add it to fileAssets, unless the machine's image or a hook contains it"
                 ),
             );
         }

@@ -118,7 +118,9 @@ fn read_entry(entry: &str) -> Result<Asset, String> {
     let url = urls.next().unwrap_or_default();
     let mirrors: Vec<String> = urls.collect();
     if std::iter::once(&url).chain(&mirrors).any(|url| !url.contains("://")) {
-        return Err(format!("{entry:?} has something else than URLs; entries are sha256@url[,mirror…]"));
+        return Err(format!(
+            "{entry:?} contains text that is not a URL; the form of an entry is sha256@url[,mirror…]"
+        ));
     }
     Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url, mirrors, files: None })
 }
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn what_is_no_entry_is_refused() {
         assert!(read_entry("abc@https://a/b").unwrap_err().contains("SHA-256"));
-        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("than URLs"));
-        assert!(read_entry("https://a/b,").unwrap_err().contains("than URLs"));
+        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("not a URL"));
+        assert!(read_entry("https://a/b,").unwrap_err().contains("not a URL"));
     }
 }

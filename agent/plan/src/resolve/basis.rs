@@ -48,7 +48,7 @@ impl Basis<'_> {
     /// The download with this file name.
     pub(super) fn required(&self, name: &str) -> Result<Asset, String> {
         let asset = self.assets.named(name).cloned();
-        asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list anew"))
+        asset.ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list again"))
     }
 
     /// The path of the list of downloads, for problems.

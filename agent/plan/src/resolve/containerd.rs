@@ -161,7 +161,7 @@ fn release(
     version: ContainerdVersion,
 ) -> Result<ContainerdRelease, String> {
     let Some(archive) = basis.assets.containerd_archive(config).cloned() else {
-        return Err("has no containerd; run `kops update cluster --yes` to write the list anew".into());
+        return Err("has no containerd; run `kops update cluster --yes` to write the list again".into());
     };
     let programs = basis.assets.containerd(config, &version);
     if !programs.iter().any(|program| program.name == "containerd") {
@@ -206,8 +206,8 @@ fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
 fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let has_gpu = match basis.boot.cloud_provider {
         CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
-            "is enabled, but whether the instance type has a GPU is not known: the facts do not have it \
-                 (cloud.aws.gpu, of EC2's DescribeInstanceTypes); complete them",
+            "is enabled, but the facts do not say whether the instance type has a GPU \
+                 (cloud.aws.gpu, from EC2's DescribeInstanceTypes); complete the facts",
         )?,
         CloudProvider::Openstack => true,
         _ => false,
@@ -215,8 +215,8 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let gpu = basis.config.nvidia_gpu.as_ref().filter(|gpu| has_gpu && is_enabled(Some(gpu)));
     let is_installed = basis.distribution.project == Project::Ubuntu;
     if gpu.is_some() && !is_installed && basis.facts.nvidia_runtime == Some(false) {
-        return Err("is enabled, and nothing installs NVIDIA's driver on this distribution: kOps does so on Ubuntu alone, and the image \
-                    brings none; use an image of Ubuntu, or one with the driver and /usr/bin/nvidia-container-runtime \
+        return Err("is enabled, but nothing installs NVIDIA's driver on this distribution: kOps installs it only on Ubuntu, and the image \
+                    has no driver; use an image of Ubuntu, or an image with the driver and /usr/bin/nvidia-container-runtime \
                     (nvidiaRuntime of the facts), or set spec.containerd.nvidiaGPU.enabled: false in this group"
             .into());
     }
@@ -327,7 +327,7 @@ mod tests {
         for (id, distro) in [("debian", "12"), ("rocky", "9.4"), ("amzn", "2023"), ("flatcar", "4230.2.0")] {
             let refused = told(id, distro, false);
             assert!(
-                refused.contains("NvidiaGPU: is enabled, and nothing installs NVIDIA's driver"),
+                refused.contains("NvidiaGPU: is enabled, but nothing installs NVIDIA's driver"),
                 "{refused}"
             );
             assert!(!told(id, distro, true).contains("NvidiaGPU"), "{id}");

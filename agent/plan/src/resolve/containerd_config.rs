@@ -110,7 +110,7 @@ pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Pr
             problems.add(
                 field,
                 format!(
-                    "is no TOML in line {line} ({}), so containerd does not start; correct it",
+                    "has invalid TOML in line {line} ({}), so containerd does not start; correct it",
                     error.message()
                 ),
             );
@@ -152,13 +152,18 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
             if version >= WHOLE_NAMES && !name.contains('.') {
                 problems.add(
                     format!("{field}: {list}"),
-                    format!("{name:?} is no plugin, so containerd does not start; write its whole name, as {CRI_OF_1}"),
+                    format!(
+                        "{name:?} is not the full name of a plugin, so containerd does not start; write the full name, such as \
+                         {CRI_OF_1}"
+                    ),
                 );
             }
             if list == "disabled_plugins" && (name == CRI_OF_1 || version < WHOLE_NAMES && name == "cri") {
                 problems.add(
                     format!("{field}: {list}"),
-                    format!("switches {name} off, by which kubelet runs containers; remove it from the list"),
+                    format!(
+                        "disables {name}, which kubelet needs to run containers; remove it from the list"
+                    ),
                 );
             }
         }
@@ -177,8 +182,8 @@ pub(super) fn check_path(field: &str, path: &[&str], version: i64, problems: &mu
         ["plugins", plugin, ..] => match since(plugin) {
             Some(since) if since <= version => return,
             Some(since) => format!(
-                "is not read: {plugin} came with version {since} of the file, and this is version {version}; remove it, or use a \
-                 newer containerd"
+                "is not read: {plugin} needs a file of version {since} or newer, and this file has version {version}; remove it, or \
+                 use a newer containerd"
             ),
             None => format!("is not read: containerd has no plugin {plugin:?}; correct or remove it"),
         },
@@ -203,14 +208,14 @@ mod tests {
     #[test]
     fn a_file_that_containerd_refuses_is_told() {
         for (text, part) in [
-            ("version = 3\n[plugins", "is no TOML in line 2"),
+            ("version = 3\n[plugins", "has invalid TOML in line 2"),
             ("version = 9", "f: version: is 9, but this containerd reads versions up to 4"),
-            ("version = 2\ndisabled_plugins = ['aufs']", "\"aufs\" is no plugin"),
+            ("version = 2\ndisabled_plugins = ['aufs']", "\"aufs\" is not the full name of a plugin"),
             (
                 "version = 3\ndisabled_plugins = ['io.containerd.grpc.v1.cri']",
-                "by which kubelet runs containers",
+                "which kubelet needs to run containers",
             ),
-            ("disabled_plugins = ['cri']", "by which kubelet runs containers"),
+            ("disabled_plugins = ['cri']", "which kubelet needs to run containers"),
         ] {
             let (problems, _) = told(|problems| check_file("f", text, 4, problems));
             assert!(problems.contains(part), "{text}: {problems}");
@@ -243,9 +248,9 @@ mod tests {
                 Some("a setting of io.containerd.cri.v1.runtime"),
             ),
             (&["plugins", CRI_OF_1, "stream_server_port"], 4, None),
-            (&["plugins", CRI_IMAGES, "registry"], 2, Some("came with version 3")),
+            (&["plugins", CRI_IMAGES, "registry"], 2, Some("needs a file of version 3")),
             (&["plugins", CRI_IMAGES, "registry"], 3, None),
-            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("came with version 4")),
+            (&["plugins", "io.containerd.server.v1.grpc", "address"], 3, Some("needs a file of version 4")),
             (&["plugins", "io.containerd.grpc.v1.cry", "x"], 4, Some("has no plugin")),
             (&["debug", "level"], 4, None),
             (&["debugs", "level"], 4, Some("no such setting")),

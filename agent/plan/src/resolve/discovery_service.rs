@@ -79,7 +79,7 @@ fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, String> {
         return Ok(None);
     }
     let Ok(PublicKey::RSA(key)) = certificate.public_key().parsed() else {
-        return Err(problem("has no RSA key, and a discovery service takes no other"));
+        return Err(problem("has no RSA key, and a discovery service accepts only RSA keys"));
     };
     Ok(Some(JsonWebKey {
         key_use: "sig",

@@ -39,7 +39,9 @@ fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
             }
             None if after.is_empty() => return Ok((key, None)),
             None => {
-                let after = after.strip_prefix('.').ok_or("after a closing quote comes a dot, or nothing")?;
+                let after = after
+                    .strip_prefix('.')
+                    .ok_or("a closing quote is followed by text; write a dot after the quote")?;
                 return Ok((key, Some(after)));
             }
         };
@@ -52,7 +54,7 @@ fn bare_key(text: &str) -> Result<(String, Option<&str>), String> {
         None => (text, None),
     };
     if key.contains('"') {
-        Err("a quote must stand around a whole key".into())
+        Err("quotes must enclose a whole key".into())
     } else {
         Ok((key.to_owned(), after))
     }

@@ -63,11 +63,11 @@ impl<'a> Gates<'a> {
         let release = self.minor;
         match self.gate(name) {
             None => Err(format!(
-                "is no feature gate of Kubernetes 1.{release}, so the component ends at once; {}",
+                "is no feature gate of Kubernetes 1.{release}, so the component does not start; {}",
                 columns(name).map_or_else(|| "correct or remove it".to_owned(), |gate| gate.why_not(release))
             )),
             Some(Gate { is_locked: true, is_on, .. }) if is_on != value => Err(format!(
-                "is {value}, but Kubernetes 1.{release} has this feature gate locked to {is_on}, so the component ends at once; \
+                "is {value}, but Kubernetes 1.{release} has this feature gate locked to {is_on}, so the component does not start; \
                  remove it"
             )),
             Some(_) => self.check_needs(name, value),
@@ -77,7 +77,7 @@ impl<'a> Gates<'a> {
     fn check_needs(&self, name: &str, value: bool) -> Result<(), String> {
         match self.missing(name).as_slice() {
             off if value && !off.is_empty() => Err(format!(
-                "is on, but needs {}, which is off, so the component ends at once; set it to true too",
+                "is on, but needs {}, which is off, so the component does not start; set that gate to true too",
                 off.join(", ")
             )),
             _ => Ok(()),
@@ -107,7 +107,7 @@ impl<'a> Gates<'a> {
         match wrong.as_slice() {
             [] => Ok(()),
             wrong => Err(format!(
-                "the component ends at once, because a feature gate that is on by default needs one that is off: {}; \
+                "the component does not start, because a feature gate that is on by default needs a gate that is off: {}; \
                  set both to true or both to false",
                 wrong.join("; ")
             )),
@@ -255,7 +255,7 @@ mod tests {
             (
                 "1.34.0",
                 "NoSuchGate",
-                "no feature gate of Kubernetes 1.34, so the component ends at once; correct or remove it",
+                "no feature gate of Kubernetes 1.34, so the component does not start; correct or remove it",
             ),
             ("1.33.0", "CPUManager", "1.32 was the last release that had it"),
             ("1.34.0", "AtomicFIFO", "1.36 is the first release that has it"),

@@ -73,8 +73,8 @@ fn usable(basis: &Basis<'_>, keyset: &str) -> Result<(), String> {
     })?;
     if item.certificate.is_none() || item.private_material.is_none() {
         return Err(format!(
-            "is {id}, of which {file} does not have both certificate and private key; \
-             make another with `kops create keypair {keyset} --primary`"
+            "is {id}, but {file} does not have both the certificate and the private key of this keypair; \
+             create another keypair with `kops create keypair {keyset} --primary`"
         ));
     }
     Ok(())

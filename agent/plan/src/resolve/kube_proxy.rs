@@ -43,7 +43,7 @@ fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, String> {
         "" => Ok(String::new()),
         AWS_LOCAL_ADDRESS => match basis.aws() {
             Some(aws) => Ok(aws.local_ipv4.split_whitespace().next().unwrap_or_default().to_owned()),
-            None => Err(format!("{AWS_LOCAL_ADDRESS:?} is an address on AWS only")),
+            None => Err(format!("{AWS_LOCAL_ADDRESS:?} is valid only on AWS; set an IP address")),
         },
         address => match address.parse::<IpAddr>() {
             Ok(_) => Ok(address.to_owned()),

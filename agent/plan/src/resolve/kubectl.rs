@@ -26,7 +26,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     let program = problems.keep(
         &basis.assets_field(),
         basis.assets.named("kubectl").cloned().ok_or_else(|| {
-            "has no kubectl; run `kops update cluster --yes` to write the list anew".to_owned()
+            "has no kubectl; run `kops update cluster --yes` to write the list again".to_owned()
         }),
     )?;
     Some(Kubectl { program, user: user(basis) })

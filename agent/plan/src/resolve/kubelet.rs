@@ -69,7 +69,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
     {
         problems.add(
             format!("KeypairIDs.{KUBERNETES_CA}"),
-            "is missing, so no certificate can be asked for; run `kops update cluster --yes`",
+            "is missing, so kops-agent cannot request certificates; run `kops update cluster --yes`",
         );
     }
     let eviction = |problems: &mut Problems, field: &str, list: &str, separator: char| {
@@ -203,7 +203,7 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
         if !seen.insert((taint.key.clone(), taint.effect.clone())) {
             problems.add(
                 field.clone(),
-                format!("{text:?} has the key and the effect of another taint; a node has one of each, so remove one"),
+                format!("{text:?} has the same key and effect as another taint; remove one of them"),
             );
         }
         if !EFFECTS.contains(&taint.effect.as_str()) {
@@ -263,8 +263,8 @@ fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
         return Ok(basis.config.kubelet_config.max_pods);
     }
     let limits = basis.aws().and_then(|aws| aws.network_interfaces).ok_or(
-        "follows from the network interfaces of the instance type, which the facts do not have \
-         (cloud.aws.networkInterfaces, of EC2's DescribeInstanceTypes); set it, or complete the facts",
+        "is derived from the network interfaces of the instance type, but the facts do not have them \
+         (cloud.aws.networkInterfaces, from EC2's DescribeInstanceTypes); set maxPods, or complete the facts",
     )?;
     let (interfaces, addresses) = (i64::from(limits.max), i64::from(limits.ipv4_per_interface));
     let most = if interfaces > 0 && addresses > 0 {

@@ -51,7 +51,7 @@ impl KubernetesVersion {
     /// The supported versions, for messages.
     pub fn supported_range(release: KopsRelease) -> String {
         format!(
-            "1.{} and newer with kOps {release}, and 1.{} is the newest that is known",
+            "1.{} and newer with kOps {release} (newest known: 1.{})",
             release.oldest_kubernetes_minor(),
             Self::NEWEST_KNOWN_MINOR
         )
@@ -61,7 +61,7 @@ impl KubernetesVersion {
     pub fn newer_than_known(&self) -> Option<String> {
         (self.major == 1 && self.minor > Self::NEWEST_KNOWN_MINOR).then(|| {
             format!(
-                "Kubernetes {self} is newer than this kops-agent knows, so its node is decided as one of 1.{}",
+                "Kubernetes {self} is newer than this kops-agent knows, so this node is configured as for Kubernetes 1.{}",
                 Self::NEWEST_KNOWN_MINOR
             )
         })
@@ -152,7 +152,7 @@ mod tests {
         for newer in ["1.37.0", "v1.37.0-alpha.1", "1.99.0", "https://host/ci/v1.40.0-beta.0/"] {
             assert!(read(newer).is_supported(KopsRelease::NEWEST), "{newer}");
             let warning = read(newer).newer_than_known().unwrap();
-            assert!(warning.contains(newer) && warning.ends_with("one of 1.36"), "{warning}");
+            assert!(warning.contains(newer) && warning.ends_with("as for Kubernetes 1.36"), "{warning}");
         }
     }
 

@@ -253,8 +253,9 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             if config.takes_any_certificate_of_openstack() {
                 problems.warn(
                     "Openstack.insecureSkipVerify",
-                    "is true, so whoever answers in OpenStack's place gets the login of this cluster; put the authority that signed \
-                     OpenStack's certificates into the machines' CA bundle, and unset it",
+                    "is true, so OpenStack's certificates are not verified, and a server that impersonates OpenStack gets the login of \
+                     this cluster; add the CA of OpenStack's certificates to the machines' CA bundle, and unset \
+                     insecureSkipVerify",
                 );
             }
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);

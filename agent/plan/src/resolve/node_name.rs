@@ -64,7 +64,7 @@ fn unread(what: &str) -> String {
 fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
     if aws.local_hostname.starts_with(&aws.instance_id) {
         return Err(format!(
-            "instance {} was launched with a resource-based hostname, but useIPBasedNodeNames needs subnets that give IP-based ones",
+            "instance {} was launched with a resource-based hostname, but useIPBasedNodeNames needs subnets with IP-based hostnames",
             aws.instance_id
         ));
     }

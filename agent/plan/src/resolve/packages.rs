@@ -29,7 +29,7 @@ pub(super) fn resolve(config: &NodeupConfig, format: PackageFormat, problems: &m
             problems.add(
                 field,
                 format!(
-                    "the URL {} has a login or a query, which plans and the arguments of dnf would show; give a URL without",
+                    "the URL {} has a login or a query, which plans and the arguments of dnf would show; use a URL without login and query",
                     shown_url(package)
                 ),
             );

@@ -25,8 +25,8 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Prot
         problems.add(
             "ClusterName",
             format!(
-                "{} is the name of a cluster whose nodes find each other by gossip, which kOps {} has not; set \
-                 spec.topology.dns.type to None with kOps 1.36 or older first",
+                "nodes of the cluster {} find each other by gossip, which kOps {} does not support; first set \
+                 spec.topology.dns.type to None with kOps 1.36 or older",
                 basis.config.cluster_name, basis.release
             ),
         );

@@ -8,7 +8,7 @@ use crate::unit_files::drop_in_of;
 /// Two different descriptions of one resource. The node would get an arbitrary one of them, so this is an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{id} is described twice, and differently; a fileAsset or hook may name what kOps itself manages: rename or remove it"
+    "{id} has two different descriptions; if a fileAsset or hook uses the name of a resource of kOps, rename or remove it"
 )]
 pub struct Conflict {
     pub id: ResourceId,

@@ -43,7 +43,7 @@ fn table_of(timeline: &Timeline) -> String {
     if *floor_us > 0 {
         let _ = writeln!(
             text,
-            "  {} s at least: packages and downloads side by side, then the units",
+            "  lower bound: {} s (packages and downloads in parallel, then the units)",
             in_seconds(*floor_us)
         );
     }
@@ -66,13 +66,9 @@ pub fn summary(timeline: &Timeline) -> Vec<String> {
         .map(|step| format!("{} {} s", step.name, in_seconds(step.took_us())))
         .collect();
     vec![
+        format!("run took {} s; longest steps: {}", in_seconds(timeline.took_us), parts.join(", ")),
         format!(
-            "{} s since the start; the longest of it: {}",
-            in_seconds(timeline.took_us),
-            parts.join(", ")
-        ),
-        format!(
-            "{} s at least with these packages, downloads and units; `kops-agent status --timeline` has every step",
+            "lower bound: {} s with these packages, downloads and units; `kops-agent status --timeline` shows every step",
             in_seconds(timeline.floor_us)
         ),
     ]
@@ -106,7 +102,7 @@ run that ended at 2026-01-02T03:04:05Z: 5.100 s, 70 changes
   files                        4.100    0.100  |                                #       |  after packages
   start containerd.service     4.200    0.500  |                                ####    |  after files
   start kubelet.service        4.700    0.300  |                                    ### |  after start containerd.service
-  4.800 s at least: packages and downloads side by side, then the units
+  lower bound: 4.800 s (packages and downloads in parallel, then the units)
 "
         );
     }
@@ -116,8 +112,8 @@ run that ended at 2026-01-02T03:04:05Z: 5.100 s, 70 changes
         assert_eq!(
             summary(&boot()),
             [
-                "5.100 s since the start; the longest of it: packages 4.000 s, downloads 1.399 s, start containerd.service 0.500 s",
-                "4.800 s at least with these packages, downloads and units; `kops-agent status --timeline` has every step",
+                "run took 5.100 s; longest steps: packages 4.000 s, downloads 1.399 s, start containerd.service 0.500 s",
+                "lower bound: 4.800 s with these packages, downloads and units; `kops-agent status --timeline` shows every step",
             ]
         );
     }

@@ -137,7 +137,7 @@ usesNoneDNS: false
         let error =
             NodeupConfig::parse(b"KubeletConfig: {eventTTL: 1, imageMaximumGCAge: 5}", URL).unwrap_err();
         assert_eq!(error.field, "KubeletConfig.imageMaximumGCAge");
-        assert_eq!(error.problem, "\"5\" is no duration; write it as in 90s, 1m30s or 1.5h");
+        assert_eq!(error.problem, "\"5\" is not a duration; write it as in 90s, 1m30s or 1.5h");
     }
 
     #[test]

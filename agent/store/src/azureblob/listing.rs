@@ -26,10 +26,10 @@ pub(super) struct Blob {
 /// # Errors
 /// What is wrong with the answer.
 pub(super) fn parse(answer: &[u8]) -> Result<Page, String> {
-    let text = std::str::from_utf8(answer).map_err(|_| "it is no text")?;
+    let text = std::str::from_utf8(answer).map_err(|_| "it is not text")?;
     // To the parser, a truncated answer looks like a list with fewer blobs.
     if !text.trim_end().ends_with("</EnumerationResults>") {
-        return Err("it is no EnumerationResults, or cut short".into());
+        return Err("it is not EnumerationResults, or is truncated".into());
     }
     // Azure's answer begins with a byte order mark.
     read(text.trim_start_matches('\u{feff}')).map_err(|error| error.to_string())

@@ -140,8 +140,8 @@ pub(super) fn store_error(object: &Place, region: &str, gave_up: GaveUp<S3Failur
         S3Failure::NoCredentials { cause } => StoreError::Credentials {
             url,
             problem: format!(
-                "none were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY, or S3_ENDPOINT for another S3 server"
+                "no credentials were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
+                 S3_ENDPOINT for another S3 server"
             ),
         },
         S3Failure::TooLarge => StoreError::TooLarge { url },
@@ -173,7 +173,7 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
             credentials("check the access key and its secret")
         }
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
-            credentials("get new ones; those of an instance's role renew themselves")
+            credentials("get new credentials; the credentials of an instance's role renew themselves")
         }
         (403, _) => object.forbidden(&answer.said, advice(&answer.said, &object.rights)),
         (status, _) => {
@@ -192,8 +192,8 @@ fn of_answer(object: &Place, answer: Answer) -> StoreError {
 /// Sources: Amazon S3's "List of error codes"; IAM's "Troubleshoot access denied error messages", which names the kinds
 /// of policies.
 fn advice(said: &Said, rights: &str) -> Option<String> {
-    const KEY: &str = "let this machine's role use the key that encrypts the file (kms:Decrypt), in its own policy and in that of the \
-                       key, and see that the key is enabled";
+    const KEY: &str = "let this machine's role use the key that encrypts the file (kms:Decrypt), in the role's policy and in the key's \
+                       policy, and check that the key is enabled";
     const POLICIES: [(&str, &str); 7] = [
         ("VPC endpoint policy", "the policy of the VPC endpoint for S3, through which this machine asks,"),
         ("service control policy", "the organization's service control policy"),
@@ -210,7 +210,7 @@ fn advice(said: &Said, rights: &str) -> Option<String> {
                 .to_owned(),
         ),
         "AllAccessDisabled" | "AccountProblem" | "InvalidPayer" | "NotSignedUp" | "UnauthorizedAccess" | "UserSuspended" => Some(
-            "the provider has closed the bucket or its account, which no policy opens: ask the provider's support, or look at billing"
+            "the provider has closed the bucket or its account, and no policy can open it: ask the provider's support, or look at billing"
                 .to_owned(),
         ),
         code if code.starts_with("KMS.") => Some(KEY.to_owned()),

@@ -63,8 +63,7 @@ impl S3Settings {
     ) -> Result<S3Settings, StoreError> {
         match S3Settings::from_variables(variable)? {
             S3Settings::Aws => Err(StoreError::BadSettings(format!(
-                "S3_ENDPOINT is not set, and names the server of {scheme}:// stores; set it, S3_ACCESS_KEY_ID and \
-                 S3_SECRET_ACCESS_KEY"
+                "S3_ENDPOINT is not set, and {scheme}:// stores need it; set S3_ENDPOINT, S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY"
             ))),
             server => Ok(server),
         }
@@ -145,7 +144,7 @@ mod tests {
         };
         let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
         let error = of(&keys).unwrap_err();
-        assert!(error.to_string().contains("S3_ENDPOINT is not set, and names the server of do:// stores"));
+        assert!(error.to_string().contains("S3_ENDPOINT is not set, and do:// stores need it"));
         assert!(error.is_configuration());
         let endpoint = ("S3_ENDPOINT", "nyc3.digitaloceanspaces.com");
         let complete = of(&[endpoint, ("S3_REGION", "nyc3"), keys[0], keys[1]]).unwrap();

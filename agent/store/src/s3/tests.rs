@@ -215,7 +215,7 @@ async fn other_answers_about_credentials_say_what_to_do() {
     let store = store(&server);
     for (code, advice) in [
         ("RequestTimeTooSkewed", "clock is wrong"),
-        ("ExpiredToken", "get new ones"),
+        ("ExpiredToken", "get new credentials"),
         ("InvalidAccessKeyId", "check the access key"),
     ] {
         let error = store.read(&format!("s3://state/{code}")).await.unwrap_err();

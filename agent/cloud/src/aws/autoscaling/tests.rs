@@ -152,7 +152,10 @@ async fn a_refusal_names_the_permission() {
     let (server, _) = autoscaling(vec![(200, HOOK.into()), denied()]).await;
     let once = Retries { deadline: Duration::ZERO, ..FAST };
     let error = complete_at(&server, once).await.unwrap_err().to_string();
-    assert!(error.contains("let this machine's role do autoscaling:CompleteLifecycleAction"), "{error}");
+    assert!(
+        error.contains("grant this machine's role the permission autoscaling:CompleteLifecycleAction"),
+        "{error}"
+    );
     // While IAM propagates a new permission, requests are rejected too.
     let (server, _) =
         autoscaling(vec![(200, HOOK.into()), denied(), (200, HOOK.into()), (200, DONE.into())]).await;

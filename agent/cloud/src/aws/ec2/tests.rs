@@ -133,7 +133,12 @@ async fn asking_too_often_is_an_error_of_its_own() {
 #[tokio::test]
 async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
     for (status, answer, passing, expected) in [
-        (403, refusal("UnauthorizedOperation", "No."), false, "let this machine's role do ec2:DescribeInst"),
+        (
+            403,
+            refusal("UnauthorizedOperation", "No."),
+            false,
+            "grant this machine's role the permission ec2:DescribeInst",
+        ),
         (400, refusal("InvalidInstanceID.NotFound", "i-1"), false, "400 InvalidInstanceID.NotFound: i-1"),
         (500, refusal("InternalError", ""), true, "500 InternalError"),
         (502, "<html>Bad Gateway</html>".into(), true, "with 502, and not as EC2 does"),

@@ -11,7 +11,7 @@ pub(super) fn parse(answer: &str) -> Result<Vec<Ec2Instance>, XmlDecodeError> {
     let mut document = Document::new(answer);
     let mut root = document.root_element()?;
     if !root.start_el().matches("DescribeInstancesResponse") {
-        return Err(XmlDecodeError::custom("it is no DescribeInstancesResponse"));
+        return Err(XmlDecodeError::custom("it is not a DescribeInstancesResponse"));
     }
     let mut instances = Vec::new();
     while let Some(mut tag) = root.next_tag() {
@@ -127,7 +127,7 @@ fn child(tag: &mut ScopedDecoder<'_, '_>, name: &str) -> Result<String, XmlDecod
 }
 
 fn number(tag: &mut ScopedDecoder<'_, '_>) -> Result<i32, XmlDecodeError> {
-    text(tag)?.trim().parse().map_err(|_| XmlDecodeError::custom("a device index is no number"))
+    text(tag)?.trim().parse().map_err(|_| XmlDecodeError::custom("a device index is not a number"))
 }
 
 fn text(tag: &mut ScopedDecoder<'_, '_>) -> Result<String, XmlDecodeError> {

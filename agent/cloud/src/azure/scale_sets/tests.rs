@@ -110,7 +110,7 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         (Mood::Babbling, "not as Azure Resource Manager does"),
         (Mood::Truncating, "not as Azure Resource Manager does"),
         (Mood::Endless, "its pages have no end"),
-        (Mood::LeadingAstray, "its next page is elsewhere"),
+        (Mood::LeadingAstray, "its next page is on another server"),
         (Mood::Redirecting, "with 302"),
     ] {
         let azure = Azure::start().unwrap();

@@ -159,7 +159,7 @@ async fn what_goes_wrong_is_said_and_passes() {
     let groups = asking(&gce, &calls);
     for (mood, expected) in [
         (Mood::Down, "503 backendError"),
-        (Mood::Forbidding, "let this instance's service account do compute.zones.list"),
+        (Mood::Forbidding, "grant this instance's service account the permission compute.zones.list"),
         (Mood::Redirecting, "answers zones.list with 302"),
         (Mood::Throttling, "rateLimitExceeded"),
     ] {

@@ -109,12 +109,12 @@ async fn a_server_that_is_busy_is_asked_again() {
 async fn what_is_no_token_is_told_and_not_shown() {
     for (mood, expected) in [
         (Mood::Redirecting, "it answers 307"),
-        (Mood::Babbling, "its answer is no token"),
-        (Mood::Endless, "its answer is no token"),
+        (Mood::Babbling, "its answer is not a token"),
+        (Mood::Endless, "its answer is not a token"),
     ] {
         let google = Google::start(mood).await;
         let error = google.tokens().header().await.unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains("whose key /key.json has"), "{error}");
+        assert!(error.contains(expected) && error.contains("for the key in /key.json"), "{error}");
         assert!(error.len() < 500 && !error.contains("hidden"), "{error}");
         assert_eq!(google.asked.load(Ordering::SeqCst), 1, "the assertion goes nowhere else");
     }
@@ -127,7 +127,7 @@ async fn a_key_that_the_account_does_not_have_is_refused_with_googles_reason() {
     let tokens = Tokens::of_key(KeyTokens::of(other, READ_STORAGE, FAST).unwrap());
     let error = tokens.header().await.unwrap_err();
     assert!(matches!(error, TokenError::Key(KeyError::Refused { .. })), "{error:?}");
-    let expected = "it answers 400 Bad Request: invalid_grant (Invalid JWT Signature.); do the account and this key of it exist";
+    let expected = "it answers 400 Bad Request: invalid_grant (Invalid JWT Signature.); check that the account and this key exist";
     assert!(error.to_string().contains(expected), "{error}");
 }
 
@@ -138,7 +138,7 @@ async fn a_server_that_is_not_there_is_told() {
     let key = ServiceAccountKey::parse(file.as_bytes(), "/key.json").unwrap();
     let once = Retries { deadline: Duration::ZERO, ..FAST };
     let error = KeyTokens::of(key, READ_STORAGE, once).unwrap().ask().await.err().unwrap().to_string();
-    let expected = format!("http://127.0.0.1:1/token cannot be asked for a token of {EMAIL}: ");
+    let expected = format!("cannot ask http://127.0.0.1:1/token for a token of {EMAIL}: ");
     assert!(error.starts_with(&expected), "{error}");
 }
 
@@ -156,20 +156,20 @@ fn what_is_no_key_of_a_service_account_says_what_it_is() {
         (changed("type", "authorized_user".into()), "type \"authorized_user\", the login of a person"),
         (
             changed("type", "external_account".into()),
-            "type \"external_account\", which takes a token of another",
+            "type \"external_account\", which need a token of another",
         ),
-        (changed("type", "impersonated_service_account".into()), "which another account has to ask for"),
+        (changed("type", "impersonated_service_account".into()), "which another account must request"),
         (changed("type", "other".into()), "its \"type\" is not \"service_account\""),
         (changed("client_email", "".into()), "it has no \"client_email\""),
         (changed("private_key", 7.into()), "its line 1, column "),
-        (changed("private_key", "secret".into()), "its \"private_key\" is no RSA key"),
+        (changed("private_key", "secret".into()), "its \"private_key\" is not an RSA key"),
         (
             changed("token_uri", "http://oauth2.googleapis.com/token".into()),
-            "its \"token_uri\" is no https:// URL",
+            "its \"token_uri\" is not an https:// URL",
         ),
         (
             changed("token_uri", "https://a:b@oauth2.googleapis.com/".into()),
-            "its \"token_uri\" is no https:// URL",
+            "its \"token_uri\" is not an https:// URL",
         ),
         (String::new(), "its line 1, column 0"),
         ("7".to_owned(), "its line 1, column "),
@@ -189,7 +189,7 @@ fn a_file_is_read_up_to_a_size() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(path("long"), vec![b' '; usize::try_from(LARGEST_FILE).unwrap() + 1]).unwrap();
     for (name, expected) in
-        [("none", "No such file"), ("", "it is no file"), ("long", "it is larger than 65536 bytes")]
+        [("none", "No such file"), ("", "it is not a file"), ("long", "it is larger than 65536 bytes")]
     {
         let error = ServiceAccountKey::of_file(&path(name)).unwrap_err().to_string();
         assert!(error.starts_with("cannot read ") && error.contains(expected), "{error}");

@@ -52,7 +52,7 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
     let client = kubernetes::client_of(&chosen)?;
     let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
     let interval = Duration::from_secs(args.interval);
-    log::info!("add-ons are those of {}, looked at every {interval:?}", settings.channels.join(" and "));
+    log::info!("checking the add-ons of {} every {interval:?}", settings.channels.join(" and "));
 
     let metrics = AddonMetrics::default();
     let readiness = Arc::<Readiness>::default();
@@ -131,7 +131,8 @@ impl Applying {
         loop {
             leads.wait_for(|leads| *leads).await.context("contending for the Lease")?;
             self.metrics.leads.set(1);
-            self.readiness.applies(Some("it leads, and has not looked at the add-ons yet".to_owned()));
+            self.readiness
+                .applies(Some("this process leads, but has not checked the add-ons yet".to_owned()));
             self.rounds.begin();
             // If this process loses the Lease, it stops mid-round. The next leader repeats the work.
             tokio::select! {

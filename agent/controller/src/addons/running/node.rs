@@ -88,7 +88,7 @@ impl ThisNode {
     async fn label(&self) -> Result<(), String> {
         let name = &self.settings.node_name;
         let node = answer(self.nodes.get_metadata_opt(name)).await.map_err(|error| error.to_string())?;
-        let node = node.ok_or("it is not there")?;
+        let node = node.ok_or("it does not exist")?;
         let missing = self.settings.missing_labels(&node.metadata.labels.unwrap_or_default());
         if missing.is_empty() {
             return Ok(());

@@ -203,7 +203,7 @@ impl Rounds {
         };
         if let Some(later) = self.unread_later(addon, installed, read) {
             return unknown(format!(
-                "the cluster has it of {later}, which may still have it and cannot be read"
+                "it was installed from {later}, which cannot be read and may still list it"
             ));
         }
         match self.attempts.waits(addon, Instant::now()) {

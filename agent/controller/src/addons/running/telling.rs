@@ -53,10 +53,10 @@ impl Telling {
     /// The messages that a round causes.
     fn news(&mut self, round: &Round) -> Vec<Told> {
         let mut news = Vec::new();
-        let api = "what the add-ons of the cluster are to be cannot be told";
+        let api = "the add-ons of the cluster cannot be checked";
         news.extend(self.changed(api, None, round.problem.as_deref()));
         for (channel, read) in &round.channels {
-            let unread = format!("the channel {channel} cannot be read, and nothing of it changes");
+            let unread = format!("the channel {channel} cannot be read, so its add-ons stay as they are");
             let problem = read.as_ref().err().map(String::as_str);
             news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem));
             for left_out in read.iter().flatten() {
@@ -69,14 +69,18 @@ impl Telling {
             }
         }
         for other in &round.others {
-            news.extend(self.changed(&entry_passed_over(other), None, Some("a later channel has one, too")));
+            news.extend(self.changed(
+                &entry_passed_over(other),
+                None,
+                Some("a later channel has this add-on, too"),
+            ));
         }
         for mended in self.no_longer_passed_over(round) {
             news.extend(self.changed(&mended, None, None));
         }
         for (addon, state) in &round.addons {
             let name = &addon.name;
-            let unknown = format!("whether the add-on {name} is due cannot be told");
+            let unknown = format!("the add-on {name} cannot be checked");
             let problem = match state {
                 State::Unknown(problem) => Some(problem.as_str()),
                 _ => None,
@@ -93,7 +97,7 @@ impl Telling {
                 State::Failed(problem, pause) => news.push(Told::Wrong {
                     reason: Some("AddonFailed"),
                     message: format!(
-                        "the add-on {name} could not be applied, which is tried again in {} s: {problem}",
+                        "the add-on {name} could not be applied; retrying in {} s: {problem}",
                         pause.as_secs()
                     ),
                 }),
@@ -122,13 +126,13 @@ impl Telling {
                 self.said.insert(what.to_owned(), problem.to_owned());
                 Some(Told::Wrong { reason, message: format!("{what}: {problem}") })
             }
-            None => self.said.remove(what).map(|_| Told::Mended(format!("no longer so: {what}"))),
+            None => self.said.remove(what).map(|_| Told::Mended(format!("resolved: {what}"))),
         }
     }
 }
 
 /// The end of the subject of a skipped entry.
-const PASSED_OVER: &str = "is passed over";
+const PASSED_OVER: &str = "is skipped";
 
 fn passed_over(addon: &str) -> String {
     format!("the add-on {addon} {PASSED_OVER}")
@@ -245,15 +249,15 @@ mod tests {
         let mut telling = Telling::default();
         let first = messages(telling.news(&round(State::Failed("no".into(), Duration::from_secs(5)))));
         let passed_over =
-            "the add-on w is passed over: cannot read field spec.addons[1].kubernetesVersion of s3:";
+            "the add-on w is skipped: cannot read field spec.addons[1].kubernetesVersion of s3:";
         assert!(first[0].1.starts_with(passed_over) && first[0].0 == Some("AddonPassedOver"), "{first:?}");
-        let failed = "the add-on a could not be applied, which is tried again in 5 s: no".to_owned();
+        let failed = "the add-on a could not be applied; retrying in 5 s: no".to_owned();
         assert_eq!(first[1..], [(Some("AddonFailed"), failed)]);
         assert_eq!(telling.news(&round(State::Waiting("no".into()))), []);
         assert_eq!(telling.news(&round(State::Failed("no".into(), Duration::from_secs(10)))).len(), 1);
 
         let unread_now = messages(telling.news(&unread("403")));
-        let message = format!("the channel {URL} cannot be read, and nothing of it changes: 403");
+        let message = format!("the channel {URL} cannot be read, so its add-ons stay as they are: 403");
         assert_eq!(unread_now, [(Some("ChannelUnreadable"), message)]);
         assert_eq!(telling.news(&unread("403")), []);
         assert_eq!(telling.news(&unread("503")).len(), 1);
@@ -267,7 +271,7 @@ mod tests {
         // The entry is valid now.
         let mended = Round { channels: [(URL.to_owned(), Ok(Vec::new()))].into(), ..Round::default() };
         let after = messages(telling.news(&mended));
-        assert_eq!(after, [(Some("mended"), "no longer so: the add-on w is passed over".to_owned())]);
+        assert_eq!(after, [(Some("mended"), "resolved: the add-on w is skipped".to_owned())]);
         assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
         // A later channel has the add-on too, and then it does not any more.
@@ -275,7 +279,7 @@ mod tests {
         in_two.others = in_two.addons.iter().map(|(addon, _)| addon.clone()).collect();
         let told = messages(telling.news(&in_two));
         let message =
-            format!("the entry of {URL} for the add-on a is passed over: a later channel has one, too");
+            format!("the entry of {URL} for the add-on a is skipped: a later channel has this add-on, too");
         assert_eq!(told, [(None, message)]);
         assert_eq!(telling.news(&in_two), []);
         assert_eq!(messages(telling.news(&round(State::Current)))[0].0, Some("mended"));

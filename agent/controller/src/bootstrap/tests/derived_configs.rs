@@ -120,7 +120,7 @@ async fn a_publisher_that_never_answers_ends_a_derivation_in_time() {
     let silent = TestServer::start(|_| std::future::pending()).await;
     let limits = Limits { done_within: Duration::from_millis(50), ..LIMITS };
     let asked = Example::of(&silent.url).derived(limits).of_group(NODES).await;
-    assert_refused(asked, Answer::Unavailable, "NodeConfigUnavailable", "take longer than 50ms");
+    assert_refused(asked, Answer::Unavailable, "NodeConfigUnavailable", "do not answer within 50ms");
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn what_was_told_before_a_failure_is_not_asked_for_again() {
             derived.of_group(NODES).await,
             Answer::Unavailable,
             "NodeConfigUnavailable",
-            "take longer",
+            "do not answer within",
         );
         let asked = asked_since();
         if have_others_been_asked && !asked.is_empty() && asked.iter().all(|path| of_kubelet(path)) {
@@ -196,7 +196,7 @@ async fn one_that_takes_longer_than_a_machine_waits_is_there_when_it_comes_again
         early,
         Answer::Unavailable,
         "NodeConfigUnavailable",
-        "the machine finds it when it comes again",
+        "the machine gets the result when it asks again",
     );
     answers.add_permits(1000);
     let config = loop {

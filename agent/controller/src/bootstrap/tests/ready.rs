@@ -99,7 +99,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
 
     let serving = setup.start().await.unwrap().unwrap();
-    let not_ready = (503, "machines cannot bootstrap here: its log says why".into());
+    let not_ready = (503, "machines cannot bootstrap here: see the log of this service".into());
     assert_eq!(asked("/readyz").await, not_ready, "another program has the port");
     assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
     assert!(asked("/metrics").await.1.contains("kops_agent_bootstrap_down 1"));
@@ -111,7 +111,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let serving = again.start().await.unwrap().unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "it serves when it says so");
     metrics.cloud_calls.fail_for_minutes("sts");
-    let silent = (503, "sts has answered no call for 3 minutes: its log says why".into());
+    let silent = (503, "all calls to sts have failed for 3 minutes: see the log of this service".into());
     assert_eq!(asked("/readyz").await, silent, "its cloud answers nobody");
     metrics.cloud_calls.answered("sts");
     assert_eq!(asked("/readyz").await, (200, "ok".into()));

@@ -44,7 +44,7 @@ async fn all_but_one_are_set(refused: (&str, &str), told: &str, patches: usize) 
 
 #[tokio::test]
 async fn a_value_that_no_label_can_have_keeps_a_node_from_no_other_label() {
-    all_but_one_are_set(("team", "data platform"), "no value of the label team", 1).await;
+    all_but_one_are_set(("team", "data platform"), "is not a valid value of the label team", 1).await;
 }
 
 #[tokio::test]

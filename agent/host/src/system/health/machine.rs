@@ -94,7 +94,7 @@ async fn answers(url: &str) -> Result<(), String> {
         .connect_timeout(CONNECT_WITHIN)
         .timeout(ANSWER_WITHIN)
         .build()
-        .map_err(|error| format!("{url} cannot be asked: {error}"))?;
+        .map_err(|error| format!("cannot request {url}: {error}"))?;
     let answer =
         client.get(url).send().await.map_err(|error| format!("{url} does not answer: {}", cause(&error)))?;
     let status = answer.status();
@@ -112,9 +112,9 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 
 async fn runtime(socket: &str) -> Result<(), String> {
     match timeout(CONNECT_WITHIN, UnixStream::connect(socket)).await {
-        Err(_) => return Err(format!("nothing takes connections to {socket}")),
+        Err(_) => return Err(format!("{socket} accepts no connection")),
         Ok(Err(error)) => {
-            return Err(format!("{socket} cannot be connected to: {}", crate::error::explain(&error)));
+            return Err(format!("cannot connect to {socket}: {}", crate::error::explain(&error)));
         }
         Ok(Ok(_)) => {}
     }
@@ -150,7 +150,7 @@ fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
     let running: BTreeSet<&str> = found.into_values().flatten().collect();
     let missing = pod.containers.iter().filter(|name| !running.contains(name.as_str()));
     let missing: Vec<&str> = missing.map(String::as_str).collect();
-    Err(format!("of the pod {}/{} does not run: {}", pod.namespace, pod.name, missing.join(", ")))
+    Err(format!("containers of the pod {}/{} do not run: {}", pod.namespace, pod.name, missing.join(", ")))
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         let complete = |running: &[Container]| super::complete(&pod(), running);
         let one = [Container::stand_in("aaa", "kube-apiserver")];
         let error = complete(&one).unwrap_err();
-        assert_eq!(error, "of the pod kube-system/kube-apiserver does not run: healthcheck");
+        assert_eq!(error, "containers of the pod kube-system/kube-apiserver do not run: healthcheck");
         let of_two =
             [Container::stand_in("aaa", "kube-apiserver"), Container::stand_in("bbb", "healthcheck")];
         assert!(complete(&of_two).is_err());
@@ -234,6 +234,6 @@ mod tests {
         let error = answers("http://127.0.0.1:1/healthz").await.unwrap_err();
         assert!(error.contains("does not answer: Connection refused"), "{error}");
         let error = runtime("/no/such/socket").await.unwrap_err();
-        assert!(error.starts_with("/no/such/socket cannot be connected to: No such file"), "{error}");
+        assert!(error.starts_with("cannot connect to /no/such/socket: No such file"), "{error}");
     }
 }

@@ -218,9 +218,12 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     let outcome = ask(&configure)?;
     if !outcome.status.success() {
         // The node may not need that package. If it does, apt fails next.
-        waiting.progress.warned(&format!("a package cannot be set up: {}", refused(&configure, &outcome)));
+        waiting.progress.warned(&format!(
+            "an interrupted installation of packages cannot be finished: {}",
+            refused(&configure, &outcome)
+        ));
     } else if outcome.stdout.contains("Setting up") {
-        waiting.progress.warned("an installation of packages had been interrupted; it is finished now");
+        waiting.progress.warned("an installation of packages had been interrupted; this run finished it");
     }
     Ok(())
 }

@@ -45,8 +45,8 @@ pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
 }
 
 fn ask(options: &[&str]) -> Seen<Answers> {
-    let folder = tempfile::tempdir().map_err(|error| format!("no folder can be made for it: {error}"))?;
-    prepare_folder(folder.path()).map_err(|error| format!("no folder can be made for it: {error}"))?;
+    let folder = tempfile::tempdir().map_err(|error| format!("cannot create a temporary folder: {error}"))?;
+    prepare_folder(folder.path()).map_err(|error| format!("cannot create a temporary folder: {error}"))?;
     let configuration = folder.path().join("apt.conf").display().to_string();
     let mut all = vec![
         format!("Dir::State::Lists={}", folder.path().join("lists").display()),

@@ -89,7 +89,7 @@ pub(crate) fn write(
 ) -> Result<Written> {
     let extension = armor(key).ok_or_else(|| Error::Invalid {
         id: Resource::from(source.clone()).id(),
-        reason: format!("what {} serves is no OpenPGP key", shown_url(&source.keyring)),
+        reason: format!("{} serves no OpenPGP key", shown_url(&source.keyring)),
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
@@ -204,7 +204,7 @@ mod tests {
     fn what_is_no_key_is_refused_and_what_was_written_can_be_taken_back() {
         let (folder, root) = root();
         let error = write(&root, &gvisor(), b"<html>Not found</html>", None).err().unwrap().to_string();
-        assert!(error.contains("archive.key serves is no OpenPGP key"), "{error}");
+        assert!(error.contains("archive.key serves no OpenPGP key"), "{error}");
         let written = write(&root, &gvisor(), ARMORED, None).unwrap();
         written.take_back(&root).unwrap();
         assert_eq!(find(&root, &gvisor()).unwrap(), None);

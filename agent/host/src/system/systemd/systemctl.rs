@@ -61,7 +61,7 @@ impl Systemd for Systemctl {
         } else {
             Err(Error::Command {
                 command: command.join(" "),
-                outcome: format!("told of {} units instead of {}", states.len(), units.len()),
+                outcome: format!("described {} units instead of {}", states.len(), units.len()),
             })
         }
     }
@@ -117,7 +117,7 @@ impl Systemd for Systemctl {
         Box::pin(async move {
             let _ends = ends;
             begun?.await.unwrap_or_else(|_| {
-                let reason = "the thread that waited for it has ended".to_owned();
+                let reason = "the thread for it ended without a result".to_owned();
                 Err(Error::Unit { doing: act.name(), unit, reason })
             })
         })
@@ -158,7 +158,7 @@ fn begin(act: Act, unit: &str, runner: &Runner) -> Result<oneshot::Receiver<Resu
         let _ = tell.send(end_of(act, &waited_for, &waiting, stderr));
     };
     let thread = thread::Builder::new().name("systemctl".into()).spawn(wait).map_err(|error| {
-        let reason = format!("no thread can be started for it: {error}");
+        let reason = format!("cannot start a thread for it: {error}");
         Error::Unit { doing: act.name(), unit: unit.to_owned(), reason }
     })?;
     let deadline = Instant::now() + QUEUED_WITHIN;
@@ -226,7 +226,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     let meaning = if said.contains("A dependency job for ") {
         "a unit that it needs did not start".to_owned()
     } else if said.contains(&format!("Job for {unit} canceled.")) {
-        "another request to systemd took the place of this one".to_owned()
+        "another request to systemd replaced this one".to_owned()
     } else if said.contains(&format!("Job for {unit} timed out.")) {
         "its job took longer than it may".to_owned()
     } else if said.contains(&format!("Job for {unit} failed")) || said.contains(&format!("{unit} failed")) {

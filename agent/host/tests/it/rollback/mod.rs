@@ -31,11 +31,12 @@ async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass()
         assert!(matches!(error, Error::Unasked { .. }), "{error:?}");
         let error = error.to_string();
         assert!(
-            error
-                .contains("unit kubelet.service cannot be asked how it is: evil (process 8) listens at http"),
+            error.contains(
+                "cannot check the health of unit kubelet.service: evil (process 8) listens at http"
+            ),
             "{error}"
         );
-        assert!(error.contains("nothing was taken back") && error.contains("end that process"), "{error}");
+        assert!(error.contains("no reason for a rollback") && error.contains("end that process"), "{error}");
         assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
         assert!(!scene.host().status().unwrap().converged);
     }
@@ -54,9 +55,9 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
     let error = error.to_string();
     for part in [
-        "unit kubelet.service did not come back: connection refused; its last words: unknown field bad",
+        "unit kubelet.service did not come back: connection refused; its last log lines: unknown field bad",
         "`journalctl -u kubelet.service`",
-        "rolled back to the configuration of before (hash), and everything is healthy again",
+        "rolled back to the previous configuration (hash), and everything is healthy again",
         "--retry-failed",
     ] {
         assert!(error.contains(part), "{part:?} is not in {error}");
@@ -315,7 +316,7 @@ async fn what_stays_unwell_is_told_and_the_rest_is_put_back() {
     let before = scene.files();
     let host = scene.host().with_health(Arc::new(Stubborn(scene.node.clone())));
     let error = scene.machine.converge_with(&host, &node("22")).await.unwrap_err().to_string();
-    assert!(error.contains(", and still: unit kubelet.service did not come back"), "{error}");
+    assert!(error.contains(", but these problems remain: unit kubelet.service did not come back"), "{error}");
     assert_eq!(scene.files(), before);
     assert_eq!(scene.host().status().unwrap().rolled_back.unwrap().still_wrong.len(), 1);
     scene.is_clean();

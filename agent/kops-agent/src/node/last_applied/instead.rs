@@ -76,7 +76,7 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
 /// Explains in a message that a node is superseded. `by` is the hash of the other configuration.
 pub fn superseded(by: &str) -> String {
     format!(
-        "the cluster has another configuration by now ({by}), for the machines that take the place of this one; this one \
-         stays as it was last applied until `kops rolling-update cluster` replaces it"
+        "the cluster has another configuration by now ({by}), for the machine that replaces this one; this machine keeps its last applied \
+         configuration until `kops rolling-update cluster` replaces it"
     )
 }

@@ -72,7 +72,9 @@ pub async fn stand_in(options: &NodeOptions, host: &Host, error: anyhow::Error) 
 /// Adds to an error that the last applied state could not be repaired either.
 pub fn both(error: anyhow::Error, other: &anyhow::Error) -> anyhow::Error {
     let other = error_text(other);
-    error.context(format!("what was last applied could not be put right either ({other}), and before that"))
+    error.context(format!(
+        "this machine could not be repaired to its last applied configuration either ({other}); the first failure"
+    ))
 }
 
 /// Repairs a machine to its last applied state after a run failed with `error`, if that error allows it. Returns the
@@ -95,7 +97,7 @@ pub async fn mend(
     match Box::pin(converge(run, host, &decision)).await {
         Ok(report) => match unmended(&report) {
             Some(other) => both(error, &other),
-            None => error.context("this machine is left as it was last applied"),
+            None => error.context("this machine keeps its last applied configuration"),
         },
         Err(other) => both(error, &other),
     }
@@ -108,15 +110,15 @@ fn state(host: &Host) -> Result<Option<(Applied, bool)>> {
         None => Ok(host.applied()?.map(|applied| (applied, false))),
         Some(Unfinished { state: Some(state) }) => Ok(Some((state, true))),
         Some(Unfinished { state: None }) => {
-            log::warn!("{LEFT}, because no run has kept what it goes to");
+            log::warn!("{LEFT}: no run has saved its target configuration");
             Ok(None)
         }
     }
 }
 
 /// The message for an unfinished change that cannot be continued.
-const LEFT: &str = "a change was begun here that has not come to its end, and that cannot be carried on now: it is left as it is until what \
-                    is wanted of this node is known";
+const LEFT: &str = "an unfinished change on this machine cannot be continued now; it stays unfinished until this node's wanted \
+                    configuration is known";
 
 /// Whether an unfinished change can be completed: everything that is still to be written or issued is known.
 fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
@@ -133,7 +135,7 @@ fn is_carried_on(host: &Host, decision: &Decision) -> Result<bool> {
     };
     if missing.is_empty() {
         log::info!(
-            "this run goes on with the change that was begun here by an earlier one, from what that has kept of it"
+            "this run continues the unfinished change of an earlier run, from the state that the earlier run saved"
         );
         return Ok(true);
     }
@@ -158,7 +160,7 @@ async fn decide(
 ) -> Result<Option<(Instead, Decision)>> {
     // Without the boot config, nothing shows that this is still the same node.
     let Ok(boot) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
-    let Some((applied, is_begun)) = state(host).context("reading what was last applied")? else {
+    let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {
         return Ok(None);
     };
     let is_same = applied.cluster == boot.cluster_name && applied.instance_group == boot.instance_group_name;
@@ -175,7 +177,8 @@ async fn decide(
         Ok(facts) if facts.machine() == applied.machine => facts,
         Ok(facts) => {
             log::warn!(
-                "what was last applied here was for another machine, or another use of this one ({}; this is {}): it is left alone",
+                "the last applied configuration was for another machine, or for another use of this machine ({}; this machine is {}); \
+                 this run does not apply it",
                 applied.machine,
                 facts.machine()
             );
@@ -183,7 +186,7 @@ async fn decide(
         }
         Err(unobserved) => {
             log::warn!(
-                "whether this is the machine that was last converged here cannot be told, so it is left as it is: {}",
+                "cannot tell whether the last applied configuration is for this machine, so this run does not apply it: {}",
                 error_text(&unobserved)
             );
             return Ok(None);
@@ -227,8 +230,8 @@ async fn decide(
 pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let report = Box::pin(apply(options, host, decision)).await;
     report.with_context(|| match decision.is_last_applied {
-        true => "putting this machine right by what was last applied to it",
-        false => "going on with the change that an earlier run has begun",
+        true => "repairing this machine to its last applied configuration",
+        false => "continuing the unfinished change of an earlier run",
     })
 }
 
@@ -237,5 +240,5 @@ pub fn unmended(report: &Report) -> Option<anyhow::Error> {
     let lines: Vec<String> =
         report.kept.iter().filter(|kept| kept.keeping == Keeping::Unmended).map(line).collect();
     (!lines.is_empty())
-        .then(|| anyhow::anyhow!("some of this node could not be put right:\n{}", lines.join("\n")))
+        .then(|| anyhow::anyhow!("some resources of this node could not be repaired:\n{}", lines.join("\n")))
 }

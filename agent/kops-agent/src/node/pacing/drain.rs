@@ -46,7 +46,11 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> 
     // The unit starts before the Node is cordoned, since this run may be killed at any time.
     let arguments = ["fleet", "tell", "--only-uncordon", "--timeout", UNCORDONING_TIMEOUT];
     if let Err(error) = machine::run_apart(host, UNIT, &arguments) {
-        log::warn!("if this run is killed the Node {} stays cordoned: {}", node.name, error_text(&error));
+        log::warn!(
+            "cannot start {UNIT}: if this run is killed, the Node {} stays cordoned: {}",
+            node.name,
+            error_text(&error)
+        );
     }
     let cordoned = node.cordon().await;
     let is_ours = cordoned
@@ -54,7 +58,10 @@ pub(super) async fn drain(host: &Host, kubeconfig: &Path, timeout: Duration) -> 
     IS_CORDONED.store(is_ours, Ordering::Relaxed);
     match is_ours {
         true => log::info!("the Node {} is cordoned", node.name),
-        false => log::info!("the Node {} is cordoned by another than this program, and stays so", node.name),
+        false => log::info!(
+            "the Node {} was cordoned before, not by kops-agent, and stays cordoned after this run",
+            node.name
+        ),
     }
     let drained = Drained { node, is_ours };
     match drained.evict(timeout).await {
@@ -102,7 +109,7 @@ impl Drained {
                 Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
                 Ok(false) => {
                     return log::warn!(
-                        "the Node {} is as another than this run has left it, and is not uncordoned",
+                        "this run does not uncordon the Node {}: its cordon is no longer the cordon of a run",
                         self.node.name
                     );
                 }
@@ -126,7 +133,7 @@ fn tell_once(left: &Remaining, named: &mut BTreeSet<String>) {
     }
     match pod.is_bare {
         true => log::warn!(
-            "evicting the pod {}/{}, in whose place nothing makes another",
+            "evicting the pod {}/{}, which has no controller that recreates it",
             pod.namespace,
             pod.name
         ),
@@ -137,7 +144,7 @@ fn tell_once(left: &Remaining, named: &mut BTreeSet<String>) {
 fn in_words(remaining: &[Remaining]) -> String {
     let one = |left: &Remaining| {
         let name = format!("{}/{}", left.pod.namespace, left.pod.name);
-        if left.why.is_empty() { format!("{name} is ending") } else { format!("{name}: {}", left.why) }
+        if left.why.is_empty() { format!("{name} is terminating") } else { format!("{name}: {}", left.why) }
     };
     let mut named: Vec<String> = remaining.iter().take(NAMED).map(one).collect();
     if remaining.len() > NAMED {
@@ -167,9 +174,9 @@ mod tests {
         let two = [left("a", "its budget allows no disruption"), left("b", "")];
         assert_eq!(
             in_words(&two),
-            "2 pods are still there: n/a: its budget allows no disruption; n/b is ending"
+            "2 pods are still there: n/a: its budget allows no disruption; n/b is terminating"
         );
         let many: Vec<_> = (0..7).map(|number| left(&number.to_string(), "")).collect();
-        assert!(in_words(&many).ends_with("n/4 is ending; and 2 more"));
+        assert!(in_words(&many).ends_with("n/4 is terminating; and 2 more"));
     }
 }

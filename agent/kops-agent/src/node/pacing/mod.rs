@@ -125,7 +125,7 @@ pub async fn uncordon_left(root: &Path) {
     let uncordoned = async { uncordon(&machine::open(root)?, root).await };
     if let Err(error) = uncordoned.await {
         log::info!(
-            "this node is cordoned by a run that is at work, or the next run uncordons it: {}",
+            "this node stays cordoned for now: a run is in progress, or the next run uncordons it: {}",
             error_text(&error)
         );
     }

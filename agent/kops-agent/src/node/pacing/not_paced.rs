@@ -19,7 +19,7 @@ pub enum NotPaced {
     /// Another control plane is not Ready.
     #[error(
         "after {seconds} seconds another control plane is still not Ready, so {restarted} is not restarted on this one and nothing was \
-         changed: {why}; put that one right first, or replace it. --max-unavailable 0 restarts this one all the same, which may end \
+         changed: {why}; repair or replace the other control plane first. --max-unavailable 0 restarts this one anyway, which may end \
          etcd's quorum"
     )]
     AnotherNotReady {
@@ -31,9 +31,9 @@ pub enum NotPaced {
     },
     /// The run could not find out whether a slot is free.
     #[error(
-        "it could not be known within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
-         this node and nothing was changed: {why}; to go on without a slot, as where the control plane itself is to be put right, \
-         give --max-unavailable 0; where no server of this cluster gives slots, do not ask for one (KOPS_AGENT_MAX_UNAVAILABLE)"
+        "this run could not find out within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
+         this node and nothing was changed: {why}; to continue without a slot, for example to repair the control plane, give \
+         --max-unavailable 0; if no server of this cluster gives slots, do not ask for one (KOPS_AGENT_MAX_UNAVAILABLE)"
     )]
     Unknown {
         /// The components to restart.
@@ -44,7 +44,7 @@ pub enum NotPaced {
     },
     /// The Node could not be cordoned, or pods did not leave.
     #[error(
-        "this node could not be drained, so nothing was changed, and it is as schedulable as before: {0}"
+        "this node could not be drained, so nothing was changed, and its cordon is as before this run: {0}"
     )]
     NotDrained(String),
 }

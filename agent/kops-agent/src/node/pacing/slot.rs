@@ -34,7 +34,8 @@ const LONGEST_TOLD: usize = 400;
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
 /// The servers that answer 404, for messages.
-const GIVES_NONE: &str = "kOps' own kops-controller or an older one of kops-agent, which give none";
+const GIVES_NONE: &str =
+    "the server that answers is kOps' own kops-controller or an older kops-agent, which give no slots";
 
 /// A slot that this node has. If the value is dropped, the slot is no longer renewed and expires.
 pub(super) struct Slot {
@@ -69,12 +70,12 @@ pub(super) async fn take(
             }
             Ok(answer) => {
                 known.nothing();
-                format!("this cluster gives none: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
+                format!("this cluster gives no slots: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
             }
             Err(no_answer) => match known.waits_after(no_answer, pacing.is_asked_for) {
                 Some(why) => why,
                 None => {
-                    log::info!("{restarted} is restarted without a slot: {GIVES_NONE}, answers here");
+                    log::info!("{restarted} is restarted without a slot: {GIVES_NONE}");
                     return Ok(None);
                 }
             },
@@ -84,7 +85,7 @@ pub(super) async fn take(
         if known.is_unknown_for_long(is_last) {
             // This run may be about to repair the API server that would give the slot.
             if !pacing.is_asked_for || host.api_server_answers().await == Some(false) {
-                log::warn!("{restarted} is restarted without a slot, because none can be had: {why}");
+                log::warn!("{restarted} is restarted without a slot, because no slot is available: {why}");
                 return Ok(None);
             }
         }
@@ -133,7 +134,7 @@ impl Known {
             // If there are several servers, the one with slots may be down.
             NoAnswer::NotServed if !is_asked_for && !self.is_busy() => return None,
             NoAnswer::NotServed => {
-                format!("{GIVES_NONE}, answers, and no server of kops-agent that gives slots")
+                format!("{GIVES_NONE}; no kops-agent server that gives slots answers")
             }
             NoAnswer::Unknown(why) => why,
         };
@@ -156,13 +157,13 @@ impl Known {
 /// Why there is no slot.
 fn in_words(answer: &SlotAnswer) -> String {
     if !answer.not_before.is_empty() {
-        return format!("this node has had one for too long, and gets none before {}", answer.not_before);
+        return format!("this node held a slot for too long, and gets no slot before {}", answer.not_before);
     }
     if !answer.not_ready.is_empty() {
         let one = |other: &NotReady| format!("{} ({})", other.node, other.why);
         let others: Vec<String> = answer.not_ready.iter().map(one).collect();
         return format!(
-            "other control planes are not Ready, and etcd may lose its quorum with this one: {}",
+            "other control planes are not Ready, and etcd may lose its quorum if this one restarts: {}",
             one_line(&others.join(", "), LONGEST_TOLD)
         );
     }
@@ -171,7 +172,10 @@ fn in_words(answer: &SlotAnswer) -> String {
         format!("{node} has {lease} since {since}")
     };
     let holders: Vec<String> = answer.holders.iter().map(one).collect();
-    one_line(&format!("of the group {}, {}", answer.group, holders.join(", ")), LONGEST_TOLD)
+    one_line(
+        &format!("all slots of the group {} are held: {}", answer.group, holders.join(", ")),
+        LONGEST_TOLD,
+    )
 }
 
 impl Slot {
@@ -193,7 +197,7 @@ impl Slot {
         let gone = timeout(RELEASED_WITHIN + Duration::from_secs(1), self.gone).await;
         if !is_asked || !matches!(gone, Ok(Ok(()))) {
             log::warn!(
-                "this node's slot could not be let go, and ends by itself some minutes after it was last renewed"
+                "this node's slot could not be released; it expires some minutes after its last renewal"
             );
         }
     }
@@ -221,14 +225,14 @@ fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>
                     }
                 ),
                 Ok(_) => {}
-                Err(why) => log::debug!("this node's slot is renewed later: {why:?}"),
+                Err(why) => log::debug!("this node's slot is not renewed yet: {why:?}"),
             },
             Ok(()) => break,
         }
     }
     let begun = Instant::now();
     while let Err(why) = ask(SlotAction::Release) {
-        log::debug!("this node's slot is not let go yet: {why:?}");
+        log::debug!("this node's slot is not released yet: {why:?}");
         if begun.elapsed() + BETWEEN_RELEASES >= RELEASED_WITHIN {
             return;
         }
@@ -257,11 +261,11 @@ mod tests {
         };
         assert_eq!(
             in_words(&busy),
-            "of the group nodes, i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
+            "all slots of the group nodes are held: i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
              kops-agent-disruption.nodes.1 since 2026-01-01T00:00:00Z"
         );
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
-        assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
+        assert!(in_words(&resting).contains("gets no slot before 2026-01-01T01:00:00Z"));
         let not_ready = |number: u32| NotReady { node: format!("i-{number}"), why: "a ".repeat(99) };
         let unhealthy = SlotAnswer { not_ready: (0..9).map(not_ready).collect(), ..SlotAnswer::default() };
         let told = in_words(&unhealthy);

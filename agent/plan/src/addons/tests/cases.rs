@@ -265,7 +265,7 @@ fn of_several_entries_the_one_for_the_kubernetes_version_is_chosen() {
         (left_out.name.as_str(), left_out.problem.field.as_str()),
         ("d", "spec.addons[4].kubernetesVersion")
     );
-    assert!(left_out.problem.to_string().contains("\"newest\" is no range of versions"));
+    assert!(left_out.problem.to_string().contains("\"newest\" is not a version range"));
 }
 
 #[test]

@@ -350,7 +350,7 @@ fn what_kubectl_has_noted_becomes_ours_where_no_manager_is_known() {
         migration.patch["metadata"]["managedFields"],
         json!([of_helm, entry("kops", "Apply", fields)])
     );
-    assert_eq!(migration.taken_over, ["the fields that kubectl has noted as applied"]);
+    assert_eq!(migration.taken_over, ["the fields that kubectl recorded as applied"]);
     live["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "no JSON"});
     assert_eq!(managed_fields::migration(&live, "apps/v1"), None);
 }

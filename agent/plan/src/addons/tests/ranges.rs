@@ -57,7 +57,7 @@ fn what_is_no_range_is_told() {
         ">=1.4.0 && <2.0.0",
     ] {
         let problem = range.parse::<VersionRange>().unwrap_err();
-        assert!(problem.contains(&format!("{range:?} is no range")), "{problem}");
+        assert!(problem.contains(&format!("{range:?} is not a version range")), "{problem}");
     }
 }
 

@@ -19,13 +19,13 @@ pub struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallerRefusal {
     /// The signer belongs to another account.
-    #[error("{arn} is of another account than kops-controller")]
+    #[error("{arn} belongs to another account than kops-controller")]
     OtherAccount { arn: String },
     /// The signer is not an instance with a role of nodes.
-    #[error("{arn} is no instance that has one of the roles of nodes: {problem}")]
+    #[error("{arn} is not an instance with a role of nodes: {problem}")]
     NoNode { arn: String, problem: &'static str },
     /// The signer is an instance with another role.
-    #[error("the role of {arn} is none of the roles of nodes, which are {}", .roles.join(", "))]
+    #[error("the role of {arn} is not one of the roles of nodes, which are {}", .roles.join(", "))]
     OtherRole {
         arn: String,
         /// The names of the roles of nodes (`nodesRoles` in kops-controller's configuration).
@@ -65,27 +65,27 @@ impl Caller {
         let refused = |problem| CallerRefusal::NoNode { arn: arn.clone(), problem };
         let parts: Vec<&str> = self.arn.split(':').collect();
         let &["arn", partition, "sts" | "iam", _, account, resource] = parts.as_slice() else {
-            return Err(refused("its ARN is not of that form"));
+            return Err(refused("its ARN has another form"));
         };
         if Some(partition) != own.partition() {
-            return Err(refused("it is of another partition"));
+            return Err(refused("it belongs to another partition"));
         }
         if account != own.account {
             return Err(CallerRefusal::OtherAccount { arn });
         }
         let parts: Vec<&str> = resource.split('/').collect();
         let &["assumed-role", role, session] = parts.as_slice() else {
-            return Err(refused("it has assumed no role"));
+            return Err(refused("it has not assumed a role"));
         };
         if !roles.iter().any(|known| known == role) {
             return Err(CallerRefusal::OtherRole { arn, roles: roles.to_vec() });
         }
         if !is_instance_id(session) {
-            return Err(refused("its session is not called after an instance"));
+            return Err(refused("its session name is not an instance id"));
         }
         match self.user_id.split_once(':') {
             Some((_, instance)) if instance == session => Ok(session),
-            _ => Err(refused("its user id is of another session")),
+            _ => Err(refused("its user id has another session name")),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) type JsonHeaders = BTreeMap<String, Vec<String>>;
 /// Decodes the JSON in a token.
 pub(super) fn decode<T: DeserializeOwned>(payload: &str) -> Result<T, TokenProblem> {
     let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
-    serde_json::from_slice(&json).map_err(|_| TokenProblem::Malformed("it is not the JSON that it should be"))
+    serde_json::from_slice(&json).map_err(|_| TokenProblem::Malformed("its JSON has the wrong form"))
 }
 
 /// The headers in `known`, by lower-case name, each with one value. Unknown headers are rejected, so that none is forwarded.
@@ -35,12 +35,12 @@ pub(super) fn one_of_each(
         let name = known
             .iter()
             .find(|known| known.eq_ignore_ascii_case(&name))
-            .ok_or(TokenProblem::Malformed("it has a header that is no part of it"))?;
+            .ok_or(TokenProblem::Malformed("it has an unknown header"))?;
         let Ok([value]) = <[String; 1]>::try_from(values) else {
-            return Err(TokenProblem::Malformed("a header of it has not one value"));
+            return Err(TokenProblem::Malformed("one of its headers does not have exactly one value"));
         };
         if value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) {
-            return Err(TokenProblem::Malformed("a header of it holds characters that none may"));
+            return Err(TokenProblem::Malformed("one of its headers has invalid characters"));
         }
         if found.insert(*name, value).is_some() {
             return Err(TokenProblem::Malformed("it has a header twice"));
@@ -61,7 +61,7 @@ pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), Toke
 pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<i64, TokenProblem> {
     let signed =
         PrimitiveDateTime::parse(date, format_description!("[year][month][day]T[hour][minute][second]Z"))
-            .map_err(|_| TokenProblem::Malformed("X-Amz-Date is no time"))?;
+            .map_err(|_| TokenProblem::Malformed("X-Amz-Date is not a time"))?;
     let signed_at = signed.assume_utc().unix_timestamp();
     let age = expected.now.saturating_sub(signed_at);
     match age {

@@ -24,17 +24,17 @@ impl Signing<'_> {
         let is_signature = self.signature.len() == 64
             && self.signature.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         if !is_signature {
-            return Err(TokenProblem::Malformed("its signature is none"));
+            return Err(TokenProblem::Malformed("its signature is malformed"));
         }
         let scope: Vec<&str> = self.credential.split('/').collect();
         let &[key, day, region, service, "aws4_request"] = scope.as_slice() else {
-            return Err(TokenProblem::Malformed("its credential is none"));
+            return Err(TokenProblem::Malformed("its credential is malformed"));
         };
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(TokenProblem::Malformed("its credential is none"));
+            return Err(TokenProblem::Malformed("its credential is malformed"));
         }
         if !date.starts_with(day) || day.len() != 8 {
-            return Err(TokenProblem::Malformed("its credential is for another day than its time"));
+            return Err(TokenProblem::Malformed("its credential is for another day than X-Amz-Date"));
         }
         if region != expected.region {
             return Err(TokenProblem::OtherCall("it is signed for another region"));
@@ -48,7 +48,7 @@ impl Signing<'_> {
         }
         match covered.iter().all(|name| must_cover.contains(name) || may_cover.contains(name)) {
             true => Ok(()),
-            false => Err(TokenProblem::Malformed("its signature covers a header that it does not have")),
+            false => Err(TokenProblem::Malformed("its signature covers an unknown header")),
         }
     }
 }

@@ -66,22 +66,22 @@ pub enum TokenProblem {
     #[error("the token is not well-formed: {0}")]
     Malformed(&'static str),
     /// The token was made for another request.
-    #[error("the token was made for another request than came with it")]
+    #[error("the token was made for another request, not for this one")]
     OtherRequest,
     /// The signature does not cover a required header.
     #[error("the token's signature does not cover {0}")]
     NotSigned(&'static str),
     /// The token would call another action or another server.
-    #[error("the token would not have STS asked for the caller's identity: {0}")]
+    #[error("the token does not ask this region's STS for the caller's identity: {0}")]
     OtherCall(&'static str),
     #[error(
-        "the token was signed {seconds} seconds ago, and holds for {VALID_FOR}: see that both machines' clocks are right"
+        "the token was signed {seconds} seconds ago, and is valid for {VALID_FOR} seconds: check the clocks of both machines"
     )]
     Expired { seconds: i64 },
     /// The signing time is in the future.
     #[error(
-        "the token is signed with a time {seconds} seconds ahead, and {AHEAD} are let pass: see that both machines' \
-         clocks are right"
+        "the token is signed with a time {seconds} seconds ahead, and {AHEAD} are allowed: check the clocks of both \
+         machines"
     )]
     FromTheFuture { seconds: i64 },
 }

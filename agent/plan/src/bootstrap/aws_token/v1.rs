@@ -21,10 +21,10 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     let date = headers.get(DATE).ok_or(TokenProblem::Malformed("it has no X-Amz-Date"))?;
     let signed_at = check_time(date, expected)?;
     if headers.get(CONTENT_TYPE).is_some_and(|kind| kind != STS_CONTENT_TYPE) {
-        return Err(TokenProblem::Malformed("its Content-Type is not that of a form"));
+        return Err(TokenProblem::Malformed("its Content-Type is wrong"));
     }
     if headers.get(CONTENT_LENGTH).is_some_and(|length| *length != STS_BODY.len().to_string()) {
-        return Err(TokenProblem::OtherCall("it is of another length"));
+        return Err(TokenProblem::OtherCall("its Content-Length is wrong"));
     }
     let authorization =
         headers.get(AUTHORIZATION).ok_or(TokenProblem::Malformed("it has no Authorization"))?;
@@ -44,14 +44,14 @@ fn signing(authorization: &str) -> Result<Signing<'_>, TokenProblem> {
     let parts = authorization
         .strip_prefix(ALGORITHM)
         .and_then(|rest| rest.strip_prefix(' '))
-        .ok_or(TokenProblem::Malformed("its Authorization is of another kind"))?;
+        .ok_or(TokenProblem::Malformed("its Authorization does not begin with AWS4-HMAC-SHA256"))?;
     let (mut credential, mut signed_headers, mut signature) = (None, None, None);
     for part in parts.split(", ") {
         let place = match part.split_once('=') {
             Some(("Credential", value)) => credential.replace(value),
             Some(("SignedHeaders", value)) => signed_headers.replace(value),
             Some(("Signature", value)) => signature.replace(value),
-            _ => return Err(TokenProblem::Malformed("its Authorization has a part that is none")),
+            _ => return Err(TokenProblem::Malformed("its Authorization has an unknown part")),
         };
         if place.is_some() {
             return Err(TokenProblem::Malformed("its Authorization has a part twice"));

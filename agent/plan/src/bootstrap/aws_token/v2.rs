@@ -36,12 +36,12 @@ struct Json {
 pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<AwsToken, TokenProblem> {
     let token: Json = decode(payload)?;
     if token.method != "GET" {
-        return Err(TokenProblem::OtherCall("it is no GET"));
+        return Err(TokenProblem::OtherCall("its method is not GET"));
     }
     let mut headers = one_of_each(token.headers, &[HOST, HASH])?;
     check_hash(headers.get(HASH), body)?;
     if headers.remove(HOST).is_some_and(|host| host != expected.sts_host) {
-        return Err(TokenProblem::OtherCall("its host is another one"));
+        return Err(TokenProblem::OtherCall("its host is wrong"));
     }
     let query = sts_query(&token.url, expected.sts_host)?;
     let parameters = parameters(query)?;
@@ -49,7 +49,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     let needed =
         |name| parameter(name).ok_or(TokenProblem::Malformed("its URL lacks a part of the signature"));
     if needed("X-Amz-Algorithm")? != ALGORITHM {
-        return Err(TokenProblem::Malformed("its signature is of another kind"));
+        return Err(TokenProblem::Malformed("its signature is not AWS4-HMAC-SHA256"));
     }
     let date = needed(DATE)?;
     let signed_at = check_time(date, expected)?;
@@ -69,18 +69,20 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
 /// # Errors
 /// If the URL does anything else.
 pub fn sts_query<'a>(url: &'a str, host: &str) -> Result<&'a str, TokenProblem> {
-    let rest = url.strip_prefix("https://").ok_or(TokenProblem::OtherCall("its URL is not of https"))?;
-    let rest = rest.strip_prefix(host).ok_or(TokenProblem::OtherCall("its host is another one"))?;
-    let query = rest.strip_prefix("/?").ok_or(TokenProblem::OtherCall("its host or path is another one"))?;
+    let rest = url
+        .strip_prefix("https://")
+        .ok_or(TokenProblem::OtherCall("its URL does not begin with https://"))?;
+    let rest = rest.strip_prefix(host).ok_or(TokenProblem::OtherCall("its host is wrong"))?;
+    let query = rest.strip_prefix("/?").ok_or(TokenProblem::OtherCall("its host or path is wrong"))?;
     // STS might read other characters differently than this parser does.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%&=".contains(&byte);
     if !query.bytes().all(is_plain) {
-        return Err(TokenProblem::Malformed("its URL holds characters that none should"));
+        return Err(TokenProblem::Malformed("its URL has invalid characters"));
     }
     let mut actions = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == ACTION);
     match (actions.next(), actions.next()) {
         (Some((_, action)), None) if action == "GetCallerIdentity" => Ok(query),
-        _ => Err(TokenProblem::OtherCall("its action is another one")),
+        _ => Err(TokenProblem::OtherCall("its action is not GetCallerIdentity")),
     }
 }
 
@@ -91,7 +93,7 @@ fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, TokenProble
         let name = PARAMETERS
             .iter()
             .find(|known| **known == name)
-            .ok_or(TokenProblem::OtherCall("its URL has a parameter that is no part of it"))?;
+            .ok_or(TokenProblem::OtherCall("its URL has an unknown parameter"))?;
         if parameters.insert(*name, value.into_owned()).is_some() {
             return Err(TokenProblem::OtherCall("its URL has a parameter twice"));
         }

@@ -68,7 +68,7 @@ fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
         MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt\n\
         6zOg9KE5RdiYwpZP40Li/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q==\n\
         -----END PUBLIC KEY-----\n";
-    assert_eq!(token.verify(p256), Err(TokenProblem::UnusableKey("it is no RSA key")));
+    assert_eq!(token.verify(p256), Err(TokenProblem::UnusableKey("it is not an RSA key")));
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn what_is_signed_cannot_be_changed_and_no_other_key_signs() {
         assert_eq!(read.verify(key).unwrap_err().reason(), "NoSigningKey", "{key}");
     }
     let rsa = include_str!("../gce_token/pub.pem");
-    assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is no EC key")));
+    assert_eq!(read.verify(rsa), Err(TokenProblem::UnusableKey("it is not an EC key")));
 }
 
 /// With another fingerprint, somebody could reuse an intercepted token.

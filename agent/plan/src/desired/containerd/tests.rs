@@ -185,7 +185,11 @@ fn a_gpu_has_a_runtime_of_its_own() {
     let unknown = Machine::node().config(enabled);
     let gpu = |gpu: bool| unknown.clone().facts(json!({ "cloud": { "aws": { "gpu": gpu }}}));
     let (with, without) = (gpu(true), gpu(false));
-    assert!(unknown.problems().contains("NvidiaGPU: is enabled, but whether the instance type has a GPU"));
+    assert!(
+        unknown
+            .problems()
+            .contains("NvidiaGPU: is enabled, but the facts do not say whether the instance type has a GPU")
+    );
     let runtimes = |machine: &Machine| {
         config(&machine.desired(add))["plugins"][RUNTIME]["containerd"]["runtimes"].clone()
     };

@@ -100,7 +100,7 @@ fn pods_with_addresses_of_interfaces_are_limited_by_the_instance_type() {
     assert_eq!(large.desired(add).yaml(paths::KUBELET_CONFIG)["maxPods"], 110);
 
     let unknown = vpc.clone().facts(json!({ "cloud": { "aws": { "networkInterfaces": null }}}));
-    assert!(unknown.problems().starts_with("KubeletConfig.maxPods: follows from the network interfaces"));
+    assert!(unknown.problems().starts_with("KubeletConfig.maxPods: is derived from the network interfaces"));
     let set = unknown.config(json!({ "KubeletConfig": { "maxPods": 7 }}));
     assert_eq!(set.desired(add).yaml(paths::KUBELET_CONFIG)["maxPods"], 7);
 }

@@ -189,7 +189,7 @@ fn pods_get_the_only_external_ipv6_range() {
     for (ranges, expected) in [
         (&[][..], "no external IPv6 range"),
         (&[range, "2600:1900:4000:2::/96"], "more than one external IPv6 range"),
-        (&["/96"], "is no range"),
+        (&["/96"], "is not an address range"),
     ] {
         let problem = of(ranges).unwrap_err().to_string();
         assert!(problem.contains(expected) && problem.contains("nodes-x1y2"), "{problem}");

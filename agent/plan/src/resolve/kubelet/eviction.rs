@@ -45,7 +45,7 @@ impl Eviction<'_> {
             problems.add(
                 "KubeletConfig.evictionSoft",
                 format!(
-                    "{signal} has no grace period; add {signal}=1m30s or the like to evictionSoftGracePeriod"
+                    "{signal} has no grace period; add one to evictionSoftGracePeriod, such as {signal}=1m30s"
                 ),
             );
         }
@@ -65,7 +65,7 @@ fn check_each(
         } else {
             problems.add(
                 &field,
-                format!("{signal:?} is nothing that kubelet measures; it measures {}", SIGNALS.join(", ")),
+                format!("kubelet does not measure {signal:?}; it measures {}", SIGNALS.join(", ")),
             );
         }
     }

@@ -39,8 +39,8 @@ pub(super) fn check(pattern: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{pattern:?} is not known to be a pod's own, so kubelet does not start; it accepts net.*, fs.mqueue.*, kernel.sem, \
-         kernel.shm* and kernel.msg*; set others with sysctlParameters"
+        "{pattern:?} is not a known namespaced sysctl, so kubelet does not start; it accepts net.*, fs.mqueue.*, kernel.sem, \
+         kernel.shm* and kernel.msg*; set other sysctls with sysctlParameters"
     ))
 }
 

@@ -204,7 +204,7 @@ impl Check<'_> {
         if !self.gates.is_on("ImageMaximumGCAge") {
             self.refuse(
                 "imageMaximumGCAge",
-                "is set, but the feature gate ImageMaximumGCAge is off; remove one of them",
+                "is set, but the feature gate ImageMaximumGCAge is off; remove it, or set the gate to true",
             );
         }
         if age <= DEFAULT_IMAGE_MINIMUM_GC_AGE {
@@ -224,7 +224,7 @@ impl Check<'_> {
             self.refuse(
                 "maxParallelImagePulls",
                 format!(
-                    "is {most}, but serializeImagePulls is true; set that to false, or remove one of them"
+                    "is {most}, but serializeImagePulls is true; set serializeImagePulls to false, or remove one of the two"
                 ),
             );
         }
@@ -260,7 +260,7 @@ impl Check<'_> {
                 self.refuse(
                     field,
                     format!(
-                        "{word:?} is refused by kubelet; it accepts, with commas between them, {}",
+                        "{word:?} is refused by kubelet; it accepts a comma-separated list of {}",
                         known.join(", ")
                     ),
                 );
@@ -270,7 +270,10 @@ impl Check<'_> {
                 self.refuse(field, format!("has {word} twice; remove one of them"));
             }
             if *word == "none" && enforced.len() > 1 {
-                self.refuse(field, "has none beside others; remove it, or the others");
+                self.refuse(
+                    field,
+                    "has \"none\" together with other values; remove \"none\", or the other values",
+                );
             }
             if let Some(whole) = word.strip_suffix("-compressible").filter(|whole| enforced.contains(whole)) {
                 self.refuse(field, format!("has both {whole} and {word}; remove one of them"));
@@ -416,7 +419,10 @@ impl Check<'_> {
             if is_set {
                 self.refuse(
                     field,
-                    format!("becomes a flag that the kubelet of Kubernetes {version} does not have, so it does not start; remove it"),
+                    format!(
+                        "becomes a flag that the kubelet of Kubernetes {version} does not have, so kubelet does not start; remove \
+                         the field"
+                    ),
                 );
             }
         }
