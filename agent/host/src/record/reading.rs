@@ -187,7 +187,7 @@ mod tests {
             let (_folder, root) = machine(spoilt);
             let mut record = Record::read(&root).unwrap();
             let why = record.unreadable.clone().unwrap();
-            assert!(record.was_lost && why.contains("record.json cannot be read: "), "{why}");
+            assert!(record.was_lost && why.contains("record.json cannot be read, so kops-agent "), "{why}");
             assert_eq!(why.contains("a newer kops-agent wrote it"), spoilt.contains("version"), "{why}");
             // A run writes twice. The backup is the unreadable record both times.
             record.write(&root).unwrap();

@@ -246,7 +246,7 @@ mod tests {
         for (certs, keypairs, field) in [(MOST_NAMED + 1, 0, "certs"), (0, MOST_NAMED + 1, "keypairIDs")] {
             let refused = read(certs, keypairs).unwrap_err().to_string();
             assert!(
-                refused.contains(&format!("{field} of the request: it names 33, and 32 are accepted")),
+                refused.contains(&format!("{field} of the request: it has 33 entries, but at most 32")),
                 "{refused}"
             );
         }

@@ -72,7 +72,7 @@ async fn without_a_template_kops_controller_is_not_asked() {
     let Some(bare) = Swtpm::start().unwrap() else { return };
     let world = World::new().await;
     let error = certificates(&machine(&world, NODE, &Arc::new(bare))).await.unwrap_err().to_string();
-    assert!(error.contains("cannot prove this machine's identity: the TPM has no template"), "{error}");
+    assert!(error.contains("cannot prove this machine's identity: the TPM has no key template"), "{error}");
     assert!(error.contains("Turn on vTPM"), "{error}");
     assert!(world.gce.calls().is_empty());
 }
