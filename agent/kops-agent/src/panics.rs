@@ -19,10 +19,18 @@ pub fn start() {
         logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
         // The backtrace comes after the message, because walking a broken stack may crash the process.
         logging::last_words_of_panic(&format!(
-            "the functions that were running:\n{}",
+            "backtrace, of a program that is loaded at {}:\n{:#}",
+            load_address(),
             Backtrace::force_capture()
         ));
     }));
+}
+
+/// The address of the program in memory. A kernel with address space layout randomization chooses another one at each start.
+fn load_address() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.split_once('-')
+        .map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))
 }
 
 fn told(panic: &PanicHookInfo<'_>, thread: &str) -> String {

@@ -258,7 +258,7 @@ async fn nothing_is_installed_unverified() {
     let content =
         AssetContent { url: "https://example.com/a".into(), mirrors: vec![], sha256: None, member: None };
     let error = machine.error(&state([File::new("/a", Content::Asset(content))])).await;
-    assert!(error.contains("the hash of https://example.com/a is not known"), "{error}");
+    assert!(error.contains("the hash of https://example.com/a is unknown"), "{error}");
     let error = machine.error(&state([asset("/a", "https://example.com/a", "ABC", None)])).await;
     assert!(error.contains("is not a SHA-256"), "{error}");
     assert_eq!(machine.tree(), [""; 0]);

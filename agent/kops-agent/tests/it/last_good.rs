@@ -189,7 +189,7 @@ fn an_item_that_was_deleted_from_its_keyset_leaves_its_own_file_only() {
         fs::remove_file(machine.root().join(folder).join("service-account.key")).ok();
     }
     write(&machine, CONTAINERD, "");
-    let named = ["service-account.key: it is not there", "is no longer in the state store"];
+    let named = ["service-account.key: it is missing", "is no longer in the state store"];
     machine.run("converge", &[]).with(CONFIGURATION, &named);
     assert_eq!(read(&machine, CONTAINERD), containerd, "all else is put right");
 }
@@ -266,7 +266,7 @@ fn a_change_that_was_begun_and_cannot_be_carried_on_is_left() {
     }
     // Without the saved state of the interrupted run, the change cannot be continued either.
     fs::remove_file(node.root().join(BEGUN)).unwrap();
-    gone(&node, "converge", &[]).with(FAILED, &["cannot be reached", "it is left as it is"]);
+    gone(&node, "converge", &[]).with(FAILED, &["cannot be reached", "it stays unfinished"]);
     assert!(read(&node, KUBELET).contains("maxPods: 99") && !kubelet_runs(&node));
     node.run("converge", &[]).with(0, &[]);
     assert!(read(&node, DOCKER).contains("auths") && kubelet_runs(&node));
