@@ -29,8 +29,10 @@ pub fn start() {
 /// The address of the program in memory. A kernel with address space layout randomization chooses another one at each start.
 fn load_address() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.split_once('-')
-        .map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))
+    // A static program maps no other file.
+    let of_file = maps.lines().find(|line| line.contains('/'));
+    let address = of_file.and_then(|line| line.split_once('-'));
+    address.map_or_else(|| "an unknown address".to_owned(), |(address, _)| format!("0x{address}"))
 }
 
 fn told(panic: &PanicHookInfo<'_>, thread: &str) -> String {
