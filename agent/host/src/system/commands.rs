@@ -95,6 +95,11 @@ impl Outcome {
     pub(crate) fn says(&self, what: &str) -> bool {
         !self.status.success() && (self.stderr.contains(what) || self.stdout.contains(what))
     }
+
+    /// The standard output of `command`. An exit status other than 0 is an error.
+    pub(super) fn succeeded(self, command: &[&str]) -> Result<String> {
+        if self.status.success() { Ok(self.stdout) } else { Err(refused(command, &self)) }
+    }
 }
 
 impl From<Output> for Outcome {
@@ -109,7 +114,12 @@ impl From<Output> for Outcome {
 
 /// Runs a program to its end. A failed program is not an error: the caller checks the exit status.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
-    let output = prepare(command)?.stdin(Stdio::null()).output();
+    ask_prepared(command, &mut prepare(command)?)
+}
+
+/// Like [`ask`], for a program that the caller has prepared ([`prepare`]).
+pub(super) fn ask_prepared(command: &[&str], prepared: &mut Command) -> Result<Outcome> {
+    let output = prepared.stdin(Stdio::null()).output();
     output.map(Outcome::from).map_err(|error| not_run(command, &error))
 }
 
@@ -148,8 +158,7 @@ pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> 
 
 /// Runs a program and returns its standard output. An exit status other than 0 is an error.
 pub(crate) fn run(command: &[&str]) -> Result<String> {
-    let outcome = ask(command)?;
-    if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
+    ask(command)?.succeeded(command)
 }
 
 pub(super) fn prepare(command: &[&str]) -> Result<Command> {

@@ -77,12 +77,13 @@ fn ours(mut entry: Value) -> Value {
 /// API versions, the merged entry gets the version that is about to be applied. A field that this version does not have cannot be removed,
 /// so its path is harmless. Entries of other managers stay unchanged.
 fn merged(entries: Vec<Value>, api_version: &str) -> Vec<Value> {
+    let is_ours =
+        |entry: &Value| text(entry, "manager") == FIELD_MANAGER && text(entry, "operation") == "Apply";
     let mut merged: Vec<Value> = Vec::new();
     for entry in entries {
-        let key =
-            |entry: &Value| ["manager", "subresource", "operation"].map(|name| text(entry, name).to_owned());
-        let is_ours = text(&entry, "manager") == FIELD_MANAGER && text(&entry, "operation") == "Apply";
-        let Some(first) = merged.iter_mut().find(|first| is_ours && key(first) == key(&entry)) else {
+        let belongs_to = |first: &Value| text(first, "subresource") == text(&entry, "subresource");
+        let first = merged.iter_mut().find(|first| is_ours(first) && is_ours(&entry) && belongs_to(first));
+        let Some(first) = first else {
             merged.push(entry);
             continue;
         };

@@ -86,16 +86,14 @@ impl<'a> Gates<'a> {
 
     /// The gates that this gate needs and that are off.
     fn missing(&self, name: &str) -> Vec<&'static str> {
-        let needs = columns(name).filter(|_| self.minor >= CHECKS_NEEDS).map_or("", |columns| columns.needs);
+        let needs = columns(name)
+            .filter(|_| (CHECKS_NEEDS..=NEWEST_MINOR).contains(&self.minor))
+            .map_or("", |columns| columns.needs);
         needs.split(',').filter(|needed| !needed.is_empty() && !self.is_on(needed)).collect()
     }
 
     /// Checks the gates that are on without their own setting.
     fn check_defaults(&self) -> Result<(), String> {
-        // The defaults and needs of a newer release are unknown.
-        if self.minor > NEWEST_MINOR {
-            return Ok(());
-        }
         let names = TABLE.lines().filter_map(|line| line.split(' ').next());
         let on = names
             .filter(|name| !self.set.contains_key(*name) && self.gate(name).is_some() && self.is_on(name));

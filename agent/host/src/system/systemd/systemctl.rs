@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,14 @@ use super::unit::{Act, Job, UnitState};
 use crate::error::{Error, Result};
 use crate::system::child::{POLL, Runner};
 use crate::system::clock::Clock;
-use crate::system::commands::{Outcome, not_run, prepare, refused};
+use crate::system::commands::{Outcome, ask_prepared, not_run, prepare, refused};
 
 /// How long `systemctl` waits for an answer. Reading all unit files again takes longest. Its default is 25 s.
 const ANSWER_TIMEOUT: &str = "180s";
-/// How often a request is made whose connection broke. systemd closes its connections when it executes itself again, as
-/// after its upgrade.
+/// The maximum number of attempts at a request. The connection breaks if systemd executes itself again, for example after its upgrade.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long the next job waits for this one to enter systemd's queue.
+/// Maximum time for a job to enter systemd's queue. Then the next job is requested anyway.
 const QUEUED_WITHIN: Duration = Duration::from_secs(5);
 /// Parts of the messages of `systemctl` about a broken connection.
 const LOST: [&str; 8] = [
@@ -38,7 +37,7 @@ const LOST: [&str; 8] = [
     "Failed to connect to bus",
     "Failed to get D-Bus connection",
 ];
-/// The messages among these of a `systemctl` that waits for its job, which systemd has queued.
+/// The parts among these that mean: systemd has queued the job, and `systemctl` waited for its end.
 const WAITED: [&str; 2] = ["connection terminated", "Failed to wait for response"];
 /// This directory exists if systemd is the machine's init system (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -133,7 +132,7 @@ impl Systemd for Systemctl {
     }
 }
 
-/// Ends the `systemctl` that waits for a job that nobody waits for any more. The job goes on.
+/// Kills the `systemctl` of a job when the job's future is dropped. The job itself continues.
 struct EndOnDrop(Runner);
 
 impl Drop for EndOnDrop {
@@ -181,8 +180,7 @@ fn end_of(act: Act, unit: &str, runner: &Runner, stderr: Option<ChildStderr>) ->
     let forever = Instant::now() + Duration::from_secs(u32::MAX.into());
     // The waiting future was dropped if there is no status.
     let Some(status) = runner.wait(forever).map_err(not_run)? else { return Ok(()) };
-    let stderr = String::from_utf8_lossy(&said).into_owned();
-    conclude(act, unit, Outcome { status, stdout: String::new(), stderr })
+    conclude(act, unit, Output { status, stdout: Vec::new(), stderr: said }.into())
 }
 
 /// Requests a job, and waits for its end.
@@ -191,24 +189,17 @@ fn act(act: Act, unit: &str) -> Result<()> {
 }
 
 /// Judges the end of a job's `systemctl`. If its connection broke, the job goes on: another `systemctl` waits for it.
-fn conclude(act: Act, unit: &str, mut outcome: Outcome) -> Result<()> {
+fn conclude(act: Act, unit: &str, outcome: Outcome) -> Result<()> {
     let mut verb = act.name();
-    for _ in 1..ATTEMPTS {
-        if !is_lost(&outcome) {
-            break;
-        }
+    let outcome = until_answered(outcome, |lost| {
         // A start joins the restart that is under way, and waits for it.
-        if act == Act::Restart && WAITED.iter().any(|part| outcome.says(part)) {
+        if act == Act::Restart && WAITED.iter().any(|part| lost.says(part)) {
             verb = Act::Start.name();
         }
-        sleep(PAUSE);
-        outcome = ask_once(&["systemctl", verb, "--", unit])?;
-    }
+        ask_once(&["systemctl", verb, "--", unit])
+    })?;
     if outcome.status.success() {
         return Ok(());
-    }
-    if is_lost(&outcome) {
-        return Err(lost(&outcome));
     }
     let shown = run(&["systemctl", "show", "--property=Result", "--", unit]).unwrap_or_default();
     match why_it_failed(act, unit, &outcome.stderr, property(&shown, "Result")) {
@@ -241,7 +232,7 @@ fn why_it_failed(act: Act, unit: &str, said: &str, result: &str) -> Option<Strin
     Some(format!("{meaning}; see `journalctl -u {unit}`"))
 }
 
-/// A program of systemd's. A signal to this process's group, as by Ctrl-C, does not reach it: this process ends it or waits for it.
+/// Prepares a systemd program. It has its own process group, so Ctrl-C does not end it in the middle of a request.
 fn of_systemd(command: &[&str]) -> Result<Command> {
     let mut prepared = prepare(command)?;
     prepared.env("SYSTEMD_BUS_TIMEOUT", ANSWER_TIMEOUT).process_group(0);
@@ -249,27 +240,30 @@ fn of_systemd(command: &[&str]) -> Result<Command> {
 }
 
 fn ask_once(command: &[&str]) -> Result<Outcome> {
-    let output = of_systemd(command)?.stdin(Stdio::null()).output();
-    output.map(Outcome::from).map_err(|error| not_run(command, &error))
+    ask_prepared(command, &mut of_systemd(command)?)
 }
 
-/// Runs a program of systemd's to its end. It runs again if its connection broke: every request here may be made twice.
+/// Runs a systemd program to its end. If its connection breaks, the program runs again: each request in this file can be repeated.
 fn ask(command: &[&str]) -> Result<Outcome> {
-    let mut outcome = ask_once(command)?;
+    until_answered(ask_once(command)?, |_| ask_once(command))
+}
+
+/// Repeats a request by `again` while its connection breaks. `again` gets the outcome of the attempt before.
+fn until_answered(first: Outcome, mut again: impl FnMut(&Outcome) -> Result<Outcome>) -> Result<Outcome> {
+    let mut outcome = first;
     for _ in 1..ATTEMPTS {
         if !is_lost(&outcome) {
             return Ok(outcome);
         }
         sleep(PAUSE);
-        outcome = ask_once(command)?;
+        outcome = again(&outcome)?;
     }
     if is_lost(&outcome) { Err(lost(&outcome)) } else { Ok(outcome) }
 }
 
 /// Like [`ask`], and returns the output of a program that succeeded.
 pub(super) fn run(command: &[&str]) -> Result<String> {
-    let outcome = ask(command)?;
-    if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
+    ask(command)?.succeeded(command)
 }
 
 /// Whether a program failed because its connection to systemd broke. Without systemd, waiting does not help.
