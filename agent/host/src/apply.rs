@@ -292,7 +292,7 @@ impl Host {
     }
 }
 
-/// Removes temporary files that a killed run left, also those of resources that are no longer desired.
+/// Removes temporary files that a killed run left. This includes files of resources that are no longer desired.
 fn sweep_all(root: &Root, desired: &DesiredState, record: &Record) -> Result<()> {
     let desired = desired.iter().map(|(id, _)| id);
     let recorded = record.claims().map(|(id, _)| id);

@@ -294,7 +294,7 @@ fn extra_hours() -> u32 {
                 })
                 .collect()
         })
-        // Without addresses the certificates work, but those of several nodes may expire together.
+        // Without addresses the certificates still work, but several nodes may renew at the same time.
         .unwrap_or_default();
     addresses.sort();
     fnv32(addresses.concat().as_bytes()) % HOURS_OF_A_MONTH

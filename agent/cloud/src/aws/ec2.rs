@@ -81,7 +81,7 @@ impl Ec2 {
         Ec2::new(endpoint, "us-test-1", Some(provider)).expect("a client")
     }
 
-    /// Sends one request, and returns EC2's XML document. Parameter names are those of EC2's reference (`NetworkInterfaceId`,
+    /// Sends one request, and returns EC2's XML document. Parameters have the names of EC2's reference (`NetworkInterfaceId`,
     /// `Filter.1.Value.1`).
     ///
     /// # Errors

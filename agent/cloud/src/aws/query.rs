@@ -55,7 +55,7 @@ impl QueryClient {
         })
     }
 
-    /// Sends one request, and returns the XML document of the response. Parameter names are those of the service's reference
+    /// Sends one request, and returns the XML document of the response. Parameters have the names of the service's reference
     /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
     pub(super) async fn query(
         &self,

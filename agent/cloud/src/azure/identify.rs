@@ -28,7 +28,7 @@ pub struct AzureControlPlane {
 }
 
 impl AzureControlPlane {
-    /// Access to the machines of the configured cluster. The subscription and the resource group are those of this machine
+    /// Access to the machines of the configured cluster, in the subscription and resource group of this machine
     /// (upstream: `newVerifierClient` in `upup/pkg/fi/cloudup/azure/verifier.go`).
     pub(crate) async fn of(
         options: &KopsControllerOptions,

@@ -1,7 +1,7 @@
 //! A client for a TPM 2.0 that signs: it creates a key from a template in the TPM's memory, signs, and removes the key.
 //!
-//! The TPM runs one command after the other, and answers each. The commands are those of TPM 2.0 Library Specification, part 3
-//! ("Commands"); tpm2-protocol encodes them and decodes the answers. If the TPM postpones a command, it is retried until a
+//! The TPM runs one command after the other, and answers each. TPM 2.0 Library Specification, part 3
+//! ("Commands"), defines them; tpm2-protocol encodes them and decodes the answers. If the TPM postpones a command, it is retried until a
 //! deadline. After the deadline, only the key is removed.
 
 mod devices;

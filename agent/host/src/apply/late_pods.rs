@@ -21,7 +21,7 @@ use crate::system::images::Tether;
 
 /// Pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Pause between two listings of images, each of which starts a program.
+/// Pause between two listings of images. Each listing starts a program.
 const PAUSE_FOR_IMAGES: Duration = Duration::from_secs(1);
 
 impl Run<'_> {

@@ -33,7 +33,7 @@ pub(super) struct Fetching<'a> {
     location: Option<(String, Location, Instant)>,
     /// Receives the bytes, from several answers if needed.
     intake: Option<Intake>,
-    /// The number of bytes on the disk, including those of an earlier run.
+    /// The number of bytes on the disk, including bytes from an earlier run.
     at: u64,
     /// The maximum that `at` ever had.
     furthest: u64,

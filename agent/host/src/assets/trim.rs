@@ -29,7 +29,7 @@ struct Kept {
 
 impl Cache {
     /// Removes downloads that neither `wanted` (hashes) nor the previous generation needs. If more than `limit` bytes
-    /// are left, it also removes the largest files, those of the previous generation first. Files of other programs
+    /// are left, it also removes the largest files, and begins with the previous generation. Files of other programs
     /// stay.
     pub(super) fn trim(&self, wanted: &BTreeSet<&str>, limit: u64) -> Result<()> {
         let generations = self.advance(wanted)?;

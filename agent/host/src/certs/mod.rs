@@ -28,7 +28,7 @@ use keep::Reason;
 pub(crate) struct Certificates<'a> {
     secrets: &'a dyn Secrets,
     now: OffsetDateTime,
-    /// How many hours longer this node's certificates live than those of other nodes.
+    /// Extra lifetime of this node's certificates in hours. It differs between nodes, so that they do not all renew at the same time.
     extra_hours: u32,
     authorities: BTreeMap<(String, String), Authority>,
     entries: BTreeMap<&'a str, Entry<'a>>,
