@@ -56,6 +56,12 @@ pub enum BootstrapError {
         /// What this machine needed; begins with punctuation.
         missing: String,
     },
+    /// No server gives the current configuration to a node that is ready.
+    #[error(
+        "cannot follow: {server} gives nothing to a node that is ready, and no server answers /renew with the current configuration; \
+         `kops-agent controller` must serve port 3988, and kubelet's certificate must be valid"
+    )]
+    NotFollowed { server: String },
     #[error(
         "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
     )]
@@ -97,6 +103,21 @@ impl BootstrapError {
 /// Whether a run ended only because this machine is already a node.
 pub fn is_already_registered(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BootstrapError::AlreadyRegistered { .. })))
+}
+
+/// The current configuration of a group.
+pub struct Current {
+    /// The text of the group's boot config, which pins `config`.
+    pub boot_config: String,
+    pub config: ServedNodeConfig,
+}
+
+/// The configuration in an answer.
+fn configuration_of(answer: BootstrapResponse) -> Result<ServedNodeConfig, String> {
+    match answer.node_config {
+        Some(config) if !config.nodeup_config.is_empty() => Ok(config),
+        _ => Err("has no configuration in it (nodeConfig.nodeupConfig)".to_owned()),
+    }
 }
 
 /// The kops-controllers of a cluster, for one of its machines.
@@ -195,11 +216,28 @@ impl KopsController {
     /// # Errors
     /// No server gives it in time, or there is no server to ask.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
-        let accept = |answer: BootstrapResponse| match answer.node_config {
-            Some(config) if !config.nodeup_config.is_empty() => Ok(config),
-            _ => Err("has no configuration in it (nodeConfig.nodeupConfig)".to_owned()),
+        self.ask("its configuration", &BootstrapRequest::for_node_config(), configuration_of).await
+    }
+
+    /// The current configuration of this machine's group with the boot config that pins it, and the server that gave
+    /// both.
+    ///
+    /// # Errors
+    /// Same errors as [`KopsController::node_config`]. kOps' own kops-controller gives no boot config.
+    pub async fn current(&self) -> Result<(String, Current), BootstrapError> {
+        let accept = |mut answer: BootstrapResponse| {
+            match answer.boot_config.take() {
+            Some(boot_config) => Ok(Current { boot_config, config: configuration_of(answer)? }),
+            None => Err("has no boot config in it (bootConfig): only the server of kops-agent gives one to a node that follows".to_owned()),
+        }
         };
-        self.ask("its configuration", &BootstrapRequest::for_node_config(), accept).await
+        let request = BootstrapRequest::for_node_config().with_boot_config(true);
+        self.ask("the current configuration of its group", &request, accept).await.map_err(
+            |error| match error {
+                BootstrapError::AlreadyRegistered { server, .. } => BootstrapError::NotFollowed { server },
+                other => other,
+            },
+        )
     }
 
     /// Certificates for these public keys, by name, converted by `accept`.

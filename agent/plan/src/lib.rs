@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod early_units;
 pub mod explain;
 pub mod fleet;
+pub mod following;
 pub mod health;
 pub mod identity;
 pub mod kops_release;

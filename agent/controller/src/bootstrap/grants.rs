@@ -15,6 +15,7 @@ use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use super::boot_configs::BootConfigs;
 use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
 use super::no_node_config::no_node_config;
@@ -64,6 +65,7 @@ pub struct Grants {
     keystore: Arc<Keystore>,
     /// Derives configurations; `None` if kOps writes them.
     derived: Option<DerivedConfigs>,
+    boot_configs: BootConfigs,
     /// The groups whose role, when last read, lets their machines bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
@@ -79,9 +81,11 @@ impl Grants {
         cert_names: &[String],
         keystore: Arc<Keystore>,
     ) -> Grants {
+        let config_base = config_base.trim_end_matches('/');
         Grants {
+            boot_configs: BootConfigs::of(store.clone(), config_base, TIMEOUT, FILE_TTL),
             store,
-            config_base: config_base.trim_end_matches('/').to_owned(),
+            config_base: config_base.to_owned(),
             secret_store: secret_store.trim_end_matches('/').to_owned(),
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
@@ -163,13 +167,20 @@ impl Grants {
             true => Some(self.node_config(node).await?),
             false => None,
         };
+        let boot_config = match &node_config {
+            Some(node_config) if request.include_boot_config => {
+                let of_group = self.boot_configs.of_group(&node.instance_group, &node_config.nodeup_config);
+                Some(of_group.await?)
+            }
+            _ => None,
+        };
         let keys = self.keystore.keys();
         let trusted = request.keypair_ids.clone().unwrap_or_default();
         let mut certs = BTreeMap::new();
         for (name, public_key) in request.certs.iter().flatten() {
             certs.insert(name.clone(), self.certificate(&keys, node, name, public_key, &trusted)?);
         }
-        Ok(BootstrapResponse { certs, node_config })
+        Ok(BootstrapResponse { certs, node_config, boot_config })
     }
 
     fn certificate(

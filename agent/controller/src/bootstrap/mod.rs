@@ -5,6 +5,7 @@
 
 mod answer;
 mod audit;
+mod boot_configs;
 mod call_back;
 pub mod connections;
 mod control_planes;

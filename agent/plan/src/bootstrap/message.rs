@@ -38,6 +38,9 @@ pub struct BootstrapRequest {
     /// Whether the machine requests its configuration.
     #[serde(default)]
     pub include_node_config: bool,
+    /// Whether the machine also requests the group's boot config. Only kops-agent's server knows this field.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub include_boot_config: bool,
     /// How kops-controller can call the machine back, in clouds where that is the proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<ChallengeRequest>,
@@ -71,6 +74,8 @@ pub struct BootstrapResponse {
     pub certs: BTreeMap<String, String>,
     /// The machine's configuration, if the machine requested it.
     pub node_config: Option<ServedNodeConfig>,
+    /// The text of the group's boot config, if the machine requested it. It pins `node_config`.
+    pub boot_config: Option<String>,
 }
 
 /// The configuration of a machine that does not read the state store.
@@ -91,8 +96,14 @@ impl BootstrapRequest {
             certs: None,
             keypair_ids: None,
             include_node_config: true,
+            include_boot_config: false,
             challenge: None,
         }
+    }
+
+    /// Requests the group's boot config too, if `is_wanted`.
+    pub fn with_boot_config(self, is_wanted: bool) -> BootstrapRequest {
+        BootstrapRequest { include_boot_config: is_wanted, ..self }
     }
 
     /// A request for certificates. `certs` has a public key for each name, and `keypair_ids` the trusted key pair's id for each authority.
@@ -105,6 +116,7 @@ impl BootstrapRequest {
             certs: Some(certs),
             keypair_ids: Some(keypair_ids),
             include_node_config: false,
+            include_boot_config: false,
             challenge: None,
         }
     }
@@ -176,8 +188,17 @@ fn parse<T: serde::de::DeserializeOwned>(body: &[u8], source: &str) -> Result<T,
 
 /// Corrects the case of a known field name, because Go ignores case.
 fn respelled((key, value): (String, Value)) -> (String, Value) {
-    const FIELDS: [&str; 7] =
-        ["apiVersion", "certs", "keypairIDs", "includeNodeConfig", "challenge", "Certs", "nodeConfig"];
+    const FIELDS: [&str; 9] = [
+        "apiVersion",
+        "certs",
+        "keypairIDs",
+        "includeNodeConfig",
+        "includeBootConfig",
+        "challenge",
+        "Certs",
+        "nodeConfig",
+        "bootConfig",
+    ];
     if FIELDS.contains(&key.as_str()) {
         return (key, value);
     }

@@ -59,6 +59,7 @@ impl Worker {
             certs: Some(names.map(|name| (name.to_owned(), public_key(&key))).into()),
             keypair_ids: Some([("kubernetes-ca".to_owned(), "7".to_owned())].into()),
             include_node_config: true,
+            include_boot_config: false,
             challenge: Some(self.call_back.challenge().unwrap()),
         };
         serde_json::to_vec(&request).unwrap()

@@ -275,3 +275,31 @@ async fn what_an_operator_has_put_there_comes_first_and_a_control_plane_gets_not
     let unclear = grants(true).refuse_all_but_workers(NODES).await.unwrap_err();
     assert_eq!(unclear.answer, Answer::Unavailable, "{}", unclear.message);
 }
+
+#[tokio::test]
+async fn a_node_that_follows_gets_the_boot_config_that_new_machines_of_its_group_get() {
+    let world = World::new().await;
+    let example = Example::of("https://files.example.com");
+    let written = example.store.cluster_folder().join("igconfig/node").join(NODES);
+    fs::create_dir_all(&written).unwrap();
+    fs::write(written.join("nodeupconfig.yaml"), NODEUP_CONFIG).unwrap();
+    let secrets = format!("{CONFIG_BASE}/secrets");
+    let grants = Grants::of(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
+    let node = VerifiedNode { instance_group: NODES.into(), ..VerifiedNode::default() };
+    let request = BootstrapRequest::for_node_config();
+    assert_eq!(grants.give(&node, &request).await.unwrap().boot_config, None);
+    let given = grants.give(&node, &request.with_boot_config(true)).await.unwrap();
+    let boot = BootConfig::parse(given.boot_config.unwrap().as_bytes(), "bootConfig").unwrap();
+    assert_eq!(boot.nodeup_config_hash, kops_agent_spec::NodeupConfig::hash(NODEUP_CONFIG.as_bytes()));
+    assert_eq!((boot.cluster_name.as_str(), boot.instance_group_name.as_str()), ("demo.example.com", NODES));
+    let keyset =
+        example.in_folder().read(&format!("{CONFIG_BASE}/pki/private/kubernetes-ca/keyset.yaml")).await;
+    let keyset = kops_agent_spec::Keyset::parse(&keyset.unwrap(), "keyset.yaml").unwrap();
+    assert_eq!(boot.config_server.unwrap().ca_certificates, keyset.trusted_certificates_pem());
+
+    fs::remove_file(example.store.cluster_folder().join("instancegroup").join(NODES)).unwrap();
+    let gone = Grants::of(example.in_folder(), CONFIG_BASE, &secrets, &[], world.keystore.clone());
+    let refused =
+        gone.give(&node, &BootstrapRequest::for_node_config().with_boot_config(true)).await.unwrap_err();
+    assert_eq!((refused.answer, refused.reason), (Answer::Unavailable, "BootConfigUnavailable"));
+}

@@ -1,0 +1,82 @@
+//! The boot config of a group, for a node that follows: what `kops update cluster` puts into the user-data of new
+//! machines of this group now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use kops_agent_cloud::verify::Refusal;
+use kops_agent_derivation::{Derivation, cluster_files};
+use kops_agent_plan::derive;
+use kops_agent_process::output::error_text;
+use kops_agent_spec::{BootConfig, NodeupConfig, go_yaml};
+use kops_agent_store::Store;
+use parking_lot::Mutex as StdMutex;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// The last boot config of a group, with its time. The lock is held while it is derived, so that nodes that follow
+/// together share one derivation.
+type Last = Mutex<Option<(Instant, BootConfig)>>;
+
+pub(super) struct BootConfigs {
+    store: Arc<Store>,
+    config_base: String,
+    /// Timeout of reading the store.
+    within: Duration,
+    /// The TTL of a boot config.
+    good_for: Duration,
+    /// The groups by name. Only a verified machine adds its group.
+    groups: StdMutex<BTreeMap<String, Arc<Last>>>,
+}
+
+impl BootConfigs {
+    pub(super) fn of(
+        store: Arc<Store>,
+        config_base: &str,
+        within: Duration,
+        good_for: Duration,
+    ) -> BootConfigs {
+        let config_base = config_base.to_owned();
+        BootConfigs { store, config_base, within, good_for, groups: StdMutex::default() }
+    }
+
+    /// Returns the text of the group's boot config, which pins this text of its `nodeupconfig.yaml`. It has no addresses
+    /// of load balancers, because the store does not have them.
+    ///
+    /// # Errors
+    /// The cluster spec is wrong, or the store does not answer in time.
+    pub(super) async fn of_group(&self, name: &str, nodeup_config: &str) -> Result<String, Refusal> {
+        let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
+        let deriving = async {
+            let mut last = group.lock().await;
+            if let Some((at, boot)) = &*last
+                && at.elapsed() < self.good_for
+            {
+                return Ok(boot.clone());
+            }
+            let boot = self.derive(name).await?;
+            *last = Some((Instant::now(), boot.clone()));
+            Ok(boot)
+        };
+        let late = |_| Err(anyhow!("the store does not answer within {:.0?}", self.within));
+        let derived = timeout(self.within, deriving).await.unwrap_or_else(late);
+        let mut boot = derived.map_err(|error| {
+            let problem =
+                format!("the boot config of the group {name} cannot be derived: {}", error_text(&error));
+            Refusal::unavailable("BootConfigUnavailable", problem)
+        })?;
+        boot.nodeup_config_hash = NodeupConfig::hash(nodeup_config.as_bytes());
+        Ok(go_yaml::to_string(&boot))
+    }
+
+    async fn derive(&self, name: &str) -> Result<BootConfig> {
+        let files = cluster_files::read(&self.store, &self.config_base, name).await?;
+        if let Some((id, denied)) = files.denied_keysets.first_key_value() {
+            return Err(anyhow!("the keyset {id} cannot be read: {denied}"));
+        }
+        let derivation = Derivation::of_group(files);
+        derive::boot_config(&derivation.inputs(), "").context("deriving it from the cluster spec")
+    }
+}

@@ -1,0 +1,271 @@
+//! Following: a node takes the current configuration of its group without a new machine.
+//!
+//! User-data pins a machine to one configuration by its hash, and to the authorities of that day. User-data of a running
+//! machine does not change. So a node that follows keeps a boot config of its own, which replaces the one of its
+//! user-data from then on, also after a reboot. New user-data ends that.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use kops_agent_spec::BootConfig;
+
+/// How many earlier configurations a node remembers. A cluster changes a few times a week, so this is about a year.
+const MOST_PAST: usize = 256;
+
+const END: &str = "-----END CERTIFICATE-----";
+
+/// Which configuration of its group a run takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// The one that the node follows already, or else the one that its user-data pins.
+    #[default]
+    Stay,
+    /// The group's current one, unless the node has left it before.
+    Newest,
+    /// The group's current one, if it has this hash. The node may have left it before.
+    To(String),
+    /// The one that the user-data pins.
+    UserData,
+}
+
+/// The boot config that a node has taken in the place of its user-data's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Followed {
+    /// The boot config of the user-data. A machine with other user-data does not use `boot`.
+    pub user_data: BootConfig,
+    /// The boot config in its place.
+    pub boot: BootConfig,
+    /// The hashes of the configurations that this node has left, the oldest first.
+    pub past: Vec<String>,
+}
+
+/// Why a node does not take a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotFollowed {
+    #[error(
+        "cannot follow: the boot config that was served is for {field} {theirs:?}, but this machine's user-data says {ours:?}"
+    )]
+    OtherNode { field: &'static str, ours: String, theirs: String },
+    #[error(
+        "cannot follow: the boot config that was served trusts none of the authorities that this node trusts now; bring the authorities one \
+         step at a time (kops create, promote, distrust), and follow after each step"
+    )]
+    OtherAuthorities,
+    #[error(
+        "cannot follow: the boot config that was served pins no configuration (NodeupConfigHash is empty)"
+    )]
+    Unpinned,
+    #[error(
+        "cannot follow {wanted}: the group's current configuration is {current}; give that hash, or --follow without a hash"
+    )]
+    NotCurrent { wanted: String, current: String },
+    #[error(
+        "cannot follow: this node has run the group's current configuration {hash} before and left it for a newer one; if going back is \
+         wanted, give --follow={hash}"
+    )]
+    Older { hash: String },
+}
+
+impl Follow {
+    /// Whether the group's current configuration is asked for.
+    pub fn asks_for_current(&self) -> bool {
+        matches!(self, Follow::Newest | Follow::To(_))
+    }
+}
+
+impl Followed {
+    /// The boot config in effect: `followed`'s if this run stays with it and it replaces this user-data, or else the
+    /// user-data's.
+    pub fn in_effect<'a>(
+        followed: Option<&'a Followed>,
+        user_data: &'a BootConfig,
+        follow: &Follow,
+    ) -> &'a BootConfig {
+        match followed.filter(|followed| followed.user_data == *user_data) {
+            Some(followed) if *follow != Follow::UserData => &followed.boot,
+            _ => user_data,
+        }
+    }
+
+    /// The state after this run, which has taken `boot` in the place of the boot config in effect.
+    ///
+    /// # Errors
+    /// The node may not take it.
+    pub fn after(
+        followed: Option<&Followed>,
+        user_data: &BootConfig,
+        follow: &Follow,
+        boot: BootConfig,
+    ) -> Result<Option<Followed>, NotFollowed> {
+        let before = followed.filter(|followed| followed.user_data == *user_data);
+        let wanted = match follow {
+            Follow::Stay => return Ok(before.cloned()),
+            Follow::UserData => return Ok(None),
+            Follow::Newest => None,
+            Follow::To(hash) => Some(hash),
+        };
+        let mut past = before.map(|before| before.past.clone()).unwrap_or_default();
+        let left = &Followed::in_effect(followed, user_data, follow).nodeup_config_hash;
+        let current = &boot.nodeup_config_hash;
+        match wanted {
+            Some(wanted) if wanted != current => {
+                return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: current.clone() });
+            }
+            None if past.contains(current) => return Err(NotFollowed::Older { hash: current.clone() }),
+            _ => {}
+        }
+        if left != current {
+            past.push(left.clone());
+        }
+        past.retain(|hash| hash != current && !hash.is_empty());
+        past.drain(..past.len().saturating_sub(MOST_PAST));
+        Ok(Some(Followed { user_data: user_data.clone(), boot, past }))
+    }
+}
+
+/// The boot config in effect with the parts of a served one that a running node takes: the hash of the configuration
+/// and the authorities. The addresses of servers stay, because only kOps knows those of load balancers.
+///
+/// # Errors
+/// The served one is for another node, trusts none of this node's authorities, or pins nothing.
+pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, NotFollowed> {
+    let names = |boot: &BootConfig| {
+        [
+            ("ClusterName", boot.cluster_name.clone()),
+            ("InstanceGroupName", boot.instance_group_name.clone()),
+            ("InstanceGroupRole", boot.instance_group_role.name().to_owned()),
+            ("CloudProvider", boot.cloud_provider.to_string()),
+        ]
+    };
+    for ((field, ours), (_, theirs)) in names(in_effect).into_iter().zip(names(served)) {
+        if ours != theirs {
+            return Err(NotFollowed::OtherNode { field, ours, theirs });
+        }
+    }
+    if served.nodeup_config_hash.is_empty() {
+        return Err(NotFollowed::Unpinned);
+    }
+    let mut taken = in_effect.clone();
+    taken.nodeup_config_hash.clone_from(&served.nodeup_config_hash);
+    if let Some(server) = &mut taken.config_server {
+        let theirs = served.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str());
+        let ours = certificates(&server.ca_certificates);
+        if !certificates(theirs).iter().any(|certificate| ours.contains(certificate)) {
+            return Err(NotFollowed::OtherAuthorities);
+        }
+        server.ca_certificates = theirs.to_owned();
+    }
+    Ok(taken)
+}
+
+/// The certificates of a bundle, each without white space.
+fn certificates(bundle: &str) -> Vec<String> {
+    let all = bundle.split_inclusive(END).filter(|part| part.ends_with(END));
+    all.map(|part| part.split_whitespace().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn certificate(name: &str) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{name}\n{END}\n")
+    }
+
+    fn boot(hash: &str, authorities: &str) -> BootConfig {
+        let text = format!(
+            "CloudProvider: aws\nClusterName: c.example.com\nInstanceGroupName: nodes\nInstanceGroupRole: Node\nNodeupConfigHash: {hash:?}\n\
+             APIServerIPs: [10.0.0.1]\nConfigServer: {{servers: ['https://10.0.0.1:3988/'], CACertificates: {authorities:?}}}\n"
+        );
+        BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap()
+    }
+
+    fn newest(followed: Option<&Followed>, hash: &str) -> Result<Option<Followed>, NotFollowed> {
+        Followed::after(followed, &boot("a=", "x"), &Follow::Newest, boot(hash, "x"))
+    }
+
+    #[test]
+    fn a_node_goes_forward_and_goes_back_only_to_a_named_hash() {
+        let user_data = boot("a=", "x");
+        let first = newest(None, "b=").unwrap().unwrap();
+        assert_eq!(first.past, ["a="]);
+        let second = newest(Some(&first), "c=").unwrap().unwrap();
+        assert_eq!(second.past, ["a=", "b="]);
+        for older in ["a=", "b="] {
+            assert_eq!(newest(Some(&second), older), Err(NotFollowed::Older { hash: older.into() }));
+        }
+        let again = newest(Some(&second), "c=").unwrap().unwrap();
+        assert_eq!(again, second);
+
+        let to = |hash: &str, current: &str| {
+            Followed::after(Some(&second), &user_data, &Follow::To(hash.into()), boot(current, "x"))
+        };
+        let back = to("b=", "b=").unwrap().unwrap();
+        assert_eq!(
+            (back.boot.nodeup_config_hash.as_str(), back.past),
+            ("b=", vec!["a=".into(), "c=".into()])
+        );
+        let other = NotFollowed::NotCurrent { wanted: "d=".into(), current: "e=".into() };
+        assert_eq!(to("d=", "e="), Err(other));
+    }
+
+    #[test]
+    fn the_memory_of_a_node_is_bounded() {
+        let mut followed = None;
+        for number in 0..MOST_PAST + 10 {
+            followed = newest(followed.as_ref(), &number.to_string()).unwrap();
+        }
+        assert_eq!(followed.unwrap().past.len(), MOST_PAST);
+    }
+
+    #[test]
+    fn other_user_data_and_the_wish_to_go_back_end_it() {
+        let followed = newest(None, "b=").unwrap().unwrap();
+        let in_effect = |user_data: &BootConfig, follow: Follow| {
+            Followed::in_effect(Some(&followed), user_data, &follow).nodeup_config_hash.clone()
+        };
+        assert_eq!(in_effect(&boot("a=", "x"), Follow::Stay), "b=");
+        assert_eq!(in_effect(&boot("a=", "x"), Follow::UserData), "a=");
+        assert_eq!(in_effect(&boot("a=", "y"), Follow::Stay), "a=");
+        let after = |user_data: &BootConfig, follow: Follow| {
+            Followed::after(Some(&followed), user_data, &follow, boot("a=", "x"))
+        };
+        assert_eq!(after(&boot("a=", "x"), Follow::Stay), Ok(Some(followed.clone())));
+        assert_eq!(after(&boot("a=", "x"), Follow::UserData), Ok(None));
+        assert_eq!(after(&boot("a=", "y"), Follow::Stay), Ok(None));
+    }
+
+    #[test]
+    fn a_node_takes_the_hash_and_the_authorities_and_keeps_the_addresses() {
+        let (one, two) = (certificate("one"), certificate("two"));
+        let mut served = boot("b=", &(one.clone() + &two));
+        served.api_server_ips.clear();
+        served.config_server.as_mut().unwrap().servers = vec!["https://elsewhere:3988/".into()];
+        let taken = taken(&boot("a=", &one), &served).unwrap();
+        assert_eq!(taken, boot("b=", &(one + &two)));
+    }
+
+    #[test]
+    fn a_node_takes_nothing_of_another_node_nor_of_strangers() {
+        let (one, two) = (certificate("one"), certificate("two"));
+        let ours = boot("a=", &one);
+        for (field, served) in [
+            ("ClusterName", BootConfig { cluster_name: "other".into(), ..boot("b=", &one) }),
+            ("InstanceGroupName", BootConfig { instance_group_name: "other".into(), ..boot("b=", &one) }),
+        ] {
+            let error = taken(&ours, &served).unwrap_err();
+            assert!(
+                matches!(error, NotFollowed::OtherNode { field: named, .. } if named == field),
+                "{error}"
+            );
+        }
+        assert_eq!(taken(&ours, &boot("b=", &two)), Err(NotFollowed::OtherAuthorities));
+        assert_eq!(taken(&ours, &boot("b=", "")), Err(NotFollowed::OtherAuthorities));
+        assert_eq!(taken(&ours, &boot("b=", END)), Err(NotFollowed::OtherAuthorities));
+        let without = BootConfig { config_server: None, ..boot("b=", &one) };
+        assert_eq!(taken(&ours, &without), Err(NotFollowed::OtherAuthorities));
+        assert_eq!(taken(&ours, &boot("", &one)), Err(NotFollowed::Unpinned));
+    }
+}
