@@ -47,6 +47,8 @@ pub struct Served {
     pub nodeup_config: String,
     /// The secret `dockerconfig`.
     pub docker_config: String,
+    /// The group's boot config, for nodes that follow; `None` on upstream's server.
+    pub boot_config: Option<String>,
 }
 
 /// How the server answers one request.
@@ -237,7 +239,7 @@ impl State {
             _ => {}
         }
         let body = match certs {
-            None => Ok(self.configuration(&mood)),
+            None => Ok(self.configuration(&mood, checked["includeBootConfig"] == true)),
             Some(certs) => self.certificates(certs, &mood),
         };
         match body {
@@ -281,13 +283,17 @@ impl State {
         Ok(body)
     }
 
-    fn configuration(&self, mood: &Mood) -> Value {
+    fn configuration(&self, mood: &Mood, with_boot_config: bool) -> Value {
         let mut text = self.served.nodeup_config.clone();
         if *mood == Mood::OtherConfiguration {
             text.push_str("# changed on the way\n");
         }
         let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served.docker_config) });
-        json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } })
+        let mut answer = json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } });
+        if let Some(boot_config) = self.served.boot_config.as_ref().filter(|_| with_boot_config) {
+            answer["bootConfig"] = boot_config.as_str().into();
+        }
+        answer
     }
 
     fn certificates(&self, certs: &serde_json::Map<String, Value>, mood: &Mood) -> anyhow::Result<Value> {

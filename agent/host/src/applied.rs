@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -55,6 +56,9 @@ pub struct Applied {
     /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
+    /// The boot config that the node follows in the place of its user-data's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Followed>,
     pub sources: Sources,
     /// PEM certificates of the keysets that the state needs.
     keysets: BTreeMap<String, PublicKeyset>,
@@ -115,6 +119,7 @@ impl Applied {
             config_hash: config_hash.to_owned(),
             is_proven: false,
             written_by: None,
+            followed: None,
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
@@ -136,6 +141,11 @@ impl Applied {
     /// Sets the kOps release that wrote the configuration.
     pub fn written_by(self, written_by: Option<WrittenBy>) -> Applied {
         Applied { written_by, ..self }
+    }
+
+    /// Sets the boot config that the node follows.
+    pub fn following(self, followed: Option<Followed>) -> Applied {
+        Applied { followed, ..self }
     }
 
     fn attempt(&self) -> Attempt {

@@ -31,6 +31,8 @@ pub struct Status {
     pub config_hash: String,
     /// The kOps release that wrote that configuration; `None` if no run recorded it.
     pub written_by: Option<WrittenBy>,
+    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
     /// Start of the current convergence, in RFC 3339.
     pub converged_since: Option<String>,
     /// Why the last run failed, if it did.
@@ -95,12 +97,16 @@ impl Host {
         let never_converged = record.config_hash.is_empty();
         let is_as_left = record.converged_since.is_some() && !unfinished && changed.is_empty();
         let failure = first_failure::last_failure(&self.root, &record)?;
-        let written_by = self.applied()?.and_then(|applied| applied.written_by);
+        let applied = self.applied()?;
+        let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
+        let followed_from = followed.map(|followed| followed.user_data.nodeup_config_hash.clone());
+        let written_by = applied.and_then(|applied| applied.written_by);
         Ok(Status {
             converged: is_as_left && units.iter().all(|unit| unit.running),
             never_converged,
             config_hash: record.config_hash,
             written_by,
+            followed_from,
             converged_since: record.converged_since,
             failure,
             unfinished,

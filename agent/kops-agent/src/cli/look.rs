@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use kops_agent_plan::following::Follow;
 use kops_agent_process::output::Output;
 
 use super::spec::default_conf;
@@ -69,6 +70,7 @@ impl LookArgs {
                 config_base: self.config_base.clone(),
                 asset_hashes: None,
                 on_hash_mismatch: OnHashMismatch::Warn,
+                follow: Follow::Stay,
                 node_root: self.root.clone(),
             },
             store: StoreOptions {

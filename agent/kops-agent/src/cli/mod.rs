@@ -26,7 +26,7 @@ pub use fleet::{FleetCommand, FleetTellArgs};
 pub use look::{DoctorArgs, LookArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
-pub use spec::{STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};
+pub use spec::{FollowArgs, STORE_TIMEOUT, SpecArgs, StoreArgs, default_conf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,6 +143,8 @@ pub struct ConvergeArgs {
     #[command(flatten)]
     pub spec: SpecArgs,
     #[command(flatten)]
+    pub follow: FollowArgs,
+    #[command(flatten)]
     pub root: RootArgs,
     #[command(flatten)]
     pub change: ChangeArgs,
@@ -166,6 +168,8 @@ pub struct ConvergeArgs {
 pub struct PlanArgs {
     #[command(flatten)]
     pub spec: SpecArgs,
+    #[command(flatten)]
+    pub follow: FollowArgs,
     #[command(flatten)]
     pub root: RootArgs,
     /// On a node that nodeup made, take ownership of everything that already matches. Later runs remove it when it is

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
+use kops_agent_plan::following::Follow;
 
 use crate::node::options::NodeOptions;
 use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
@@ -93,6 +94,7 @@ impl SpecArgs {
                 config_base: self.config_base.clone(),
                 asset_hashes: self.asset_hashes.clone(),
                 on_hash_mismatch: self.on_hash_mismatch,
+                follow: Follow::Stay,
                 node_root: node_root.to_owned(),
             },
             store: self.store.options(),
@@ -100,6 +102,33 @@ impl SpecArgs {
             controller: self.controller,
             addons: self.addons,
         }
+    }
+}
+
+/// Which configuration of its group this machine takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FollowArgs {
+    /// Take the current configuration of the instance group instead of the one that the user-data pins, and stay with
+    /// it, also after a reboot. With HASH (a NodeupConfigHash), take it only if it has this hash; only then may it be
+    /// one that this node has left before.
+    #[arg(long, value_name = "HASH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub follow: Option<String>,
+
+    /// Go back to the configuration that the user-data pins.
+    #[arg(long, conflicts_with = "follow")]
+    pub no_follow: bool,
+}
+
+impl FollowArgs {
+    /// These options, with the configuration that these flags ask for.
+    pub fn applied_to(&self, mut options: NodeOptions) -> NodeOptions {
+        options.source.follow = match &self.follow {
+            _ if self.no_follow => Follow::UserData,
+            None => Follow::Stay,
+            Some(hash) if hash.is_empty() => Follow::Newest,
+            Some(hash) => Follow::To(hash.clone()),
+        };
+        options
     }
 }
 

@@ -37,7 +37,7 @@ const MOST_ARCHIVES: usize = 2;
 pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let run = Run {
         args,
-        options: args.spec.for_machine(&args.root.root),
+        options: args.follow.applied_to(args.spec.for_machine(&args.root.root)),
         on: args
             .root
             .options(args.retries != 0, noted(&args.root.root, args.change.pacing().map_err(Into::into))?),

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::{converge, install_unit, plan};
 use crate::cli::{
-    ChangeArgs, Color, ConvergeArgs, DOWNLOAD_TIMEOUT, NodeupArgs, Output, PlanArgs, RootArgs, STORE_TIMEOUT,
-    SpecArgs, StoreArgs,
+    ChangeArgs, Color, ConvergeArgs, DOWNLOAD_TIMEOUT, FollowArgs, NodeupArgs, Output, PlanArgs, RootArgs,
+    STORE_TIMEOUT, SpecArgs, StoreArgs,
 };
 use crate::source::{ConfigFrom, OnHashMismatch};
 
@@ -28,10 +28,12 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
         addons: false,
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_timeout: DOWNLOAD_TIMEOUT };
+    let follow = FollowArgs::default();
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
         return plan::run(&PlanArgs {
             spec,
+            follow,
             root,
             adopt: false,
             exit_code: false,
@@ -44,6 +46,7 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     }
     converge::run(&ConvergeArgs {
         spec,
+        follow,
         root,
         change: ChangeArgs::default(),
         adopt: false,

@@ -11,7 +11,8 @@ use crate::{exit, output};
 pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
-    let decision = decide::decide(&args.spec.for_machine(root), hashes, &machine::before(root)?).await?;
+    let options = args.follow.applied_to(args.spec.for_machine(root));
+    let decision = decide::decide(&options, hashes, &machine::before(root)?).await?;
     // A missing root counts as empty, and must stay missing: a plan changes nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };

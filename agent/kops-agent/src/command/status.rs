@@ -73,6 +73,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         never_converged,
         config_hash,
         written_by,
+        followed_from,
         converged_since,
         failure,
         unfinished,
@@ -89,6 +90,12 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     if !config_hash.is_empty() {
         writeln!(text, "config hash  {config_hash}")?;
+    }
+    if let Some(pinned) = followed_from {
+        writeln!(
+            text,
+            "follows      its group; the user-data pins {pinned} (`kops-agent converge --no-follow` goes back)"
+        )?;
     }
     if let Some(written_by) = written_by {
         writeln!(text, "written by   {written_by}")?;
@@ -267,6 +274,7 @@ mod tests {
             never_converged: false,
             config_hash: "abc=".into(),
             written_by: None,
+            followed_from: None,
             converged_since: Some("2026-01-02T03:04:05Z".into()),
             failure: Some(Failure {
                 at: "2026-02-03T04:05:06Z".into(),

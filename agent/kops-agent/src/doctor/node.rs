@@ -9,6 +9,7 @@ use anyhow::Result;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Applied;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
@@ -129,7 +130,9 @@ async fn decided(
 ) -> Result<(NodeConfig, DesiredState)> {
     let before = machine::before(&args.root)?;
     let hashes = HashSource::known_and(machine::remembered_hashes(&args.root)?);
-    let spec = spec::read_of(store, options, boot.clone(), facts, hashes, &before).await?;
+    let followed = spec::followed(&args.root, &facts)?;
+    let boot = Followed::in_effect(followed.as_ref(), boot, &options.source.follow).clone();
+    let spec = spec::read_of(store, options, boot, facts, hashes, &before).await?;
     let node = decide::resolve(spec)?;
     let desired = decide::desired(&node)?;
     Ok((node, desired))

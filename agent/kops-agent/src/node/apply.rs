@@ -92,7 +92,8 @@ async fn carry_out(
     let applied = applied
         .to_machine(decision.facts.machine())
         .proven(decision.is_proven)
-        .written_by(decision.written_by.clone());
+        .written_by(decision.written_by.clone())
+        .following(decision.followed.clone());
     if !decision.is_last_applied && !plan.is_empty() {
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }

@@ -9,6 +9,7 @@ use kops_agent_cloud::RememberedFacts;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Sources;
 use kops_agent_plan::desired::Services;
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
@@ -56,6 +57,8 @@ pub struct Decision {
     /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
     /// release.
     pub written_by: Option<WrittenBy>,
+    /// The boot config that this node follows in the place of its user-data's.
+    pub followed: Option<Followed>,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -67,7 +70,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let store = Arc::new(options.store.open()?);
     let spec = spec::read(&store, options, hashes, before).await?;
     let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
-    let sources = spec.sources.clone();
+    let (sources, followed) = (spec.sources.clone(), spec.followed.clone());
     let node_root = options.source.node_root.as_path();
     let role = spec.inputs.boot.instance_group_role;
     let environment = Environment::of_machine(node_root).of_role(role);
@@ -138,6 +141,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         facts,
         is_proven,
         written_by: Some(node.written_by),
+        followed,
     })
 }
 

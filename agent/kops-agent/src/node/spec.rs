@@ -1,14 +1,19 @@
 //! Steps 1 to 3 of node mode: boot config, facts, store.
 
+use std::path::Path;
+
 use anyhow::Result;
 use kops_agent_cloud as cloud;
 use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_host::Unfinished;
+use kops_agent_plan::following::Followed;
+use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_store::Store;
 
 use super::options::NodeOptions;
-use super::{facts, remembered};
+use super::{facts, machine, remembered};
 use crate::known;
 use crate::source::{self, Before, NodeSpec, boot_config};
 
@@ -19,9 +24,42 @@ pub async fn read(
     hashes: HashSource,
     before: &Before,
 ) -> Result<NodeSpec> {
-    let boot = boot_config(&options.source.conf, &options.store).await?;
-    let facts = facts::given(options.facts.as_deref(), &boot).await?;
-    read_of(store, options, boot, facts, hashes, before).await
+    let user_data = boot_config(&options.source.conf, &options.store).await?;
+    let facts = facts::given(options.facts.as_deref(), &user_data).await?;
+    let followed = followed(&options.source.node_root, &facts)?;
+    let follow = &options.source.follow;
+    let boot = Followed::in_effect(followed.as_ref(), &user_data, follow).clone();
+    let mut spec = read_of(store, options, boot.clone(), facts, hashes, before).await?;
+    spec.followed = Followed::after(followed.as_ref(), &user_data, follow, spec.inputs.boot.clone())
+        .map_err(|refused| WrongConfiguration(refused.to_string()))?;
+    let current = &spec.inputs.boot.nodeup_config_hash;
+    if boot.nodeup_config_hash != *current {
+        log::info!(
+            "following the instance group {}: from configuration {} to {current}",
+            boot.instance_group_name,
+            boot.nodeup_config_hash
+        );
+    }
+    Ok(spec)
+}
+
+/// The boot config that this machine has taken in the place of its user-data's: the one of an unfinished change, or else
+/// the last applied one.
+///
+/// # Errors
+/// The files of earlier runs cannot be read.
+pub fn followed(root: &Path, facts: &Facts) -> Result<Option<Followed>> {
+    if !machine::has_record(root) {
+        return Ok(None);
+    }
+    let host = machine::open(root)?;
+    let state = match host.unfinished_change()? {
+        Some(Unfinished { state: Some(state) }) => Some(state),
+        _ => host.applied()?,
+    };
+    // An image may be made of a node's disk.
+    let state = state.filter(|state| state.machine == facts.machine());
+    Ok(state.and_then(|state| state.followed))
 }
 
 /// Like [`read`], with a boot config and facts that are already known.

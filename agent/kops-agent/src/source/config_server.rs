@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use kops_agent_bootstrap_client::KopsController;
+use kops_agent_bootstrap_client::{Current, KopsController};
 use kops_agent_derivation::nodeup_config::{self, Pinned};
+use kops_agent_plan::bootstrap::message::ServedNodeConfig;
+use kops_agent_plan::following::taken;
+use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::{BootConfig, Secret};
 
 pub(super) struct Served {
@@ -21,6 +24,29 @@ pub(super) struct Served {
 pub(super) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;
+    pinned(&server, served, boot)
+}
+
+/// Requests the group's current configuration, and the boot config that pins it. Returns the boot config in effect with
+/// the parts that this node takes of that one.
+///
+/// # Errors
+/// No server gives both, or this node may not take them.
+pub(super) async fn current(
+    kops_controller: &KopsController,
+    boot: &BootConfig,
+) -> Result<(BootConfig, Served)> {
+    let (server, Current { boot_config, config }) = kops_controller
+        .current()
+        .await
+        .context("getting the current configuration of this machine's group")?;
+    let served = BootConfig::parse(boot_config.as_bytes(), &format!("bootConfig of {server}"))?;
+    let boot = taken(boot, &served).map_err(|refused| WrongConfiguration(format!("{server}: {refused}")))?;
+    let served = pinned(&server, config, &boot)?;
+    Ok((boot, served))
+}
+
+fn pinned(server: &str, served: ServedNodeConfig, boot: &BootConfig) -> Result<Served> {
     let url = format!("nodeupConfig of {server}");
     let pinned = nodeup_config::parse(served.nodeup_config.into_bytes(), boot, url)?;
     let secrets = served.node_secrets.into_iter().map(|(name, bytes)| (name, Secret::of(bytes.0))).collect();

@@ -25,9 +25,9 @@ use kops_agent_derivation::{Derivation, StoreFiles, cluster_files, each};
 use kops_agent_host::Sources;
 use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
-use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::urls::shown_url;
+use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Found, Store, StoreError};
 
 use node_spec::manifest;
@@ -87,6 +87,10 @@ pub async fn read(
         return served(store, options, boot, facts).await;
     }
     let base = options.config_base(&boot)?;
+    let boot = match options.follow.asks_for_current() && !boot.nodeup_config_hash.is_empty() {
+        true => current(store, &base, boot).await?,
+        false => boot,
+    };
     if options.config_from == ConfigFrom::NodeupConfig {
         let pinned = nodeup_config::read(store, &base, &boot).await?;
         return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before, None).await;
@@ -166,7 +170,14 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
         .for_node_at(&options.node_root)
         .with_files_of_another(is_left_by_another(&options.node_root, &facts));
-    let config_server::Served { pinned, secrets } = config_server::read(&kops_controller, &boot).await?;
+    let (boot, served) = match options.follow.asks_for_current() {
+        true => config_server::current(&kops_controller, &boot).await?,
+        false => {
+            let served = config_server::read(&kops_controller, &boot).await?;
+            (boot, served)
+        }
+    };
+    let config_server::Served { pinned, secrets } = served;
     let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
     for name in spec.inputs.wanted_secrets() {
         if let Some(secret) = secrets.get(&name) {
@@ -185,6 +196,22 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     let manifests = each(spec.inputs.wanted_manifests(), |path| manifest(store, path.clone(), path)).await?;
     spec.inputs.manifests.extend(manifests);
     Ok(spec)
+}
+
+/// The boot config with the hash of the configuration that kOps wrote last for the group.
+///
+/// # Errors
+/// The store cannot be read, or has no such configuration for this machine.
+async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<BootConfig> {
+    let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
+    let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
+        return Err(WrongConfiguration(format!(
+            "cannot follow: the state store has no nodeupconfig.yaml of the instance group {} below {base} that this machine may read",
+            unpinned.instance_group_name
+        ))
+        .into());
+    };
+    Ok(BootConfig { nodeup_config_hash: NodeupConfig::hash(&written.file.text), ..unpinned })
 }
 
 /// Whether the location of a manifest is complete: a URL, or a path of this machine. `kops toolbox enroll` copies the

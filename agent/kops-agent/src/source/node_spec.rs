@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use kops_agent_host::Sources;
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::resolve::{Inputs, Problems};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
@@ -28,6 +29,8 @@ pub struct NodeSpec {
     pub denied: Denied,
     /// The store's folders of keys and secrets.
     pub sources: Sources,
+    /// The boot config that this node follows in the place of its user-data's.
+    pub followed: Option<Followed>,
 }
 
 /// Files of the store that a machine may not read now, although they may exist: by name, with the reason.
@@ -55,7 +58,7 @@ impl NodeSpec {
             archives: Default::default(),
         };
         let (denied, sources) = (Denied::default(), Sources::default());
-        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }
+        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources, followed: None }
     }
 
     /// Notes that a secret may not be read. If an earlier run used it, it stays as it is; otherwise it is left out.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_net::retry::Retries;
+use kops_agent_plan::following::Follow;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
 use kops_agent_store::Store;
@@ -42,6 +43,8 @@ pub struct SourceOptions {
     pub asset_hashes: Option<PathBuf>,
     /// What to do if the derived configuration is not the pinned one.
     pub on_hash_mismatch: OnHashMismatch,
+    /// Which configuration of its group the node takes.
+    pub follow: Follow,
     /// The root of the machine that the node is decided for.
     pub node_root: PathBuf,
 }

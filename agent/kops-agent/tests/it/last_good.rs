@@ -62,7 +62,7 @@ fn status(machine: &Machine) -> Ended {
 }
 
 /// Changes the recorded state of the scratch root, with the behaviour of its units.
-fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
+pub(crate) fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
     let path = "var/lib/kops-agent/recorded/state.json";
     let mut state: Value = serde_json::from_str(&read(machine, path)).unwrap();
     change(&mut state);
@@ -70,7 +70,7 @@ fn set(machine: &Machine, change: impl FnOnce(&mut Value)) {
 }
 
 /// Makes kubelet fail to start while its configuration contains `text`.
-fn refuse(machine: &Machine, text: &str) {
+pub(crate) fn refuse(machine: &Machine, text: &str) {
     let refusal = json!([{"unit": "kubelet.service", "path": format!("/{KUBELET}"), "text": text}]);
     set(machine, |state| state["refusals"] = refusal);
 }

@@ -19,6 +19,7 @@ mod example;
 mod example_node;
 mod failing_units;
 mod first_boot;
+mod following;
 mod free_text;
 mod kops_releases;
 mod kops_upgrades;

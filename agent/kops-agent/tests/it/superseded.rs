@@ -19,13 +19,13 @@ const CONFIGURATION: i32 = 3;
 const DIFFERENT: i32 = 4;
 const CONTAINERD: &str = "etc/containerd/config.toml";
 
-fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
 /// A machine that is pinned to its group's configuration in the store and has converged to it. Also returns the
 /// configuration's path.
-fn pinned(group: &'static str, role: &str) -> (Machine, String) {
+pub(crate) fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     let machine = Machine::of(group);
     let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
@@ -54,13 +54,13 @@ fn update(machine: &Machine, path: &str) -> String {
     hash(&text)
 }
 
-fn status(machine: &Machine, output: &str) -> Ended {
+pub(crate) fn status(machine: &Machine, output: &str) -> Ended {
     let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["status", "-o", output, "--root"]);
     Ended::of(agent.arg(machine.root()))
 }
 
-fn read(machine: &Machine, path: &str) -> String {
+pub(crate) fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap()
 }
 

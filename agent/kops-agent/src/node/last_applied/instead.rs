@@ -77,6 +77,6 @@ pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
 pub fn superseded(by: &str) -> String {
     format!(
         "the cluster has another configuration by now ({by}), for the machine that replaces this one; this machine keeps its last applied \
-         configuration until `kops rolling-update cluster` replaces it"
+         configuration until `kops rolling-update cluster` replaces it, or `kops-agent converge --follow` takes the other one"
     )
 }

@@ -23,6 +23,7 @@ use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_host::{Applied, Host, Report, Unfinished};
 use kops_agent_plan::diff::{Keeping, Kept};
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::resource::Kind;
 
 use super::apply::apply;
@@ -159,10 +160,11 @@ async fn decide(
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
     // Without the boot config, nothing shows that this is still the same node.
-    let Ok(boot) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
+    let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {
         return Ok(None);
     };
+    let boot = Followed::in_effect(applied.followed.as_ref(), &user_data, &options.source.follow).clone();
     let is_same = applied.cluster == boot.cluster_name && applied.instance_group == boot.instance_group_name;
     let is_pinned_to_it =
         boot.nodeup_config_hash.is_empty() || boot.nodeup_config_hash == applied.config_hash;
@@ -219,6 +221,7 @@ async fn decide(
         facts,
         is_proven: applied.is_proven,
         written_by: applied.written_by.clone(),
+        followed: applied.followed.clone(),
     };
     if is_begun && !is_carried_on(host, &decision)? {
         return Ok(None);

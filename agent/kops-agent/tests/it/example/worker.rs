@@ -48,6 +48,7 @@ impl Worker {
             node_name: NODE.to_owned(),
             nodeup_config: nodeup_config.stdout,
             docker_config: DOCKER_CONFIG.to_owned(),
+            boot_config: None,
         };
         Worker { machine, served }
     }
@@ -64,16 +65,8 @@ impl Worker {
 
     /// Like `agent`, for a machine with this root.
     pub fn agent_of(&self, root: &Path, verb: &str, servers: &[String], authority: &Keyset) -> Command {
-        let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
-        let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
-        let hash = STANDARD.encode(Sha256::digest(&self.served.nodeup_config));
-        let boot_config = format!(
-            "CloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{}  servers:\n{servers}  \
-             tlsServerName: {}\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
-            indented(&authority.certificate),
-            server_name(),
-        );
         let conf = self.machine.folder().join("kube_env.yaml");
+        let boot_config = boot_config(servers, &authority.certificate, &self.served.nodeup_config);
         fs::write(&conf, boot_config).unwrap();
         let mut agent = self.observing(root, verb, &conf);
         agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
@@ -120,6 +113,19 @@ impl Worker {
     pub fn is_untouched(&self) {
         assert_eq!(self.machine.files(), [""; 0]);
     }
+}
+
+/// The boot config of a worker with these kops-controllers and authorities, which pins this configuration.
+pub fn boot_config(servers: &[String], authorities: &str, nodeup_config: &str) -> String {
+    let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
+    let hash = STANDARD.encode(Sha256::digest(nodeup_config));
+    format!(
+        "CloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{}  servers:\n{servers}  \
+         tlsServerName: {}\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
+        indented(authorities),
+        server_name(),
+    )
 }
 
 /// A run that asks every server once.

@@ -1,0 +1,212 @@
+//! A node takes the current configuration of its group, stays with it, and goes back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use kops_agent_tests::kops_controller::{KopsController, Mood, Served};
+
+use crate::example::Machine;
+use crate::example::worker::{Worker, boot_config, kubernetes_ca, once};
+use crate::last_good::{refuse, set};
+use crate::superseded::{hash, pinned, read, status};
+
+const FAILED: i32 = 1;
+const CONFIGURATION: i32 = 3;
+const KUBELET: &str = "var/lib/kubelet/kubelet.conf";
+const SYSCTL: &str = "net.core.somaxconn = 4321";
+const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
+
+/// Changes the group's configuration in the store as `kops update cluster` does. Returns the new hash.
+fn update(machine: &Machine, path: &str, sysctl: &str) -> String {
+    let file = machine.cluster.store.cluster_folder().join(path);
+    let text = with_sysctl(&fs::read_to_string(&file).unwrap(), sysctl);
+    fs::write(&file, &text).unwrap();
+    hash(&text)
+}
+
+/// A configuration with this kernel setting, and without earlier ones of these tests.
+fn with_sysctl(nodeup_config: &str, sysctl: &str) -> String {
+    let (without, _) = nodeup_config.split_once("SysctlParameters:").unwrap_or((nodeup_config, ""));
+    format!("{without}SysctlParameters:\n- {sysctl}\n")
+}
+
+fn json_status(machine: &Machine) -> serde_json::Value {
+    serde_json::from_str(&status(machine, "json").stdout).unwrap()
+}
+
+#[test]
+fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
+    for (group, role) in [(NODES, "node"), (CONTROL_PLANE, "control-plane")] {
+        let (node, path) = pinned(group, role);
+        let before = fs::read_to_string(node.cluster.store.cluster_folder().join(&path)).unwrap();
+        let first = hash(&before);
+        let files = node.files();
+        let second = update(&node, &path, SYSCTL);
+
+        // A plan shows the change and takes nothing.
+        let planned = node.run("plan", &["--follow"]);
+        planned.with(0, &[&second]);
+        assert!(planned.stdout.contains("somaxconn"), "{planned:#?}");
+        assert_eq!(node.files(), files);
+        let stays = node.run("converge", &[]);
+        stays.with(0, &["kops-agent converge --follow"]);
+
+        node.run("converge", &["--follow=other="]).with(CONFIGURATION, &["cannot follow other=", &second]);
+        assert!(!read(&node, SYSCTL_FILE).contains(SYSCTL));
+
+        node.run("converge", &["--follow"]).with(0, &[&first, &second]);
+        assert!(read(&node, SYSCTL_FILE).contains(SYSCTL));
+        let told = json_status(&node);
+        assert_eq!(
+            (&told["configHash"], &told["followedFrom"]),
+            (&second.clone().into(), &first.clone().into())
+        );
+        assert_eq!(told["superseded"], serde_json::Value::Null);
+        assert!(status(&node, "text").stdout.contains("follows      its group"));
+
+        // A run at the next boot knows only the user-data.
+        for verb in ["converge", "verify", "plan"] {
+            let stays = node.run(verb, &[]);
+            stays.with(0, &[]);
+            assert!(stays.stdout.contains("Nothing to do") || verb == "verify", "{stays:#?}");
+        }
+        let third = update(&node, &path, "net.core.somaxconn = 9999");
+        node.run("converge", &[]).with(0, &["rolling-update", &third]);
+        assert_eq!(json_status(&node)["superseded"]["by"], third.as_str());
+        node.run("converge", &["--follow"]).with(0, &[&third]);
+
+        // Going back needs the hash.
+        assert_eq!(update(&node, &path, SYSCTL), second);
+        node.run("converge", &["--follow"]).with(CONFIGURATION, &["has run", &format!("--follow={second}")]);
+        assert!(read(&node, SYSCTL_FILE).contains("9999"), "the node keeps what it runs");
+        node.run("converge", &[&format!("--follow={second}")]).with(0, &[]);
+        assert!(read(&node, SYSCTL_FILE).contains(SYSCTL));
+
+        node.run("converge", &["--no-follow"]).with(CONFIGURATION, &["NodeupConfigHash"]);
+        fs::write(node.cluster.store.cluster_folder().join(&path), before).unwrap();
+        node.run("converge", &["--no-follow"]).with(0, &[]);
+        assert_eq!(json_status(&node)["followedFrom"], serde_json::Value::Null);
+        assert_eq!(node.files(), files);
+    }
+}
+
+#[test]
+fn new_user_data_ends_the_following() {
+    let (node, path) = pinned(NODES, "node");
+    let before = fs::read_to_string(node.cluster.store.cluster_folder().join(&path)).unwrap();
+    update(&node, &path, SYSCTL);
+    node.run("converge", &["--follow"]).with(0, &[]);
+    fs::write(node.cluster.store.cluster_folder().join(&path), &before).unwrap();
+    let kube_env = node.cluster.store.kube_env(NODES);
+    let text = fs::read_to_string(&kube_env).unwrap();
+    fs::write(&kube_env, format!("{text}EtcdIPs: [10.9.9.9]\n")).unwrap();
+    node.run("converge", &[]).with(0, &[]);
+    assert!(!read(&node, SYSCTL_FILE).contains(SYSCTL));
+    assert_eq!(json_status(&node)["followedFrom"], serde_json::Value::Null);
+}
+
+/// Changes the group's configuration so that kubelet must restart. Returns the new hash.
+fn more_pods(machine: &Machine, path: &str) -> String {
+    let file = machine.cluster.store.cluster_folder().join(path);
+    let text = fs::read_to_string(&file).unwrap();
+    let more = text.replace("KubeletConfig:\n", "KubeletConfig:\n  maxPods: 99\n");
+    assert_ne!(text, more);
+    fs::write(&file, &more).unwrap();
+    hash(&more)
+}
+
+#[test]
+fn a_change_that_was_interrupted_while_following_is_continued_without_the_flag() {
+    let (node, path) = pinned(NODES, "node");
+    let next = more_pods(&node, &path);
+    refuse(&node, "");
+    set(&node, |state| state["units"]["kubelet.service"]["running"] = false.into());
+    node.run("converge", &["--follow"]).with(FAILED, &["kubelet.service"]);
+    assert!(status(&node, "text").stdout.contains("unfinished"));
+    set(&node, |state| drop(state.as_object_mut().unwrap().remove("refusals")));
+    node.run("converge", &[]).with(0, &[]);
+    assert!(read(&node, KUBELET).contains("maxPods: 99"));
+    assert_eq!(json_status(&node)["configHash"], next.as_str());
+}
+
+#[test]
+fn a_node_that_rolls_back_what_it_followed_is_where_it_was() {
+    let (node, path) = pinned(NODES, "node");
+    let before = node.files();
+    refuse(&node, "maxPods: 99");
+    let next = more_pods(&node, &path);
+    node.run("converge", &["--follow"]).with(FAILED, &["rolled back to the previous configuration"]);
+    assert_eq!(json_status(&node)["followedFrom"], serde_json::Value::Null);
+    node.run("converge", &["--follow"]).with(FAILED, &["is not tried again"]);
+    node.run("converge", &[]).with(0, &["rolling-update", &next]);
+    assert_eq!(node.files(), before);
+    assert!(!read(&node, KUBELET).contains("maxPods: 99"));
+}
+
+/// A worker that has converged through a kops-controller at an address, and the next configuration of its group.
+struct Following {
+    worker: Worker,
+    server: Option<KopsController>,
+    address: std::net::SocketAddr,
+    url: String,
+}
+
+impl Following {
+    fn new() -> Following {
+        let worker = Worker::new();
+        let server = KopsController::start_renewing(worker.served.clone()).unwrap();
+        worker.run("converge", &server).with(0, &[]);
+        let url = server.url();
+        let address = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
+        Following { worker, server: Some(server), address, url }
+    }
+
+    /// Runs a command of this node at a server with the next configuration, whose boot config trusts `authorities`.
+    fn run(&mut self, arguments: &[&str], authorities: Option<&str>) -> crate::example::Ended {
+        let nodeup_config = with_sysctl(&self.worker.served.nodeup_config, SYSCTL);
+        let boot =
+            authorities.map(|all| boot_config(&["https://elsewhere:3988/".into()], all, &nodeup_config));
+        let served = Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() };
+        drop(self.server.take());
+        let server = KopsController::start_renewing_at(self.address, served).unwrap();
+        // The Node is Ready.
+        let registered = Mood::Refusing(409, "");
+        server.answer_next(&[registered.clone(), registered]);
+        let mut agent =
+            self.worker.agent(arguments[0], std::slice::from_ref(&self.url), &self.worker.served.authority);
+        let ended = once(agent.args(&arguments[1..]));
+        assert_eq!(server.problems(), [""; 0]);
+        self.server = Some(server);
+        ended
+    }
+}
+
+#[test]
+fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
+    let mut node = Following::new();
+    let ours = kubernetes_ca().certificate;
+    let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
+    let both = format!("{ours}{next}");
+    node.run(&["plan", "--follow"], Some(&both)).with(0, &[]);
+    node.run(&["converge"], Some(&both)).with(0, &["kops-agent converge --follow"]);
+    node.run(&["converge", "--follow"], Some(&both)).with(0, &["following the instance group nodes"]);
+    assert!(node.worker.read(SYSCTL_FILE).contains(SYSCTL));
+    let authorities = &node.worker.kubeconfig("var/lib/kubelet/kubeconfig")[2];
+    assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");
+    let again = node.run(&["converge"], None);
+    again.with(0, &[]);
+    assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+}
+
+#[test]
+fn a_worker_takes_nothing_of_strangers_nor_from_a_server_that_cannot_say() {
+    let mut node = Following::new();
+    let stranger = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
+    node.run(&["converge", "--follow"], Some(&stranger))
+        .with(CONFIGURATION, &["trusts none of the authorities"]);
+    node.run(&["converge", "--follow"], None).with(1, &["cannot follow", "/renew"]);
+    assert!(!node.worker.read(SYSCTL_FILE).contains(SYSCTL));
+}
