@@ -57,6 +57,11 @@ pub enum NotFollowed {
     )]
     Unpinned,
     #[error(
+        "cannot follow {wanted}: this machine's user-data pins no configuration (NodeupConfigHash is empty), so each run takes the group's \
+         current one; leave --follow out"
+    )]
+    NotPinned { wanted: String },
+    #[error(
         "cannot follow {wanted}: the group's current configuration is {current}; give that hash, or --follow without a hash"
     )]
     NotCurrent { wanted: String, current: String },
@@ -109,6 +114,11 @@ impl Followed {
         let left = &Followed::in_effect(followed, user_data, follow).nodeup_config_hash;
         let current = &boot.nodeup_config_hash;
         match wanted {
+            Some(wanted) if current.is_empty() => {
+                return Err(NotFollowed::NotPinned { wanted: wanted.clone() });
+            }
+            // Each run takes the current configuration anyway.
+            None if current.is_empty() => return Ok(before.cloned()),
             Some(wanted) if wanted != current => {
                 return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: current.clone() });
             }
@@ -209,6 +219,13 @@ mod tests {
         );
         let other = NotFollowed::NotCurrent { wanted: "d=".into(), current: "e=".into() };
         assert_eq!(to("d=", "e="), Err(other));
+    }
+
+    #[test]
+    fn a_machine_whose_user_data_pins_nothing_has_nothing_to_follow() {
+        let after = |follow: Follow| Followed::after(None, &boot("", "x"), &follow, boot("", "x"));
+        assert_eq!(after(Follow::Newest), Ok(None));
+        assert_eq!(after(Follow::To("b=".into())), Err(NotFollowed::NotPinned { wanted: "b=".into() }));
     }
 
     #[test]

@@ -104,6 +104,10 @@ impl Call {
 
     /// Whether this call needs only a node and its store: no cloud, no API server.
     pub fn runs_on_a_node(&self) -> bool {
+        // The example node has no such configuration.
+        if self.arguments.iter().any(|argument| argument.starts_with("--follow=")) {
+            return false;
+        }
         match self.verb() {
             "plan" | "converge" | "verify" | "status" | "doctor" | "reset" | "render" | "completions"
             | "man" => true,
