@@ -88,8 +88,15 @@ pub fn kubelet_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 42}}}");
     let node = cluster.of_group(NODES);
     let pods = workload::pods_of(cluster, node.id);
-    // The bootstrap server serves the new configuration. `kops update cluster` puts its hash into the boot config of new machines.
-    converge_with(node, &cluster.store.update(NODES));
+    let agent = |arguments: &[&str]| node.machine.run(&[&[AGENT], arguments].concat());
+    cluster.store.update(NODES);
+    let planned = agent(&["plan", "--follow", "--summary"]);
+    assert!(planned.contains("kubelet.service"), "{planned}");
+    follow(node);
+    assert!(
+        agent(&["status"]).contains("follows      its group"),
+        "the user-data pins the first configuration"
+    );
     cluster.until("kubelet has it", "node", node.id, |node| node["status"]["capacity"]["pods"] == "42");
     assert_eq!(
         workload::pods_of(cluster, node.id),
@@ -120,7 +127,8 @@ pub fn times_said(member: &Member, text: &str) -> usize {
 pub fn api_server_settings_change(cluster: &Cluster) {
     cluster.store.merge("cluster-completed.spec", "{spec: {kubeAPIServer: {logLevel: 3}}}");
     let control_plane = cluster.of_group(CONTROL_PLANE);
-    converge_with(control_plane, &cluster.store.update(CONTROL_PLANE));
+    cluster.store.update(CONTROL_PLANE);
+    follow(control_plane);
     control_plane.machine.until("the API server runs with it", || {
         let runs = control_plane.machine.try_run(&["pgrep", "--full", "kube-apiserver .*--v=3"]);
         (runs.code == Some(0)).then(|| cluster.is_ready())?
@@ -229,6 +237,13 @@ pub fn the_controller_is_killed_while_nodes_join(cluster: &Cluster) {
 pub fn converge_with(member: &Member, boot_config: &str) {
     member.machine.write(BOOT_CONFIG, boot_config);
     converge(member);
+}
+
+/// Has a machine take the current configuration of its group, while its user-data stays as it is.
+#[track_caller]
+pub fn follow(member: &Member) {
+    let ended = member.machine.try_run(&[AGENT, "converge", "--follow"]);
+    assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 
 /// Runs the unit that converges at boot.

@@ -1,11 +1,11 @@
 //! Rotates the keys of a cluster in the order that kOps documents (docs/operations/rotate-secrets.md): creates new keys, promotes
-//! them, and distrusts the old keys. After each step, all machines converge, the control plane first.
+//! them, and distrusts the old keys. After each step, all machines follow their groups, the control plane first.
 
 use kops_agent_machines::machine::Ended;
 
 use crate::cluster::{Cluster, Member, has_condition};
 use crate::liars::Newcomer;
-use crate::life::converge_with;
+use crate::life::follow;
 use crate::requests::Requests;
 use crate::workload;
 
@@ -54,13 +54,14 @@ pub fn keys_are_rotated(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// Does the work of `kops update cluster`. Then each machine converges with its new boot config. After each machine, a newcomer
-/// without a certificate can join.
+/// Does the work of `kops update cluster`. Then each machine follows its group. After each machine, a newcomer without a
+/// certificate can join.
 fn all_converge(cluster: &Cluster, what: &str) {
-    let configs: Vec<String> =
-        cluster.members.iter().map(|member| cluster.store.update(member.group)).collect();
-    for (number, (member, config)) in cluster.members.iter().zip(configs).enumerate() {
-        converge_with(member, &config);
+    for member in &cluster.members {
+        cluster.store.update(member.group);
+    }
+    for (number, member) in cluster.members.iter().enumerate() {
+        follow(member);
         cluster.control_plane().until("the API server is well", || cluster.is_ready());
         let newcomer = Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee{}000{number}", hex(what)));
         cluster.control_plane().until(&format!("machines join, {what}"), || {
