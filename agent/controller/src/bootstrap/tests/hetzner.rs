@@ -19,12 +19,12 @@ pub(super) fn address() -> IpAddr {
     IpAddr::from([127, 128 | high >> 1, high << 7 | low >> 1, low << 7 | number])
 }
 
-fn known(name: &str, address: IpAddr) -> Known {
+pub(super) fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 
 /// The client of a server that has this number, or claims it.
-fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
+pub(super) fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
     machine_of(world, "hetzner", &facts, address)
