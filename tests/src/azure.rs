@@ -36,6 +36,8 @@ pub struct Machine {
     pub power: String,
     pub tags: BTreeMap<String, String>,
     pub private_ips: Vec<IpAddr>,
+    /// When it was created, in the form of the API.
+    pub created: String,
 }
 
 impl Machine {
@@ -48,6 +50,7 @@ impl Machine {
             power: "running".into(),
             tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             private_ips: vec![private_ip],
+            created: "2026-01-30T23:55:00.1234567+00:00".into(),
         }
     }
 }
@@ -262,7 +265,7 @@ fn list(request: &Request<Incoming>, host: &str, state: &State) -> Response<Stri
 fn machine_json(set: &str, number: u32, machine: &Machine, has_view: bool) -> Value {
     let mut answer = json!({"name": format!("{set}_{number}"), "instanceId": number.to_string(), "tags": machine.tags,
         "id": resource_id(&set.to_uppercase(), number), "properties": {"vmId": machine.vm_id, "provisioningState": "Succeeded",
-        "osProfile": {"computerName": machine.computer_name, "adminUsername": "kops"}}});
+        "timeCreated": machine.created, "osProfile": {"computerName": machine.computer_name, "adminUsername": "kops"}}});
     if has_view {
         let codes = ["ProvisioningState/succeeded".to_owned(), format!("PowerState/{}", machine.power)];
         answer["properties"]["instanceView"]["statuses"] =
@@ -283,7 +286,7 @@ fn interface_json(set: &str, number: u32, machine: &Machine) -> Value {
 
 fn machine_alone_json(name: &str, machine: &Machine) -> Value {
     json!({"name": name, "id": resource_id_alone(name), "tags": machine.tags, "properties": {"vmId": machine.vm_id,
-        "provisioningState": "Succeeded", "osProfile": {"computerName": machine.computer_name}}})
+        "provisioningState": "Succeeded", "timeCreated": machine.created, "osProfile": {"computerName": machine.computer_name}}})
 }
 
 fn interface_alone_json(name: &str, machine: &Machine) -> Value {

@@ -24,6 +24,8 @@ pub struct Droplet {
     pub public_ipv4: Option<String>,
     /// Its addresses in private networks.
     pub private_ips: Vec<IpAddr>,
+    /// When it was created, in the form of the API.
+    pub created: String,
 }
 
 impl Droplet {
@@ -39,6 +41,7 @@ impl Droplet {
             ],
             public_ipv4: Some("192.0.2.7".into()),
             private_ips: vec![private_ip],
+            created: "2026-01-30T23:55:00Z".into(),
         }
     }
 }
@@ -82,7 +85,7 @@ impl ListedMachine for Droplet {
         // DigitalOcean lists the public address first.
         let v4: Vec<Value> = of_public.chain(of_private).collect();
         json!({"id": number, "name": self.name, "status": self.status, "tags": self.tags, "memory": 8192,
-               "created_at": "2026-01-30T23:55:00Z", "networks": {"v4": v4, "v6": []}, "region": {"slug": "nyc3"}})
+               "created_at": self.created, "networks": {"v4": v4, "v6": []}, "region": {"slug": "nyc3"}})
     }
 
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool {

@@ -28,6 +28,8 @@ pub struct Server {
     pub public_ipv4: Option<String>,
     /// Its addresses in private networks.
     pub private_ips: Vec<IpAddr>,
+    /// When it was created, in the form of the API.
+    pub created: String,
 }
 
 impl Server {
@@ -40,6 +42,7 @@ impl Server {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             public_ipv4: Some("192.0.2.7".into()),
             private_ips: vec![private_ip],
+            created: "2026-01-30T23:55:00+00:00".into(),
         }
     }
 }
@@ -87,7 +90,7 @@ impl ListedMachine for Server {
             .collect();
         let ipv4 = self.public_ipv4.as_ref().map(|ip| json!({"id": 1, "ip": ip, "blocked": false}));
         json!({"id": number, "name": self.name, "status": self.status, "labels": self.labels,
-               "created": "2026-01-30T23:55:00+00:00", "private_net": networks,
+               "created": self.created, "private_net": networks,
                "public_net": {"ipv4": ipv4, "ipv6": null, "floating_ips": [], "firewalls": []}})
     }
 

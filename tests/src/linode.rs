@@ -25,6 +25,8 @@ pub struct Instance {
     pub tags: Vec<String>,
     pub public_ipv4: Option<String>,
     pub private_ips: Vec<IpAddr>,
+    /// When it was created, in UTC without a zone, as the API writes it.
+    pub created: String,
 }
 
 impl Instance {
@@ -40,6 +42,7 @@ impl Instance {
             ],
             public_ipv4: Some("192.0.2.7".into()),
             private_ips: vec![private_ip],
+            created: "2026-01-30T23:55:00".into(),
         }
     }
 }
@@ -77,7 +80,7 @@ impl ListedMachine for Instance {
         let ipv4: Vec<String> = self.public_ipv4.iter().cloned().chain(of_private).collect();
         json!({"id": number, "label": self.label, "status": self.status, "tags": self.tags, "ipv4": ipv4,
                "ipv6": "2600:3c00::f03c:94ff:fe6e:1/128", "region": "de-fra-2", "type": "g6-standard-2",
-               "created": "2026-01-30T23:55:00", "interface_generation": "linode"})
+               "created": self.created, "interface_generation": "linode"})
     }
 
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool {

@@ -28,6 +28,8 @@ pub const SECRET: &str = "openstack-secret-for-tests";
 /// The region of the services. The catalog also has another region.
 pub const REGION: &str = "RegionOne";
 pub const PROJECT: &str = "f7ac731cc11f40efbc03a9f9e1d1d21f";
+/// When Nova last started each server. A resize moves this time, so it can be later than the registration of the server's own Node.
+const LAUNCHED: &str = "2026-06-01T00:00:00.000000";
 /// The path of Keystone's tokens.
 const KEYSTONE: &str = "/identity/v3/auth/tokens";
 /// The path of the Swift account.
@@ -109,6 +111,8 @@ pub struct Server {
     pub fixed: Vec<IpAddr>,
     /// The floating IP addresses.
     pub floating: Vec<IpAddr>,
+    /// When it was created, in the form of the API.
+    pub created: String,
 }
 
 impl Server {
@@ -128,6 +132,7 @@ impl Server {
             metadata: metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             fixed: vec![address],
             floating: Vec::new(),
+            created: "2026-01-30T23:55:00Z".into(),
         }
     }
 }
@@ -184,7 +189,7 @@ impl ListedMachine for Server {
         let network = self.metadata.get("KopsNetwork").map_or("net", String::as_str);
         json!({"id": uuid(number), "name": self.name, "status": self.status, "tenant_id": PROJECT, "user_id": "u",
                "metadata": self.metadata, "addresses": {network: addresses}, "accessIPv4": "", "config_drive": "True",
-               "flavor": {"id": "1"}, "OS-EXT-STS:vm_state": "active", "key_name": "kops"})
+               "created": self.created, "OS-SRV-USG:launched_at": LAUNCHED, "flavor": {"id": "1"}, "OS-EXT-STS:vm_state": "active", "key_name": "kops"})
     }
 
     /// Nova accepts a filter by metadata only from administrators, so it lists every server.

@@ -33,6 +33,8 @@ pub struct Server {
     pub tags: Vec<String>,
     pub project: String,
     pub public_ips: Vec<IpAddr>,
+    /// When it was created, in the form of the API.
+    pub created: String,
 }
 
 impl Server {
@@ -47,6 +49,7 @@ impl Server {
             ],
             project: PROJECT.into(),
             public_ips: vec![public_ip],
+            created: "2026-01-30T23:55:00.123456+00:00".into(),
         }
     }
 }
@@ -92,7 +95,7 @@ impl ListedMachine for Server {
         let public_ips: Vec<Value> = self.public_ips.iter().map(address).collect();
         json!({"id": uuid(number), "name": self.name, "hostname": self.name, "state": self.state, "tags": self.tags,
                "project": self.project, "commercial_type": "DEV1-M", "routed_ip_enabled": true, "private_ip": null,
-               "public_ip": public_ips.first(), "public_ips": public_ips, "private_nics": [], "zone": ZONE,
+               "creation_date": self.created, "public_ip": public_ips.first(), "public_ips": public_ips, "private_nics": [], "zone": ZONE,
                "location": {"zone_id": ZONE, "cluster_id": "72"}})
     }
 

@@ -4,6 +4,7 @@
 //! Source: upstream's `pkg/kopscontrollerclient/client.go` and `getNodeConfigFromServers` in
 //! `upup/pkg/fi/nodeup/command.go`. Unlike upstream, the pause between requests grows while servers refuse.
 
+mod identity;
 #[cfg(test)]
 mod release_tests;
 mod renewal;
@@ -21,9 +22,11 @@ use kops_agent_cloud::authenticate::{AuthenticationError, Authenticator};
 use kops_agent_plan::bootstrap::challenge;
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
 use kops_agent_plan::bootstrap::{server_name, server_url};
+use kops_agent_plan::resolve::possible_node_names;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider};
 use thiserror::Error;
+use time::OffsetDateTime;
 
 use kops_agent_cloud::callback::{CallbackServer, CallbackServerError};
 use kops_agent_cloud::tpm::{KernelTpm, OpenTpm};
@@ -31,6 +34,7 @@ use kops_agent_net::http::HttpError;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
+use identity::Identity;
 use server::{Failure, Failures, NoServer, Server, ask_each};
 pub use slot::NoAnswer;
 
@@ -139,10 +143,8 @@ pub struct KopsController {
     hostname: String,
     /// Signs for this machine, if the cloud's proof needs a TPM.
     tpm: Arc<dyn OpenTpm>,
-    /// The root of the node's files, with its current certificates.
-    root: PathBuf,
-    /// Whether these files come from another machine, because an image may be made of a node's disk.
-    is_of_another: bool,
+    /// The proof that this machine is a node already.
+    identity: Identity,
     retries: Retries,
 }
 
@@ -180,8 +182,11 @@ impl KopsController {
                 (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
             ],
             tpm: Arc::new(KernelTpm::default()),
-            root: PathBuf::from("/"),
-            is_of_another: false,
+            identity: Identity {
+                root: PathBuf::from("/"),
+                names: possible_node_names(boot.cloud_provider, facts),
+                has_files_of_another: false,
+            },
             retries: Retries {
                 deadline: timeout,
                 attempt: server::REQUEST_TIMEOUT,
@@ -193,12 +198,14 @@ impl KopsController {
 
     /// Sets the root of the node's files, which have its current certificate.
     pub fn for_node_at(self, root: &Path) -> KopsController {
-        KopsController { root: root.to_owned(), ..self }
+        let identity = Identity { root: root.to_owned(), ..self.identity };
+        KopsController { identity, ..self }
     }
 
-    /// Sets whether another machine left these files. Then this machine was never a node.
-    pub fn with_files_of_another(self, is_of_another: bool) -> KopsController {
-        KopsController { is_of_another, ..self }
+    /// Sets whether another machine left these files. Then they do not prove that this machine is a node.
+    pub fn with_files_of_another(self, has_files_of_another: bool) -> KopsController {
+        let identity = Identity { has_files_of_another, ..self.identity };
+        KopsController { identity, ..self }
     }
 
     /// Sets the address of the call-back, because tests share a machine.
@@ -266,8 +273,8 @@ impl KopsController {
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
-        let machine =
-            Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root: &self.root };
+        let root = &self.identity.root;
+        let machine = Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root };
         let cloud = kops_agent_cloud::of(self.provider);
         let asking = Asking {
             authenticator: cloud.authenticator(machine).await?,
@@ -277,7 +284,7 @@ impl KopsController {
                 false => None,
             },
             request: request.clone(),
-            is_node: !self.is_of_another && self.root.join(renewal::KUBECONFIG).exists(),
+            identity: self.identity.clone(),
         };
         let retried_for = |failed: &Failures| match failed.registered() {
             Some(_) => Duration::ZERO,
@@ -336,8 +343,8 @@ struct Asking {
     /// Answers kops-controller's call-back, if the cloud's kops-controller calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
-    /// Whether this machine has been a node. If it has not, a Ready Node with its name belongs to another machine.
-    is_node: bool,
+    /// The proof that this machine is a node already. Without it, a Ready Node with its name may belong to another machine.
+    identity: Identity,
 }
 
 impl Asking {
@@ -371,7 +378,10 @@ impl Asking {
         let token = self.authenticator.token(body.as_bytes()).await?;
         let answer =
             server.post(trust, address, Some(token), body).await.map_err(|failure| match failure {
-                Failure::AlreadyRegistered if !self.is_node => Failure::NameInUse,
+                Failure::AlreadyRegistered => match self.identity.proof(OffsetDateTime::now_utc()) {
+                    Ok(_) => Failure::AlreadyRegistered,
+                    Err(no_proof) => Failure::NameInUse(no_proof),
+                },
                 other => other,
             })?;
         let answer = BootstrapResponse::parse(&answer)

@@ -104,7 +104,7 @@ async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none
         trust: tls::client_config_trusting(&authority.certificate).unwrap(),
         callback: None,
         request: BootstrapRequest::for_node_config(),
-        is_node: false,
+        identity: Identity::default(),
     };
     // The bound port belongs to no other process, and nothing listens on it.
     let bound = tokio::net::TcpSocket::new_v4().unwrap();

@@ -11,7 +11,7 @@ use reqwest::{Response, Url};
 use rustls::ClientConfig;
 use thiserror::Error;
 
-use super::renewal::KUBECONFIG;
+use super::identity::NoProof;
 use kops_agent_cloud::authenticate::AuthenticationError;
 use kops_agent_cloud::callback::CallbackServerError;
 use kops_agent_net::dns::{NameError, SystemResolver};
@@ -83,13 +83,13 @@ pub(super) enum Failure {
     /// This machine's Node exists and is Ready.
     #[error("this machine is registered")]
     AlreadyRegistered,
-    /// A Node of this machine's name exists and is Ready, and this machine has never been a node.
+    /// A Node of this machine's name exists and is Ready, and this machine cannot prove that it is that node.
     #[error(
-        "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node (it has no \
-         /{KUBECONFIG} of its own), so that Node belongs to an earlier machine. The name is free when the cluster finds that Node \
-         not Ready, within a minute or so, or after `kubectl delete node NAME`"
+        "it answers with 409: a Node of this machine's name is registered and Ready. Nothing proves that this machine is that node: \
+         {0}. So the Node may belong to an earlier machine. The name is free when the cluster finds that Node not Ready, within a \
+         minute or so, or after `kubectl delete node NAME`"
     )]
-    NameInUse,
+    NameInUse(NoProof),
     #[error("it answers with {status}{line}{advice}")]
     Refused {
         status: u16,
@@ -128,7 +128,10 @@ impl Failure {
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
-            Failure::Refused { .. } | Failure::AlreadyRegistered | Failure::NameInUse | Failure::Unusable(_)
+            Failure::Refused { .. }
+                | Failure::AlreadyRegistered
+                | Failure::NameInUse(_)
+                | Failure::Unusable(_)
         )
     }
 }

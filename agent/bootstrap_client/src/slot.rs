@@ -8,7 +8,7 @@ use kops_agent_plan::pacing::message::{SlotAnswer, SlotRequest};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 
-use super::renewal::{KUBECONFIG, present};
+use super::identity::{KUBECONFIG, present};
 use super::server::{Failure, NoServer, Server, ask_each};
 use crate::KopsController;
 
@@ -47,8 +47,9 @@ impl KopsController {
 
     /// The TLS configuration with kubelet's current certificate, which changes with each renewal.
     fn showing_its_certificate(&self) -> Result<ClientConfig, String> {
-        let present = present(&self.root, OffsetDateTime::now_utc())?;
-        let present = present.ok_or_else(|| format!("kubelet has no certificate in /{KUBECONFIG}"))?;
+        let present = present(&self.identity.root, OffsetDateTime::now_utc())
+            .map_err(|problem| format!("kubelet has no certificate to show: {problem}"))?
+            .pair;
         tls::client_config_trusting_as(&self.authorities, &present.certificate, &present.private_key)
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
@@ -57,7 +58,7 @@ impl KopsController {
     /// find the others, and a single one has no others.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::all(&self.servers, &self.tls_server_name)?;
-        if self.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
+        if self.identity.root.join(API_SERVER_MANIFEST.trim_start_matches('/')).exists() {
             servers.extend(Server::all(&[server_url("127.0.0.1")], &server_name(&self.cluster))?);
         }
         Ok(servers.iter().map(Server::pacing).collect())

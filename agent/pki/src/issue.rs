@@ -16,9 +16,9 @@ use crate::pem::PemPair;
 
 /// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
-/// How far `notBefore` lies in the past, so that machines with slow clocks accept the certificate
+/// How far `notBefore` lies before the issue, at most, so that machines with slow clocks accept the certificate
 /// (pkg/pki/csr.go).
-const BACKDATED: Duration = Duration::hours(48);
+pub const BACKDATED: Duration = Duration::hours(48);
 
 /// The object identifier of `organizationName`, for the second organization of a subject.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];

@@ -13,7 +13,7 @@ mod signing;
 
 pub use authority::Authority;
 pub use error::CertificateError;
-pub use issue::lifetime;
+pub use issue::{BACKDATED, lifetime};
 pub use node_key::NodeKey;
-pub use pem::{PemPair, ders, first_der, first_pem, split, with_newline, with_others};
+pub use pem::{PemPair, ders, first_der, first_pem, is_key_of, split, with_newline, with_others};
 pub use self_signed::{common_name_and_validity, self_signed, self_signed_authority};

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use rcgen::{KeyPair, PublicKeyData as _};
+use time::OffsetDateTime;
 use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The last line of a certificate in PEM.
 const END: &str = "-----END CERTIFICATE-----";
@@ -20,6 +23,33 @@ impl fmt::Debug for PemPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()
     }
+}
+
+impl PemPair {
+    /// Whether the private key is the key of the certificate.
+    pub fn has_its_key(&self) -> bool {
+        self.read(|certificate| is_key_of(certificate, &self.private_key)).unwrap_or_default()
+    }
+
+    /// When the certificate begins and ends; `None` if it cannot be read.
+    pub fn validity(&self) -> Option<[OffsetDateTime; 2]> {
+        self.read(|certificate| {
+            let validity = certificate.validity();
+            [validity.not_before, validity.not_after].map(|time| time.to_datetime())
+        })
+    }
+
+    fn read<T>(&self, of: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+        let der = first_der(&self.certificate)?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        Some(of(&certificate))
+    }
+}
+
+/// Whether a private key in PEM is the key of a certificate.
+pub fn is_key_of(certificate: &X509Certificate<'_>, private_key: &str) -> bool {
+    KeyPair::from_pem(private_key)
+        .is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
 }
 
 /// The DER bytes of every certificate in a PEM text.

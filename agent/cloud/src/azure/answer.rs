@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use kops_agent_plan::identity::azure::{AzureMachine, MachinePath};
 use serde::Deserialize;
 
+use crate::verify::seconds_of;
+
 /// The prefix of the code of a machine's power state.
 const POWER_STATE: &str = "powerstate/";
 
@@ -42,6 +44,8 @@ struct MachineProperties {
     provisioning_state: String,
     os_profile: OsProfile,
     instance_view: InstanceView,
+    /// `None` for machines that are older than version 2021-11-01 of the API.
+    time_created: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -74,7 +78,8 @@ fn name_in_path(scale_set: Option<&str>, name: &str) -> Option<String> {
 impl MachineAnswer {
     /// The machine. `scale_set` is the scale set that contains it, if any. `None` if the machine has no number, name or id yet.
     pub(super) fn into_machine(self, scale_set: Option<&str>) -> Option<AzureMachine> {
-        let MachineProperties { vm_id, provisioning_state, os_profile, instance_view } = self.properties;
+        let MachineProperties { vm_id, provisioning_state, os_profile, instance_view, time_created } =
+            self.properties;
         let provisioning = provisioning_state.to_ascii_lowercase();
         let codes = instance_view.statuses.iter().map(|status| status.code.to_ascii_lowercase());
         let power = codes.filter_map(|code| code.strip_prefix(POWER_STATE).map(str::to_owned)).next();
@@ -92,6 +97,7 @@ impl MachineAnswer {
             computer_name: os_profile.computer_name,
             state,
             tags: self.tags.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
+            created: time_created.as_deref().and_then(seconds_of),
         })
     }
 }
@@ -179,7 +185,7 @@ mod tests {
     fn a_machine_is_read() {
         let text = r#"{"name": "nodes.c_3", "instanceId": "3", "tags": {"a": "b", "c": null}, "sku": {"name": "x"},
             "properties": {"vmId": "v", "provisioningState": "Succeeded", "osProfile": {"computerName": "nodes000003"},
-            "instanceView": {"statuses": [{"code": "ProvisioningState/succeeded", "level": "Info"},
+            "timeCreated": "2021-06-27T01:02:38.3138469+00:00", "instanceView": {"statuses": [{"code": "ProvisioningState/succeeded", "level": "Info"},
             {"code": "PowerState/running"}]}}}"#;
         let expected = AzureMachine {
             path: MachinePath { scale_set: Some("nodes.c".into()), name: "3".into() },
@@ -187,6 +193,7 @@ mod tests {
             computer_name: "nodes000003".into(),
             state: "running".into(),
             tags: [("a".to_owned(), "b".to_owned())].into(),
+            created: Some(1_624_755_758),
         };
         assert_eq!(machine(text), Some(expected));
         for (before, after, state) in [

@@ -54,14 +54,16 @@ impl AzureVerifier {
             let problem = format!("the machine {path} has no private address for the call-back");
             Refusal::not_verified("NoPrivateAddress", problem)
         })?;
+        let node_name = machine.node_name();
+        let has_namesake = self.scale_sets.has_namesake(&node_name, &path).await;
         Ok(VerifiedNode {
             instance: cluster.provider_id(&path),
-            node_name: machine.node_name(),
+            node_name,
             certificate_names: addresses.iter().map(IpAddr::to_string).collect(),
             instance_group: identity.instance_group,
             challenge_endpoint: challenge_endpoint(&address.to_string()),
             addresses,
-            launched: None,
+            launched: machine.created.filter(|_| !has_namesake),
         })
     }
 }

@@ -17,7 +17,7 @@ use super::facts;
 use crate::api::{Api, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::verify::MachinePrefix;
+use crate::verify::{MachinePrefix, seconds_of};
 
 /// A page of the list.
 #[derive(Deserialize)]
@@ -55,6 +55,8 @@ struct Listing {
     tags: Vec<String>,
     #[serde(default, deserialize_with = "null_is_empty")]
     networks: Networks,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    created_at: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -167,6 +169,7 @@ impl From<Listing> for Droplet {
             tags: listing.tags,
             private_ips: ips(private),
             public_ips: ips(public),
+            created: seconds_of(&listing.created_at),
         }
     }
 }

@@ -15,10 +15,10 @@ use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
 
 use super::facts;
-use crate::api::{Api, ErrorBody, Meaning};
+use crate::api::{Api, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::verify::MachinePrefix;
+use crate::verify::{MachinePrefix, seconds_of};
 
 /// A page of the list.
 #[derive(Deserialize)]
@@ -54,6 +54,8 @@ struct Server {
     public_net: Option<PublicNet>,
     #[serde(default)]
     private_net: Vec<PrivateNet>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    created: String,
 }
 
 #[derive(Deserialize)]
@@ -164,6 +166,7 @@ impl From<Server> for HetznerServer {
             labels: server.labels,
             public_ipv4: server.public_net.and_then(|net| net.ipv4).map(|ipv4| ipv4.ip),
             private_ips: server.private_net.into_iter().map(|net| net.ip).collect(),
+            created: seconds_of(&server.created),
         }
     }
 }

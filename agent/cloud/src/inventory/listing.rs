@@ -67,6 +67,8 @@ pub(super) struct Last<M> {
     fresh: BTreeMap<MachineId, (Instant, Option<Arc<M>>)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,
+    /// The cluster's machines by the names of their Nodes, when they were last listed.
+    names: BTreeMap<String, BTreeSet<MachineId>>,
 }
 
 impl<M> Default for Last<M> {
@@ -80,6 +82,7 @@ impl<M> Default for Last<M> {
             besides: TokenBucket::of(BESIDES_BURST, BESIDES_PER_SECOND),
             fresh: BTreeMap::new(),
             addresses: BTreeSet::new(),
+            names: BTreeMap::new(),
         }
     }
 }
@@ -178,14 +181,30 @@ impl<M: Listed> Inventory<M> {
         node: &str,
     ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ApiError>> {
         let listing = self.listing_with(id).await?;
-        // A machine of another cluster, in another network, may have the same Node name.
-        let is_of_another =
-            |machine: &M| matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }));
-        let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !is_of_another(machine);
+        let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !self.is_of_another(machine);
         let claimed = listing.get(&id);
         // If several machines have this name, the machine with the id counts.
         let namesake = claimed.filter(has_the_name).or_else(|| listing.values().find(has_the_name));
         Ok((claimed.cloned(), namesake.cloned()))
+    }
+
+    /// Whether the list has another machine with the name of this machine's Node. It makes no request.
+    pub(super) fn has_namesake(&self, machine: &M) -> bool {
+        let last = self.last();
+        last.names.get(&machine.node_name()).is_some_and(|ids| ids.iter().any(|id| *id != machine.id()))
+    }
+
+    /// Whether a machine belongs to another cluster. Such a machine, in another network, may have the same Node name.
+    fn is_of_another(&self, machine: &M) -> bool {
+        matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }))
+    }
+
+    /// Remembers the addresses and the names of machines.
+    fn note(&self, last: &mut Last<M>, listing: &Listing<M>) {
+        last.addresses.extend(listing.values().flat_map(|machine| machine.addresses()));
+        for machine in listing.values().filter(|machine| !self.is_of_another(machine)) {
+            last.names.entry(machine.node_name()).or_default().insert(machine.id());
+        }
     }
 
     /// The list of all machines. If it lacks this id, and has too many pages to be requested again within seconds, the result
@@ -236,7 +255,8 @@ impl<M: Listed> Inventory<M> {
         last.pages = pages;
         last.good = Some((asked_at, Arc::new(listing.clone())));
         last.missed.clear();
-        last.addresses = listing.values().flat_map(|machine| machine.addresses()).collect();
+        (last.addresses, last.names) = Default::default();
+        self.note(&mut last, &listing);
         Ok(listing)
     }
 
@@ -255,7 +275,7 @@ impl<M: Listed> Inventory<M> {
         while let Some(id) = self.next_missed() {
             listing.extend(self.unless_failed(self.questions.one(id)).await?.map(|one| (id, Arc::new(one))));
         }
-        self.last().addresses.extend(listing.values().flat_map(|machine| machine.addresses()));
+        self.note(&mut self.last(), &listing);
         Ok(listing)
     }
 

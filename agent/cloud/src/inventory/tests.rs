@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod freshness;
+mod predecessors;
+mod provider_ids;
 
 use std::time::Duration;
 
@@ -31,8 +33,7 @@ use crate::verify::{
     Examined, Origin, OwnAddresses as _, Presented, Refusal as Refused, VerifiedNode, Verifier as _,
 };
 use freshness::*;
-
-mod provider_ids;
+use predecessors::*;
 
 const CLUSTER: &str = "c.example.com";
 
@@ -213,6 +214,8 @@ for_each_cloud! {
     a_machine_of_the_cluster_is_called_back_at_its_private_address
     what_is_no_machine_of_the_cluster_is_refused
     a_node_is_its_own_machine_and_no_other
+    a_machine_is_as_old_as_its_cloud_says
+    a_machine_whose_name_another_has_is_of_no_known_age
 }
 
 /// For clouds that take a token from the environment.
@@ -352,7 +355,8 @@ async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
         addresses: machine.addresses(),
-        launched: None,
+        // The stand-ins say 2026-01-30T23:55:00, each in its cloud's form.
+        launched: Some(1_769_817_300),
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));

@@ -61,7 +61,7 @@ impl<M: Listed> ListedVerifier<M> {
             instance_group: identity.instance_group,
             challenge_endpoint: called_back_at.unwrap_or_default(),
             addresses: machine.addresses(),
-            launched: None,
+            launched: machine.created().filter(|_| !self.machines.has_namesake(machine)),
         })
     }
 }

@@ -19,7 +19,7 @@ use super::facts;
 use crate::api::{Api, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::verify::MachinePrefix;
+use crate::verify::{MachinePrefix, seconds_of};
 
 /// A page of the list.
 #[derive(Deserialize)]
@@ -42,6 +42,9 @@ pub struct Listing {
     /// The address, with the length of its prefix.
     #[serde(default, deserialize_with = "null_is_empty")]
     ipv6: String,
+    /// In UTC, without a zone.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    created: String,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +147,7 @@ impl From<Listing> for LinodeInstance {
             tags: listing.tags,
             ipv4: listing.ipv4.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok()).collect(),
             ipv6: ipv6.parse::<Ipv6Addr>().ok(),
+            created: seconds_of(&listing.created),
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::api::{Api, ApiError, null_is_empty};
 use crate::calls::CloudCalls;
 use crate::inventory::{Bootstrap, ListApi, Listed, Login, PageAt, PagedBy, ProvenBy, Scope, Selection};
 use crate::metadata::MetadataError;
-use crate::verify::MachinePrefix;
+use crate::verify::{MachinePrefix, seconds_of};
 
 /// The type of Nova in Keystone's catalog.
 const COMPUTE: &str = "compute";
@@ -53,6 +53,10 @@ struct Listing {
     /// Keyed by the name of the network.
     #[serde(default, deserialize_with = "null_is_empty")]
     addresses: BTreeMap<String, Vec<Address>>,
+    /// `OS-SRV-USG:launched_at` does not replace this time. Nova also sets it after a resize, when the server already runs again
+    /// (nova: `_finish_resize` in `nova/compute/manager.py`), so pods of the server's own Node could run before it.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    created: String,
 }
 
 #[derive(Deserialize)]
@@ -168,6 +172,7 @@ fn server(listing: Listing) -> Option<OpenstackServer> {
         status: listing.status,
         metadata: listing.metadata,
         addresses: listing.addresses.into_iter().flat_map(of_network).collect(),
+        created: seconds_of(&listing.created),
     })
 }
 

@@ -18,7 +18,7 @@ use crate::api::{Api, ApiError, ErrorBody, Meaning, null_is_empty};
 use crate::cloud::WITHOUT_WAITING;
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection, variable};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::verify::MachinePrefix;
+use crate::verify::{MachinePrefix, seconds_of};
 
 /// The maximum number of servers on a page that Scaleway permits.
 const PER_PAGE: u64 = 100;
@@ -51,6 +51,8 @@ struct Listing {
     private_ip: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     public_ips: Vec<PublicIp>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    creation_date: String,
 }
 
 #[derive(Deserialize)]
@@ -198,6 +200,7 @@ fn server(listing: Listing) -> Option<ScalewayServer> {
         tags: listing.tags,
         private_ip: listing.private_ip.parse::<Ipv4Addr>().ok(),
         public_ips: listing.public_ips.iter().filter_map(|ip| ip.address.parse().ok()).collect(),
+        created: seconds_of(&listing.creation_date),
     })
 }
 

@@ -52,8 +52,9 @@ pub struct VerifiedNode {
     pub challenge_endpoint: String,
     /// Its addresses, as the cloud lists them. May be empty if the token alone proves which machine it is.
     pub addresses: Vec<IpAddr>,
-    /// When the machine was started last, in seconds since 1970. `None` on clouds that do not tell it, and on clouds where two running
-    /// machines can have the same Node name.
+    /// When the machine began, in seconds since 1970. A Node that was last heard of before belongs to an earlier machine of its name. On
+    /// AWS and GCE it is the last start of the machine, on other clouds its creation. `None` if the cloud does not report it, or lists
+    /// another machine of the cluster with this Node name: the Node may belong to that one, which may be running.
     pub launched: Option<i64>,
 }
 
@@ -65,9 +66,11 @@ pub fn challenge_endpoint(address: &str) -> String {
     }
 }
 
-/// The seconds since 1970 of a time in RFC 3339, as clouds write it; `None` if it cannot be parsed.
+/// The seconds since 1970 of a time in RFC 3339, as clouds write it; `None` if it cannot be parsed. A time without a zone is in UTC
+/// (Linode API v4, "Get a Linode": `created`; Compute API v2.1: `created`).
 pub(crate) fn seconds_of(instant: &str) -> Option<i64> {
-    OffsetDateTime::parse(instant, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
+    let parse = |text: &str| OffsetDateTime::parse(text, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp);
+    parse(instant).or_else(|| parse(&format!("{instant}Z")))
 }
 
 /// Why a request of a machine is rejected.

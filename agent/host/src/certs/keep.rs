@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use kops_agent_pki::{PemPair, ders, first_der, split};
+use kops_agent_pki::{PemPair, ders, first_der, is_key_of, split};
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer};
-use rcgen::{KeyPair, PublicKeyData as _};
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -88,7 +87,7 @@ fn why_unfit<'a>(
     now: OffsetDateTime,
 ) -> Result<X509Certificate<'a>, Reason> {
     let unfit = |why: &str| Err(Reason::Unfit(why.to_owned()));
-    if !key_belongs_to(certificate, &present.private_key) {
+    if !is_key_of(certificate, &present.private_key) {
         return unfit("its key does not belong to it");
     }
     // The bootstrap server takes the names from the cloud, so they are not compared.
@@ -159,11 +158,6 @@ pub(super) fn not_younger(authorities: &str, signer: &str) -> String {
 fn life_of(certificate: &X509Certificate<'_>) -> (OffsetDateTime, OffsetDateTime) {
     let validity = certificate.validity();
     (validity.not_before.to_datetime(), validity.not_after.to_datetime())
-}
-
-fn key_belongs_to(certificate: &X509Certificate<'_>, private_key: &str) -> bool {
-    KeyPair::from_pem(private_key)
-        .is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
 }
 
 fn signer_of<'a>(certificate: &X509Certificate<'_>, signer: &'a [u8]) -> Option<X509Certificate<'a>> {

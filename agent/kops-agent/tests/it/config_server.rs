@@ -12,6 +12,7 @@ use std::process::Command;
 
 use crate::example::Ended;
 use crate::example::apart::apart;
+use crate::example::kubelet::Kubelet;
 use crate::example::worker::{
     CERTIFICATES, DOCKER_CONFIG, NODE, Worker, certificates, honest, kubernetes_ca, once, openssl,
 };
@@ -139,25 +140,20 @@ fn impostors_are_told_nothing() {
     worker.is_untouched();
 }
 
-/// Makes the machine look like a node that upstream's nodeup made, without a record of ours.
-fn made_a_node(root: &Path) {
-    fs::create_dir_all(root.join("var/lib/kubelet")).unwrap();
-    fs::write(root.join("var/lib/kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
-}
-
+/// Upstream's nodeup made the node, so there is no record of ours.
 #[test]
 fn a_machine_that_is_a_node_already_is_left_alone() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let registered = Mood::Refusing(409, "");
-    made_a_node(worker.machine.root());
+    Kubelet::of_worker().write_below(worker.machine.root());
     let files = worker.machine.files();
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("converge", &server).with(0, &["registered and ready"]);
     server.answer_next(&[Mood::Honest, registered.clone()]);
     worker
         .run("converge", &server)
-        .with(0, &["registered and ready", "it still needs kube-proxy, kubelet, kubelet-server"]);
+        .with(0, &["registered and ready", "it still needs kube-proxy, kubelet-server"]);
     // The changes are unknown, and `plan` must not report that there are none.
     server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
@@ -202,11 +198,10 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         let worker = Worker::new();
         let server = worker.kops_controller();
         let autoscaling = Autoscaling::start(&format!("nodes.{CLUSTER}"), &[NODE, "i-another"]).unwrap();
-        let (var_lib, imds) = (worker.machine.folder().join("var-lib"), metadata_of_node());
+        let (var_lib, imds) = (worker.machine.folder().join("own/var/lib"), metadata_of_node());
         let state = var_lib.join("kops-agent");
         fs::create_dir_all(&state).unwrap();
-        fs::create_dir_all(var_lib.join("kubelet")).unwrap();
-        fs::write(var_lib.join("kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
+        Kubelet::of_worker().write_below(&worker.machine.folder().join("own"));
         let action = format!(
             r#"{{"region": "eu-west-1", "group": "{}", "instanceID": "{NODE}"}}"#,
             autoscaling.group()
@@ -253,9 +248,9 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
     let (server, imds) = (worker.kops_controller(), metadata_of_node());
     let registered = Mood::Refusing(409, "");
     server.answer_next(&vec![registered.clone(); 9]);
-    worker.run_on(&imds, "converge", &server).with(1, &["This machine was never a node"]);
+    worker.run_on(&imds, "converge", &server).with(1, &["Nothing proves that this machine is that node"]);
     assert_eq!(lifecycle_actions(&worker), 0, "another machine is ready");
-    made_a_node(worker.machine.root());
+    Kubelet::of_worker().write_below(worker.machine.root());
     server.answer_next(&[Mood::Honest, registered.clone()]);
     worker.run_on(&imds, "converge", &server).with(0, &["registered and ready"]);
     assert_eq!(lifecycle_actions(&worker), 1);

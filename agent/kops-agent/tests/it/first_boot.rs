@@ -1,15 +1,17 @@
-//! A machine that was never a node, while a Ready Node has its name. kops-controller answers 409 until the cluster
-//! notices that the machine before it is gone.
+//! A machine with nothing that proves that it is a node, while a Ready Node has its name. kops-controller answers 409 until
+//! the cluster notices that the machine before it is gone.
 
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 
+use crate::example::kubelet::Kubelet;
 use crate::example::worker::{CERTIFICATES, NODE, Worker, honest};
 use crate::example::{Ended, Machine};
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
+use time::Duration;
 
 /// A managed group has replaced a machine by one with the same name, and the cluster has not noticed yet.
 #[test]
@@ -17,7 +19,8 @@ fn a_machine_that_never_was_a_node_waits_until_its_name_is_free() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let registered = Mood::Refusing(409, "");
-    let never_a_node = "it answers with 409: a Node of this machine's name is registered and Ready. This machine was never a node";
+    let never_a_node = "it answers with 409: a Node of this machine's name is registered and Ready. Nothing proves that this machine is that node: \
+                        there is no /var/lib/kubelet/kubeconfig";
     for verb in ["converge", "plan"] {
         server.answer_next(&vec![registered.clone(); 9]);
         worker.run(verb, &server).with(1, &[never_a_node, "kubectl delete node NAME"]);
@@ -47,7 +50,7 @@ fn a_first_boot_never_ends_well_with_a_409() {
     server.answer_next(&[Mood::Refusing(409, "")]);
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
     let at_boot = Ended::of(agent.args(["--store-timeout", "0", "--retries", "-1"]));
-    at_boot.with(0, &["This machine was never a node", "trying again in"]);
+    at_boot.with(0, &["there is no /var/lib/kubelet/kubeconfig", "trying again in"]);
     let refused = Asked::Configuration(Mood::Refusing(409, ""));
     assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
 }
@@ -63,7 +66,62 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     assert!(text.contains(NODE), "{text}");
     fs::write(&facts, text.replace(NODE, "i-0d3a0c0ffee00000f")).unwrap();
     server.answer_next(&vec![Mood::Refusing(409, ""); 9]);
-    worker.run("converge", &server).with(1, &["This machine was never a node"]);
+    worker.run("converge", &server).with(1, &["an earlier run has left its files on another machine"]);
+}
+
+/// An image may be made of the disk of a node of nodeup, which leaves no record.
+#[test]
+fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let registered = Mood::Refusing(409, "");
+    let own = Kubelet::of_worker;
+    let year = Duration::days(365);
+    let of_another = format!("is of the node i-0another, and this machine is {NODE}");
+    for (kubelet, why) in [
+        (Kubelet { user: "system:node:i-0another".into(), ..own() }, of_another.as_str()),
+        (Kubelet { user: "system:kube-proxy".into(), ..own() }, "not for a node's kubelet"),
+        (Kubelet { organization: "system:masters", ..own() }, "not for a node's kubelet"),
+        (Kubelet { has_its_key: false, ..own() }, "has no certificate with its key"),
+        (Kubelet { life: Duration::days(29), ..own() }, "is not valid now"),
+        (Kubelet { first_boot: Some(Duration::days(1)), ..own() }, "is older than this instance"),
+        // The certificate begins before the instance, but was issued after.
+        (Kubelet { first_boot: Some(Duration::minutes(1)), age: Duration::ZERO, ..own() }, ""),
+        // A node that gets certificates later has a certificate that is younger than the instance.
+        (Kubelet { first_boot: Some(year), ..own() }, ""),
+        (Kubelet { first_boot: None, age: year, ..own() }, ""),
+    ] {
+        let root = worker.machine.root();
+        fs::remove_dir_all(root.join("var/lib")).unwrap_or_default();
+        kubelet.write_below(root);
+        let before = worker.machine.files();
+        server.answer_next(&vec![registered.clone(); 9]);
+        let ended = worker.run("converge", &server);
+        match why {
+            "" => ended.with(0, &["registered and ready"]),
+            why => ended.with(1, &["Nothing proves that this machine is that node", why]),
+        }
+        assert_eq!(worker.machine.files(), before, "{why}");
+    }
+    fs::write(worker.machine.root().join("var/lib/kubelet/kubeconfig"), "apiVersion: v1\n").unwrap();
+    server.answer_next(&vec![registered; 9]);
+    worker.run("converge", &server).with(1, &["has no certificate with its key"]);
+}
+
+/// The image's files change nothing about a first boot: the run asks until the name is free, and then makes the node.
+#[test]
+fn a_machine_with_the_disk_of_another_becomes_a_node_at_its_first_boot() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    Kubelet { user: "system:node:i-0another".into(), ..Kubelet::of_worker() }
+        .write_below(worker.machine.root());
+    server.answer_next(&[Mood::Refusing(409, "")]);
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let at_boot = Ended::of(agent.args(["--store-timeout", "0", "--retries", "-1"]));
+    at_boot.with(0, &["is of the node i-0another", "trying again in"]);
+    let refused = Asked::Configuration(Mood::Refusing(409, ""));
+    assert_eq!(server.asked(), [vec![refused], honest(&CERTIFICATES)].concat());
+    assert_eq!(server.problems(), [""; 0]);
 }
 
 /// In a gossip cluster, only protokube makes kops-controller's name known.

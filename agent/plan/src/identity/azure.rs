@@ -71,6 +71,9 @@ pub struct AzureMachine {
     /// The power state, or else the provisioning state, in lower case: `running`, `deallocated`, …
     pub state: String,
     pub tags: BTreeMap<String, String>,
+    /// When Azure created the machine, in seconds since 1970; `None` if the answer does not have the time. A machine that is
+    /// reimaged or started again keeps it.
+    pub created: Option<i64>,
 }
 
 impl AzureCluster {

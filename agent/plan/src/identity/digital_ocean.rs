@@ -41,6 +41,8 @@ pub struct Droplet {
     /// The droplet's private addresses in DigitalOcean's order, IPv4 first.
     pub private_ips: Vec<IpAddr>,
     pub public_ips: Vec<IpAddr>,
+    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    pub created: Option<i64>,
 }
 
 impl Droplet {
@@ -96,6 +98,10 @@ impl CloudMachine for Droplet {
             .collect()
     }
 
+    fn created(&self) -> Option<i64> {
+        self.created
+    }
+
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
         let instance = self.id.to_string();
         let own = cluster_tag(cluster);
@@ -128,6 +134,7 @@ mod tests {
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             private_ips: vec![IpAddr::from([10, 10, 0, 2])],
             public_ips: vec![IpAddr::from([192, 0, 2, 1])],
+            created: None,
         }
     }
 

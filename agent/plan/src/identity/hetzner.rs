@@ -41,6 +41,8 @@ pub struct HetznerServer {
     pub public_ipv4: Option<Ipv4Addr>,
     /// The server's address in each private network, in Hetzner's order.
     pub private_ips: Vec<IpAddr>,
+    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    pub created: Option<i64>,
 }
 
 impl CloudMachine for HetznerServer {
@@ -74,6 +76,10 @@ impl CloudMachine for HetznerServer {
             Some((key.strip_prefix(NODE_LABEL_PREFIX)?.to_owned(), value.clone()))
         });
         role.into_iter().chain(noted).collect()
+    }
+
+    fn created(&self) -> Option<i64> {
+        self.created
     }
 
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
@@ -119,6 +125,7 @@ mod tests {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             public_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)),
             private_ips: vec![IpAddr::from([10, 0, 0, 2])],
+            created: None,
         }
     }
 

@@ -47,6 +47,8 @@ pub struct LinodeInstance {
     pub ipv4: Vec<Ipv4Addr>,
     /// The instance's public IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
+    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    pub created: Option<i64>,
 }
 
 /// The tag of all instances of a cluster.
@@ -108,6 +110,10 @@ impl CloudMachine for LinodeInstance {
         self.tags.iter().filter_map(label).collect()
     }
 
+    fn created(&self) -> Option<i64> {
+        self.created
+    }
+
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
         let instance = self.id.to_string();
         tags::require_cluster(&instance, &self.tags, CLUSTER_TAG, cluster, cluster)?;
@@ -135,6 +141,7 @@ mod tests {
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             ipv4: vec![[203, 0, 113, 15].into(), [192, 168, 152, 10].into(), [10, 0, 0, 2].into()],
             ipv6: None,
+            created: None,
         }
     }
 

@@ -29,6 +29,10 @@ pub trait CloudMachine {
     /// The names and addresses in the machine's serving certificate.
     fn certificate_names(&self) -> Vec<String>;
 
+    /// When the cloud created the machine, in seconds since 1970. A machine that is rebuilt, resized or started again keeps this
+    /// time. `None` if the cloud does not report the time.
+    fn created(&self) -> Option<i64>;
+
     /// The labels of the machine's group, as kOps recorded them in the cloud.
     fn noted_labels(&self) -> BTreeMap<String, String>;
 

@@ -46,6 +46,8 @@ pub struct OpenstackServer {
     pub metadata: BTreeMap<String, String>,
     /// The server's addresses: by network, and in Nova's order in each network.
     pub addresses: Vec<ServerAddress>,
+    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    pub created: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +111,10 @@ impl CloudMachine for OpenstackServer {
         role.into_iter().chain(noted).collect()
     }
 
+    fn created(&self) -> Option<i64> {
+        self.created
+    }
+
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
         let instance = self.id.to_string();
         match self.meta(CLUSTER) {
@@ -160,6 +166,7 @@ mod tests {
                 at(NAME, "2001:db8::2", false),
                 at(NAME, "10.0.0.2", false),
             ],
+            created: None,
         }
     }
 

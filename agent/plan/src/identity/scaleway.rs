@@ -43,6 +43,8 @@ pub struct ScalewayServer {
     pub private_ip: Option<Ipv4Addr>,
     /// The server's public addresses, in Scaleway's order.
     pub public_ips: Vec<IpAddr>,
+    /// When the cloud created it, in seconds since 1970; `None` if the answer does not have the time.
+    pub created: Option<i64>,
 }
 
 impl ScalewayServer {
@@ -111,6 +113,10 @@ impl CloudMachine for ScalewayServer {
         tags::values(&self.tags, ROLE_TAG).next().and_then(role_label).into_iter().collect()
     }
 
+    fn created(&self) -> Option<i64> {
+        self.created
+    }
+
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
         let instance = self.id.to_string();
         tags::require_cluster(&instance, &self.tags, CLUSTER_TAG, cluster, cluster)?;
@@ -138,6 +144,7 @@ mod tests {
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             private_ip: None,
             public_ips: vec!["2001:db8::1".parse().unwrap(), [192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
+            created: None,
         }
     }
 

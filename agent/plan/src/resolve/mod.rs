@@ -63,7 +63,7 @@ pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Taint};
 pub use kubernetes_version::KubernetesVersion;
-pub use node_name::NodeName;
+pub use node_name::{NodeName, possible_node_names};
 pub use problems::{Problem, Problems};
 pub use programs::Program;
 pub use protokube::Protokube;
@@ -203,8 +203,8 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version, release));
     let distribution = problems.keep("os-release", supported_distribution(&facts, release));
     let assets = problems.keep("Assets", Assets::read(&config, facts.arch, &archives));
-    let node_name =
-        problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+    let node_name = problems
+        .keep("KubeletConfig.hostnameOverride", node_name::node_name(boot.cloud_provider, &config, &facts));
 
     one_line::resolve(&boot, &mut problems);
     one_line::resolve(&config, &mut problems);

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use kops_agent_spec::facts::{AwsFacts, Facts};
-use kops_agent_spec::{BootConfig, CloudProvider, NodeupConfig};
+use kops_agent_spec::{CloudProvider, NodeupConfig};
 
 /// The name of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,15 +19,35 @@ pub struct NodeName {
     pub hostname_override: String,
 }
 
-pub(super) fn node_name(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<NodeName, String> {
-    let hostname_override = hostname_override(boot, config, facts)?;
+pub(super) fn node_name(
+    provider: CloudProvider,
+    config: &NodeupConfig,
+    facts: &Facts,
+) -> Result<NodeName, String> {
+    let hostname_override = hostname_override(provider, config, facts)?;
     let name = if hostname_override.is_empty() { &facts.hostname } else { &hostname_override };
     Ok(NodeName { name: name.trim().to_lowercase(), hostname_override })
 }
 
-fn hostname_override(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<String, String> {
+/// The names that the Node of this machine may have. The machine's configuration decides between them, on AWS only. Empty if the facts
+/// lack the description of the cloud.
+pub fn possible_node_names(provider: CloudProvider, facts: &Facts) -> Vec<String> {
+    let name = |use_ip_based_node_names| {
+        let config = NodeupConfig { use_ip_based_node_names, ..NodeupConfig::default() };
+        node_name(provider, &config, facts).ok().map(|node| node.name).filter(|name| !name.is_empty())
+    };
+    let mut names: Vec<String> = [false, true].into_iter().filter_map(name).collect();
+    names.dedup();
+    names
+}
+
+fn hostname_override(
+    provider: CloudProvider,
+    config: &NodeupConfig,
+    facts: &Facts,
+) -> Result<String, String> {
     let cloud = &facts.cloud;
-    match boot.cloud_provider {
+    match provider {
         CloudProvider::Aws => {
             let aws = cloud.aws.as_ref().ok_or_else(|| unread("EC2's instance metadata"))?;
             if config.use_ip_based_node_names { ip_based_name(aws) } else { Ok(aws.instance_id.clone()) }
@@ -76,4 +96,24 @@ fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
         "us-east-1" => format!("ip-{dashed}.ec2.internal"),
         region => format!("ip-{dashed}.{region}.compute.internal"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_has_one_possible_name_and_on_aws_two() {
+        let mut facts = Facts { hostname: "Own-1".into(), ..Facts::default() };
+        facts.cloud.aws = Some(AwsFacts {
+            instance_id: "i-0123".into(),
+            region: "us-east-1".into(),
+            local_ipv4: "10.0.0.5".into(),
+            ..AwsFacts::default()
+        });
+        let names = |provider| possible_node_names(provider, &facts);
+        assert_eq!(names(CloudProvider::Aws), ["i-0123", "ip-10-0-0-5.ec2.internal"]);
+        assert_eq!(names(CloudProvider::Hetzner), ["own-1"]);
+        assert_eq!(names(CloudProvider::Gce), [""; 0], "its metadata is not known");
+    }
 }

@@ -94,7 +94,7 @@ async fn a_machine_outside_of_scale_sets_is_known_by_its_own_document() {
         instance_group: "general".into(),
         challenge_endpoint: "10.0.0.5:3987".into(),
         addresses: vec![[10, 0, 0, 5].into()],
-        ..VerifiedNode::default()
+        launched: Some(1_769_817_300),
     };
     assert_eq!(world.verify(&token(&machine.vm_id)).await.unwrap(), expected);
     assert_eq!(world.reason(&token(&own())).await, "DocumentOfOtherMachine");
@@ -110,7 +110,7 @@ async fn a_machine_that_azure_vouches_for_is_known() {
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.4:3987".into(),
         addresses: vec![[10, 0, 0, 4].into()],
-        ..VerifiedNode::default()
+        launched: Some(1_769_817_300),
     };
     for with_attributes in [false, true] {
         let vm_id = own();
@@ -130,6 +130,19 @@ async fn a_machine_that_azure_vouches_for_is_known() {
     let presented = Presented { token: &again, ..presented };
     let fingerprint = world.verifier.examine(&presented).unwrap().ok().unwrap().fingerprint;
     assert_eq!(fingerprint, examined.fingerprint, "two documents for one body are one token");
+}
+
+/// Outside of scale sets, operators choose the names.
+#[tokio::test]
+async fn a_machine_whose_name_another_has_is_of_no_known_age() {
+    let world = World::new();
+    let token = world.token(0, &own());
+    world.azure.put(NODES, 1, Machine { private_ips: vec![[10, 0, 0, 5].into()], ..worker() });
+    assert_eq!(world.verify(&token).await.unwrap().launched, None);
+    let world = World::new();
+    let token = world.token(0, &own());
+    world.azure.put(NODES, 0, Machine { created: String::new(), ..worker() });
+    assert_eq!(world.verify(&token).await.unwrap().launched, None);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use kops_agent_tests::kops_releases::{AzureToken, RELEASES, certificates_request
 use super::hetzner::{address, assert_is_for};
 use super::*;
 
-const NODES: &str = "nodes.c.example.com";
+pub(super) const NODES: &str = "nodes.c.example.com";
 
 /// Shared by all tests, because generating its key is slow.
 static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
@@ -33,14 +33,14 @@ pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
 }
 
 /// A worker that listens for its call-back.
-struct Worker {
+pub(super) struct Worker {
     number: u32,
-    machine: Machine,
+    pub(super) machine: Machine,
     call_back: CallbackServer,
 }
 
 impl Worker {
-    async fn new(world: &World, number: u32) -> Worker {
+    pub(super) async fn new(world: &World, number: u32) -> Worker {
         let address = address();
         let machine = Machine::of_group(CLUSTER, "nodes", &format!("nodes{number:06}"), address);
         world.azure.put(NODES, number, machine.clone());
@@ -51,7 +51,7 @@ impl Worker {
     }
 
     /// A request with a new challenge.
-    fn body(&self) -> Vec<u8> {
+    pub(super) fn body(&self) -> Vec<u8> {
         let key = KeyPair::generate().unwrap();
         let names = ["kubelet", "kubelet-server"];
         let request = BootstrapRequest {
@@ -65,7 +65,7 @@ impl Worker {
         serde_json::to_vec(&request).unwrap()
     }
 
-    fn token(&self, body: &[u8]) -> String {
+    pub(super) fn token(&self, body: &[u8]) -> String {
         let document = Document::of(&self.machine.vm_id, body, seconds(SystemTime::now()));
         METADATA.token(NODES, self.number, &document).unwrap()
     }

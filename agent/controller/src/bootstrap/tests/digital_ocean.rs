@@ -8,7 +8,7 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::digital_ocean::facts::observe_at;
 
-async fn metadata(id: u64, private: IpAddr) -> TestServer {
+pub(super) async fn metadata(id: u64, private: IpAddr) -> TestServer {
     TestServer::start(move |request| async move {
         Ok(match request.uri().path() {
             "/metadata/v1/id" => text(200, &id.to_string()),
@@ -20,7 +20,7 @@ async fn metadata(id: u64, private: IpAddr) -> TestServer {
 }
 
 /// The client of the droplet that this metadata service describes.
-async fn machine(world: &World, metadata: &TestServer) -> KopsController {
+pub(super) async fn machine(world: &World, metadata: &TestServer) -> KopsController {
     let mut facts = Facts::default();
     let observed = observe_at(&metadata.url).await.unwrap();
     let address = observed.private_ipv4.parse().unwrap();
@@ -28,7 +28,7 @@ async fn machine(world: &World, metadata: &TestServer) -> KopsController {
     machine_of(world, "digitalocean", &facts, address)
 }
 
-fn known(name: &str, address: IpAddr) -> Droplet {
+pub(super) fn known(name: &str, address: IpAddr) -> Droplet {
     Droplet::of_group(CLUSTER, "nodes", name, address)
 }
 

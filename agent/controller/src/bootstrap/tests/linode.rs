@@ -8,7 +8,7 @@ use super::hetzner::{address, assert_is_for, assert_not_proven, machine_of};
 use super::*;
 use kops_agent_cloud::linode::facts::observe_at;
 
-async fn metadata(id: u64, label: &'static str) -> TestServer {
+pub(super) async fn metadata(id: u64, label: &'static str) -> TestServer {
     TestServer::start(move |request| async move {
         Ok(match (request.method().as_str(), request.uri().path()) {
             ("PUT", "/v1/token") => text(200, "a-token"),
@@ -20,13 +20,13 @@ async fn metadata(id: u64, label: &'static str) -> TestServer {
 }
 
 /// The client of the instance that this metadata service describes, at an address.
-async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
+pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.linode = Some(observe_at(&metadata.url).await.unwrap());
     machine_of(world, "linode", &facts, address)
 }
 
-fn known(label: &str, address: IpAddr) -> Known {
+pub(super) fn known(label: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", label, address)
 }
 

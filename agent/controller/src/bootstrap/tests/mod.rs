@@ -16,6 +16,7 @@ mod lies;
 mod linode;
 mod metal;
 mod openstack;
+mod predecessors;
 mod ready;
 mod renewal;
 mod scaleway;

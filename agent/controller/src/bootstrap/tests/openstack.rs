@@ -9,11 +9,11 @@ use super::*;
 use kops_agent_cloud::openstack::facts::server_id_at;
 
 /// The address of kops-agent's client.
-const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
-const NAME_OF_NODE: &str = "nodes-1a2b3c";
+pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
+pub(super) const NAME_OF_NODE: &str = "nodes-1a2b3c";
 
 /// The client of the server with this number's UUID, as its metadata service reports it.
-async fn machine(world: &World, number: u64) -> KopsController {
+pub(super) async fn machine(world: &World, number: u64) -> KopsController {
     let metadata = TestServer::start(move |request| async move {
         let meta = json!({"uuid": uuid(number), "name": NAME_OF_NODE, "hostname": "nodes-1a2b3c.novalocal", "meta": {}});
         Ok(match request.uri().path() {
@@ -29,7 +29,7 @@ async fn machine(world: &World, number: u64) -> KopsController {
     machine_of(world, "openstack", &facts, ADDRESS.into())
 }
 
-fn known(name: &str, address: impl Into<IpAddr>) -> Known {
+pub(super) fn known(name: &str, address: impl Into<IpAddr>) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address.into())
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use kops_agent_cloud::scaleway::facts::observe_at;
 
 /// The metadata service of the server with this number's UUID.
-async fn metadata(number: u64) -> TestServer {
+pub(super) async fn metadata(number: u64) -> TestServer {
     TestServer::start(move |request| async move {
         let server = json!({"id": uuid(number), "location": {"zone_id": "fr-par-1"}, "ssh_public_keys": []});
         Ok(match request.uri().path() {
@@ -21,13 +21,13 @@ async fn metadata(number: u64) -> TestServer {
 }
 
 /// The client of the server that this metadata service describes, at an address.
-async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
+pub(super) async fn machine(world: &World, metadata: &TestServer, address: IpAddr) -> KopsController {
     let mut facts = Facts::default();
     facts.cloud.scaleway = Some(observe_at(&metadata.url).await.unwrap());
     machine_of(world, "scaleway", &facts, address)
 }
 
-fn known(name: &str, address: IpAddr) -> Known {
+pub(super) fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 

@@ -41,6 +41,7 @@ fn machine() -> AzureMachine {
         computer_name: "Nodes00000A".into(),
         state: "running".into(),
         tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        created: None,
     }
 }
 

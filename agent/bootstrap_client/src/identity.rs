@@ -1,0 +1,111 @@
+//! The proof that this machine is the node of its name. A Ready Node of that name is no proof, and a kubeconfig alone is none
+//! either: a cloud gives a name again, and an image may be made of a node's disk.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kops_agent_pki::{BACKDATED, PemPair, first_der, kubeconfig};
+use kops_agent_plan::bootstrap::renewal::{Holder, RenewalRefusal, holder};
+use thiserror::Error;
+use time::{Duration, OffsetDateTime};
+
+/// Path of kubelet's certificate, where nodeup and the agent write it (upstream: `nodeup/pkg/model/kubelet.go`).
+pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
+/// The file that cloud-init writes once for each instance, before the instance's user-data runs. Its text is `PID: SECONDS`
+/// (cloud-init: `consume_data` in `cloudinit/cmd/main.py`, `FileSemaphores` in `cloudinit/helpers.py`).
+const FIRST_BOOT: &str = "var/lib/cloud/instance/sem/consume_data";
+/// The largest expected difference between the clocks of this machine and of the signer of its certificate.
+const MOST_SKEW: Duration = Duration::hours(1);
+
+/// Why nothing proves that this machine is the node of its name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum NoProof {
+    #[error("an earlier run has left its files on another machine")]
+    FilesOfAnother,
+    #[error("there is no /{KUBECONFIG}")]
+    NoKubeconfig,
+    #[error("/{KUBECONFIG} cannot be read ({0})")]
+    Unreadable(String),
+    #[error("/{KUBECONFIG} has no certificate with its key")]
+    NoCertificate,
+    #[error("in /{KUBECONFIG}, {0}")]
+    OfNoNode(RenewalRefusal),
+    #[error(
+        "the certificate of {0} in /{KUBECONFIG} is not valid now; is this machine's clock right? If the certificate has expired, \
+         replace this instance"
+    )]
+    NotValid(String),
+    #[error("the certificate in /{KUBECONFIG} is of the node {certificate}, and this machine is {machine}")]
+    OtherNode {
+        certificate: String,
+        /// The possible names of this machine's Node.
+        machine: String,
+    },
+    #[error("the certificate in /{KUBECONFIG} is older than this instance, as in an image of a node's disk")]
+    Older,
+}
+
+/// Where this machine has its proof, and what the proof must name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    /// The root of the node's files.
+    pub(super) root: PathBuf,
+    /// The possible names of this machine's Node.
+    pub(super) names: Vec<String>,
+    /// Whether another machine left the files below the root.
+    pub(super) has_files_of_another: bool,
+}
+
+impl Identity {
+    /// kubelet's current certificate and key, which prove that this machine is the node of its name.
+    ///
+    /// # Errors
+    /// Nothing proves it.
+    pub(super) fn proof(&self, now: OffsetDateTime) -> Result<PemPair, NoProof> {
+        if self.has_files_of_another {
+            return Err(NoProof::FilesOfAnother);
+        }
+        let Present { pair, holder, begins } = present(&self.root, now)?;
+        if !self.names.contains(&holder.node_name) {
+            return Err(NoProof::OtherNode {
+                certificate: holder.node_name,
+                machine: self.names.join(" or "),
+            });
+        }
+        let issued = begins + BACKDATED;
+        match first_boot(&self.root) {
+            Some(first_boot) if issued + MOST_SKEW < first_boot => Err(NoProof::Older),
+            _ => Ok(pair),
+        }
+    }
+}
+
+/// kubelet's current certificate.
+pub(super) struct Present {
+    pub(super) pair: PemPair,
+    holder: Holder,
+    begins: OffsetDateTime,
+}
+
+/// kubelet's current certificate, if it is a node's, is valid now, and its key is here.
+pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoProof> {
+    let text = std::fs::read_to_string(root.join(KUBECONFIG)).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => NoProof::NoKubeconfig,
+        _ => NoProof::Unreadable(error.to_string()),
+    })?;
+    let pair = kubeconfig::read(&text).filter(PemPair::has_its_key).ok_or(NoProof::NoCertificate)?;
+    let der = first_der(&pair.certificate);
+    let holder = holder(der.as_deref()).map_err(NoProof::OfNoNode)?;
+    match pair.validity() {
+        Some([begins, ends]) if begins <= now && now < ends => Ok(Present { pair, holder, begins }),
+        _ => Err(NoProof::NotValid(holder.node_name)),
+    }
+}
+
+/// When cloud-init first ran on this instance; `None` if that is not known.
+fn first_boot(root: &Path) -> Option<OffsetDateTime> {
+    let text = std::fs::read_to_string(root.join(FIRST_BOOT)).ok()?;
+    let (_pid, seconds) = text.split_once(':')?;
+    let whole = seconds.trim().split('.').next()?;
+    OffsetDateTime::from_unix_timestamp(whole.parse().ok()?).ok()
+}
