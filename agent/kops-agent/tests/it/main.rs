@@ -33,4 +33,5 @@ mod static_pods;
 mod stores;
 mod superseded;
 mod support_bundle;
+mod timers;
 mod upkeep;
