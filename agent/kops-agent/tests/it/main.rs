@@ -20,6 +20,7 @@ mod example_node;
 mod failing_units;
 mod first_boot;
 mod free_text;
+mod json;
 mod kops_releases;
 mod kops_upgrades;
 mod last_good;
