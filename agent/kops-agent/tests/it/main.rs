@@ -23,6 +23,7 @@ mod free_text;
 mod json;
 mod kops_releases;
 mod kops_upgrades;
+mod kubeconfigs;
 mod last_good;
 mod names;
 mod pages;
