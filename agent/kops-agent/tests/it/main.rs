@@ -5,6 +5,7 @@
 mod addons_service;
 mod bad_input;
 mod boot;
+mod bounded_services;
 mod cloud_facts;
 mod command_line;
 mod config;
