@@ -66,12 +66,15 @@ pub trait Cloud: Send + Sync {
 
     /// Assigns a range of IPv6 addresses for pods to this machine, unless it has one already. Returns the range.
     async fn assign_ipv6_prefix(&self) -> Result<String, CloudError> {
-        Err(CloudError::NotOffered { provider: self.provider(), what: "ranges of IPv6 addresses" })
+        Err(CloudError::Unsupported {
+            provider: self.provider(),
+            action: "request a range of IPv6 addresses",
+        })
     }
 
     /// The id of this machine, by which its group may hold it until it is ready.
     async fn instance_id(&self) -> Result<String, CloudError> {
-        Err(CloudError::NotOffered { provider: self.provider(), what: "lifecycle hooks" })
+        Err(CloudError::Unsupported { provider: self.provider(), action: "complete lifecycle hooks" })
     }
 
     /// Reports to the group of a machine that the machine is ready, so that the group no longer holds it. `uptime` is the time
@@ -85,7 +88,7 @@ pub trait Cloud: Send + Sync {
         uptime: Duration,
     ) -> Result<Completion, CloudError> {
         let _ = (action, uptime);
-        Err(CloudError::NotOffered { provider: self.provider(), what: "lifecycle hooks" })
+        Err(CloudError::Unsupported { provider: self.provider(), action: "complete lifecycle hooks" })
     }
 
     /// Creates the authenticator that proves to kops-controller which machine this is.

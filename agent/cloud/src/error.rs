@@ -8,9 +8,9 @@ use thiserror::Error;
 /// Why a cloud did not provide a fact to its machine, or did not do something for it.
 #[derive(Debug, Error)]
 pub enum CloudError {
-    /// No machine of the cloud has the feature.
-    #[error("{provider} does not support {what}")]
-    NotOffered { provider: CloudProvider, what: &'static str },
+    /// kops-agent does this on other clouds only. The cloud itself may offer it.
+    #[error("kops-agent cannot {action} on {provider}")]
+    Unsupported { provider: CloudProvider, action: &'static str },
     /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),

@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_cloud_has_not_is_refused_by_name() {
+    async fn a_request_that_kops_agent_makes_only_on_other_clouds_is_refused_by_name() {
         let error = of(CloudProvider::Gce).assign_ipv6_prefix().await.unwrap_err().to_string();
-        assert_eq!(error, "gce does not support ranges of IPv6 addresses");
+        assert_eq!(error, "kops-agent cannot request a range of IPv6 addresses on gce");
     }
 }

@@ -230,17 +230,17 @@ impl Metrics {
         let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
         of_controller.register(
             "controller_runtime_reconcile",
-            "Nodes that were looked at, by what came of it",
+            "Reconciles of Nodes, by result",
             self.reconciled.clone(),
         );
         of_controller.register(
             "controller_runtime_reconcile_errors",
-            "Nodes that were looked at and could not be dealt with",
+            "Reconciles of Nodes that failed",
             self.errors.clone(),
         );
         of_controller.register(
             "controller_runtime_reconcile_time_seconds",
-            "How long it took to look at a Node",
+            "Duration of the reconcile of a Node",
             self.seconds.clone(),
         );
         of_controller
@@ -249,26 +249,26 @@ impl Metrics {
                     .into_iter()
                     .map(|(label, value)| (label.into(), value.into())),
             )
-            .register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
+            .register("workqueue_depth", "Nodes that wait for a reconcile", self.depth.clone());
         registry.register(
             "kops_agent_node_refusals",
-            "Nodes that got no labels because they are not believed, by reason",
+            "Rejected Nodes, which get no labels, by reason",
             self.refusals.clone(),
         );
         registry.register(
             "kops_agent_nodes_waiting_for_cloud",
-            "Nodes that cannot be looked at before the cloud answers again",
+            "Nodes whose reconcile waits, because the cloud does not answer",
             self.waiting_for_cloud.clone(),
         );
         registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
         registry.register(
             "kops_agent_node_labels_left_out",
-            "Labels that Nodes did not get, because the API server refuses them",
+            "Labels that Nodes did not get, because they are invalid or the API server rejects them",
             self.labels_left_out.clone(),
         );
         registry.register(
             "kops_agent_instance_cache_hits",
-            "Nodes whose instance was known without asking the cloud",
+            "Nodes whose instance was in the cache",
             self.cache_hits.clone(),
         );
         // A process that never leads has no leader metric, so that no rule expects it to lead.
@@ -286,7 +286,7 @@ impl Metrics {
         );
         registry.register(
             "kops_agent_state_store_readable",
-            "Whether the state store could be read when it was last looked at",
+            "Whether the last read of the state store succeeded",
             self.store_is_readable.clone(),
         );
         registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());

@@ -84,12 +84,12 @@ impl Host {
             ));
         }
         self.refuse_what_failed(plan, desired, &record, scope)?;
-        let is_guarded = scope != Scope::Part && self.works(&record)?;
+        let is_guarded = !scope.is_part() && self.works(&record)?;
         if is_guarded {
             self.refuse_other_volumes(plan, desired)?;
         }
         let preparation = Preparation::begin(self, plan, desired, secrets)?;
-        let machine = match scope != Scope::Part && !is_guarded && !self.runs_kubelet()? {
+        let machine = match !scope.is_part() && !is_guarded && !self.runs_kubelet()? {
             true => overlap::Machine::NotYetANode,
             false => overlap::Machine::Node,
         };
@@ -126,7 +126,7 @@ impl Host {
             }
             changing.unhealthy = unhealthy.into_keys().collect();
         }
-        if scope != Scope::Part && !plan.is_empty() {
+        if !scope.is_part() && !plan.is_empty() {
             forget_replaced(&self.root, plan, &record)?;
             if !matches!(scope, Scope::Renewal { .. }) {
                 record.note_begun(desired, scope.without());
@@ -137,6 +137,10 @@ impl Host {
                 record.settled_state = record.begun_state.clone();
             }
             record.write(&self.root)?;
+        }
+        if scope == Scope::Early {
+            record.claim(&self.root, plan, desired, &written)?;
+            record.write_early(&self.root)?;
         }
         let starts = Starts::of(desired);
         starts.note_masked(plan);
@@ -172,6 +176,10 @@ impl Host {
             settle_renewal(&self.root, record, plan, desired, &written)?;
             return failures.map_or(Ok(report), Err);
         }
+        if scope == Scope::Early {
+            record.settle_written(&self.root, plan, desired, &written)?;
+            record.write_early(&self.root)?;
+        }
         let _step = self.measure(Work::Other, "removals and record");
         self.register(desired, secrets, progress).await?;
         run.removals().await?;
@@ -201,7 +209,7 @@ impl Host {
         }
         let wanted = hashes_of(desired);
         // A run of scope `Part` does not know what the rest of the node downloads.
-        if scope != Scope::Part && !wanted.is_empty() {
+        if !scope.is_part() && !wanted.is_empty() {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         failures.map_or(Ok(report), Err)
@@ -218,7 +226,7 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<bool> {
         sweep_all(&self.root, desired, record)?;
-        if scope == Scope::Part || !record.is_first_sight() {
+        if scope.is_part() || !record.is_first_sight() {
             return Ok(false);
         }
         let resources = desired.iter().map(|(_, resource)| resource);

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::record::{Failure, Record};
 use crate::root::Root;
-use crate::staged::write_file;
+use crate::staged::{remove_file, write_file};
 
 /// Read only if there is no record.
 const PATH: &str = "/var/lib/kops-agent/first-failure.json";
@@ -37,10 +37,7 @@ pub(crate) fn last_failure(root: &Root, record: &Record) -> Result<Option<Failur
 
 /// Removes this file once a record replaces it.
 pub(crate) fn forget(root: &Root) -> Result<()> {
-    match root.parent(PATH)? {
-        Some((folder, name)) if folder.entry(&name)?.is_some() => folder.remove(&name),
-        _ => Ok(()),
-    }
+    remove_file(root, PATH)
 }
 
 #[cfg(test)]

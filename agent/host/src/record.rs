@@ -7,6 +7,7 @@
 mod begun;
 mod claim;
 mod decided;
+mod early;
 mod owned;
 mod reading;
 mod settling;
@@ -63,6 +64,9 @@ pub struct Record {
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
+    /// Whether there is no record, and these claims are only those of early units.
+    #[serde(skip)]
+    is_early: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,9 +112,9 @@ impl Record {
         }
     }
 
-    /// Whether no run has ever claimed a resource here, so that other programs made all that exists.
+    /// Whether no run has ever claimed a resource here, so that other programs made all that exists except early units.
     pub(crate) fn is_first_sight(&self) -> bool {
-        self.config_hash.is_empty() && self.resources.is_empty()
+        self.config_hash.is_empty() && (self.is_early || self.resources.is_empty())
     }
 
     /// Whether a file's content differs from what the last run left.

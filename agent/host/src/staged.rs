@@ -208,6 +208,11 @@ pub(crate) fn write_file(
     place(vec![staged.seal()?])
 }
 
+/// Removes a small file, if it exists.
+pub(crate) fn remove_file(root: &Root, path: &str) -> Result<()> {
+    root.parent(path)?.map_or(Ok(()), |(dir, name)| dir.remove(&name))
+}
+
 /// Removes the temporary file that a killed run left beside `path`.
 pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     match root.parent(path)? {

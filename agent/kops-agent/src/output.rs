@@ -132,7 +132,7 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
 /// Prints the resolved configuration of a node.
 pub fn print_node_config(node: &Value, output: Output) -> Result<u8> {
     match output {
-        Output::Json => print_document(&(serde_json::to_string_pretty(node)? + "\n")),
+        Output::Json => print_json(node),
         Output::Text => print_text(&kops_agent_spec::go_yaml::value_to_string(node)),
     }
 }
@@ -165,7 +165,7 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
 
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     match output {
-        Output::Json => print_document(&(serde_json::to_string_pretty(facts)? + "\n")),
+        Output::Json => print_json(facts),
         Output::Text => print_document(&serde_yaml::to_string(facts)?),
     }
 }

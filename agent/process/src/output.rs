@@ -82,23 +82,50 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
 /// The version of the JSON that commands print. It increases when a field is removed or changes its meaning.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Prints a result as JSON without terminal control characters. An object gets the additional field `schemaVersion`.
+/// Prints a result as JSON without terminal control characters: an object with `schemaVersion`. A list is in its `items`.
+/// Every command prints JSON by this function, or by [`json_line`] if its output continues.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
 
-/// A value as one line of JSON without terminal control characters.
+/// The same object as one line.
 pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
-    Ok(plain_json(&serde_json::to_string(value)?) + "\n")
+    let json = serde_json::to_string(value)?;
+    let json = match with_version(&json, ["", ""]) {
+        Some(object) => object,
+        None => serde_json::to_string(&List::of(value))?,
+    };
+    Ok(plain_json(&json) + "\n")
 }
 
 fn json_text<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string_pretty(value)?;
-    let json = match json.strip_prefix("{\n") {
-        Some(fields) => format!("{{\n  \"schemaVersion\": {SCHEMA_VERSION},\n{fields}"),
-        None => json,
+    let json = match with_version(&json, ["\n  ", " "]) {
+        Some(object) => object,
+        None => serde_json::to_string_pretty(&List::of(value))?,
     };
     Ok(plain_json(&json) + "\n")
+}
+
+/// The object that has a list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a, T> {
+    schema_version: u32,
+    items: &'a T,
+}
+
+impl<'a, T> List<'a, T> {
+    fn of(items: &'a T) -> List<'a, T> {
+        List { schema_version: SCHEMA_VERSION, items }
+    }
+}
+
+/// Adds `schemaVersion` as the first field, with this space before and within each field. `None` if the JSON is no object.
+fn with_version(json: &str, [before, within]: [&str; 2]) -> Option<String> {
+    let fields = json.strip_prefix('{')?;
+    let end = if fields == "}" { before.trim_end_matches(' ') } else { "," };
+    Some(format!("{{{before}\"schemaVersion\":{within}{SCHEMA_VERSION}{end}{fields}"))
 }
 
 #[cfg(test)]
@@ -107,13 +134,27 @@ mod tests {
 
     #[test]
     fn json_that_is_printed_steers_no_terminal() {
-        assert_eq!(json_text(&["a\u{9b}2J"]).unwrap(), "[\n  \"a\\u009b2J\"\n]\n");
+        let text = json_text(&["a\u{9b}2J"]).unwrap();
+        assert_eq!(text, "{\n  \"schemaVersion\": 1,\n  \"items\": [\n    \"a\\u009b2J\"\n  ]\n}\n");
     }
 
     #[test]
-    fn an_object_says_which_version_of_json_it_is() {
-        let text = json_text(&std::collections::BTreeMap::from([("a", 1)])).unwrap();
+    fn every_document_and_every_line_says_which_version_of_json_it_is() {
+        use serde_json::json;
+        for (value, line) in [
+            (json!({}), "{\"schemaVersion\":1}\n"),
+            (json!({"a": 1}), "{\"schemaVersion\":1,\"a\":1}\n"),
+            (json!([]), "{\"schemaVersion\":1,\"items\":[]}\n"),
+            (json!([{"a": 1}]), "{\"schemaVersion\":1,\"items\":[{\"a\":1}]}\n"),
+        ] {
+            assert_eq!(json_line(&value).unwrap(), line);
+            let parsed: serde_json::Value = serde_json::from_str(line).unwrap();
+            let text = json_text(&value).unwrap();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), parsed, "{text}");
+        }
+        let text = json_text(&json!({"a": 1})).unwrap();
         assert_eq!(text, "{\n  \"schemaVersion\": 1,\n  \"a\": 1\n}\n");
+        assert_eq!(json_text(&json!({})).unwrap(), "{\n  \"schemaVersion\": 1\n}\n");
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn an_add_on_that_fails_keeps_no_other_back_and_is_applied_once_it_can_be() {
     assert!(addons.recorded("good").is_some() && !addons.is_there("configmap", "a", "kube-system"));
     let status = addons.ends(4, &["status", "-o", "json"]);
     let rows: Value = serde_json::from_str(&status).unwrap();
-    let states: Vec<(&str, &str)> = rows
+    let states: Vec<(&str, &str)> = rows["items"]
         .as_array()
         .unwrap()
         .iter()
@@ -375,7 +375,8 @@ fn what_upstreams_pod_has_recorded_counts() {
     record("kube-system", "removed", json!({"channel": CHANNEL, "manifestHash": "abc"}));
     let rows: Value = serde_json::from_str(&addons.ends(4, &["status", "-o", "json"])).unwrap();
     let state = |name: &str, namespace: &str| {
-        rows.as_array()
+        rows["items"]
+            .as_array()
             .unwrap()
             .iter()
             .find(|row| row["name"] == name && row["namespace"] == namespace)

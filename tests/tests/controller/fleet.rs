@@ -183,7 +183,7 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
             && shown.contains("  expired kubelet-server 2001-01-01  ")
     );
     let (_, rows) = status(&["-o", "json"]);
-    let certificate = serde_json::from_str::<Value>(&rows).unwrap()[0]["firstCertificate"].clone();
+    let certificate = serde_json::from_str::<Value>(&rows).unwrap()["items"][0]["firstCertificate"].clone();
     assert_eq!(certificate["expires"], "2001-01-01T00:00:00Z");
     assert!(certificate["daysLeft"].as_i64().unwrap() < -9000);
 
@@ -273,7 +273,7 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
         "what kubectl shows of the same"
     );
     let (_, rows) = status(&["-o", "json"]);
-    let rows: Value = serde_json::from_str(&rows).unwrap();
+    let rows = &serde_json::from_str::<Value>(&rows).unwrap()["items"];
     assert_eq!((&rows[3]["name"], &rows[3]["supersededBy"]), (&json!("old"), &json!(NEW)));
     assert_eq!(rows[3]["runs"], json!({"hash": OLD, "since": LONG_AGO}));
 

@@ -104,7 +104,7 @@ fn as_json_each_node_that_has_changed_gets_a_line() {
     let row = watching.json();
     assert_eq!((&row["name"], &row["ready"]), (&json!("b"), &json!("True")));
     cluster.kubectl(&["delete", "node", "a"]);
-    assert_eq!(watching.json(), json!({"name": "a", "gone": true}));
+    assert_eq!(watching.json(), json!({"schemaVersion": 1, "name": "a", "gone": true}));
     assert_eq!(watching.ended_by(Signal::SIGINT), (Some(0), vec![]));
 
     // Nothing reads the output any more. The command ends by itself once it prints something.

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(named(&anew(vec![row("b", "Converged"), row("a", "Converged")])), ["a", "b"]);
         assert_eq!(anew(vec![row("b", "Converged"), row("a", "Converged")]), [Value::Null; 0]);
         let changed = anew(vec![row("b", "Superseded"), row("c", "Converged")]);
-        assert_eq!(changed[0], json!({"name": "a", "gone": true}));
+        assert_eq!(changed[0], json!({"schemaVersion": 1, "name": "a", "gone": true}));
         assert_eq!(named(&changed[1..]), ["b", "c"]);
     }
 

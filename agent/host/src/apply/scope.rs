@@ -47,6 +47,9 @@ pub enum Scope<'a> {
     },
     /// A part of a machine, independent of the rest. Nothing is recorded.
     Part,
+    /// Units that run before the rest of the node is known. The agent records that they are its own, and the machine
+    /// still counts as one on which no run has begun.
+    Early,
 }
 
 impl<'a> Scope<'a> {
@@ -54,8 +57,13 @@ impl<'a> Scope<'a> {
     pub(super) fn without(self) -> Option<&'a BTreeSet<String>> {
         match self {
             Scope::Node { without, .. } => Some(without),
-            Scope::LastApplied { .. } | Scope::Renewal { .. } | Scope::Part => None,
+            Scope::LastApplied { .. } | Scope::Renewal { .. } | Scope::Part | Scope::Early => None,
         }
+    }
+
+    /// Whether this scope covers only a part of the machine.
+    pub(super) fn is_part(self) -> bool {
+        matches!(self, Scope::Part | Scope::Early)
     }
 
     /// `NodeupConfigHash` of the configuration that leads to this state. `None` if the run does not cover a whole
@@ -65,7 +73,7 @@ impl<'a> Scope<'a> {
             Scope::Node { config_hash, .. }
             | Scope::LastApplied { config_hash }
             | Scope::Renewal { config_hash } => Some(config_hash),
-            Scope::Part => None,
+            Scope::Part | Scope::Early => None,
         }
     }
 }

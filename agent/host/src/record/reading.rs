@@ -29,7 +29,7 @@ impl Record {
     /// Reads the record of this root. A root without a record gives an empty one.
     pub(crate) fn read(root: &Root) -> Result<Record> {
         let mut record = match root.read(Record::PATH)? {
-            None => Record::default(),
+            None => Record::early(root)?,
             Some(bytes) => parse(&bytes).unwrap_or_else(|why| Record {
                 unreadable: Some(format!(
                     "{} cannot be read, so kops-agent does not know what it left on this machine: {why}",
@@ -48,8 +48,14 @@ impl Record {
         if self.unreadable.is_some() {
             keep_aside(root)?;
         }
-        let failed =
-            |error: serde_json::Error| Error::path("write", Record::PATH, std::io::Error::from(error));
+        self.write_to(root, Record::PATH)?;
+        Record::forget_early(root)?;
+        first_failure::forget(root)
+    }
+
+    /// Writes all data of this record to `path`.
+    pub(super) fn write_to(&self, root: &Root, path: &str) -> Result<()> {
+        let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
         let mut value = serde_json::to_value(self).map_err(failed)?;
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
@@ -62,8 +68,7 @@ impl Record {
         }
         let mut bytes = serde_json::to_vec(&value).map_err(failed)?;
         bytes.push(b'\n');
-        write_file(root, Record::PATH, 0o600, None, &bytes)?;
-        first_failure::forget(root)
+        write_file(root, path, 0o600, None, &bytes)
     }
 
     /// Recorded resources that this version does not know.
@@ -72,7 +77,7 @@ impl Record {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Record, String> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Record, String> {
     let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let version = fields.remove(VERSION_FIELD).and_then(|version| version.as_u64()).unwrap_or_default();
     let unknown = match fields.get_mut(RESOURCES) {

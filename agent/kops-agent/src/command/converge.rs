@@ -18,6 +18,7 @@ use crate::node::convergence;
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
 use crate::node::options::{NodeOptions, RunOptions};
+use crate::node::upkeep;
 use crate::{exit, output};
 
 /// The pause between two tries after a rollback, which only another configuration of the cluster can help. Jitter makes
@@ -35,16 +36,15 @@ const MOST_ARCHIVES: usize = 2;
 /// error in this process's own flags or environment is final. Operators grant permissions, fill stores and correct
 /// configurations while machines wait.
 pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
-    let run = Run {
-        args,
-        options: args.follow.applied_to(args.spec.for_machine(&args.root.root)),
-        on: args
-            .root
-            .options(args.retries != 0, noted(&args.root.root, args.change.pacing().map_err(Into::into))?),
+    let (root, is_boot) = (&args.root.root, args.retries != 0);
+    let options = args.follow.applied_to(args.spec.for_machine(root));
+    let converge = async {
+        upkeep::place_before_first_run(root, &options.source.conf, is_boot).await;
+        let pacing = noted(root, args.change.pacing().map_err(Into::into))?;
+        Run { args, options, on: args.root.options(is_boot, pacing) }.converge_until_done().await
     };
-    let root = &run.on.root;
     let tell = async |_: &Result<u8>| condition::have_told(root).await;
-    until_stopped_or_told(root, run.converge_until_done(), tell).await
+    until_stopped_or_told(root, converge, tell).await
 }
 
 /// One invocation of the command.

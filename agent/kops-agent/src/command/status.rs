@@ -194,12 +194,12 @@ fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timeline
     let label = |name: &str, value: &str| format!("{{{}}}", pair(name, value));
     metric(
         "kops_agent_converged",
-        "Whether the node is as the agent left it and its units run. A run that failed and changed nothing leaves it 1.",
+        "Whether the node has converged, has no drift, and its units run. A failed run that changed nothing leaves it 1.",
         vec![(label("config_hash", &status.config_hash), i64::from(status.converged))],
     );
     metric(
         "kops_agent_never_converged",
-        "Whether no run of the agent has come to its end on this machine yet.",
+        "Whether no run of the agent has finished on this machine yet.",
         vec![(String::new(), i64::from(status.never_converged))],
     );
     metric(
@@ -209,21 +209,21 @@ fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timeline
     );
     metric(
         "kops_agent_rolled_back",
-        "Whether a change was rolled back and the cluster has wanted nothing else since.",
+        "Whether a change was rolled back and the cluster's configuration has not changed since.",
         vec![(String::new(), i64::from(status.rolled_back.is_some()))],
     );
     metric(
         "kops_agent_superseded",
-        "Whether the cluster has another configuration for the machine that takes the place of this one.",
+        "Whether the cluster has a newer configuration for the replacement of this machine.",
         vec![(String::new(), i64::from(status.superseded.is_some()))],
     );
     metric(
         "kops_agent_changed_resources",
-        "How many resources differ from what the agent left.",
+        "The number of resources that differ from their last applied state.",
         vec![(String::new(), i64::try_from(status.changed.len()).unwrap_or(i64::MAX))],
     );
     let units = status.units.iter().map(|unit| (label("unit", &unit.name), i64::from(unit.running)));
-    metric("kops_agent_unit_running", "Whether a unit of the agent\'s runs.", units.collect());
+    metric("kops_agent_unit_running", "Whether a unit of the agent runs.", units.collect());
     let expiries = status.certificates.iter();
     let expiries =
         expiries.filter_map(|certificate| Some((label("path", &certificate.path), certificate.expires?)));
@@ -237,18 +237,18 @@ fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timeline
     });
     metric(
         "kops_agent_node_info",
-        "Of which cluster and instance group the node is, by the configuration that was last applied.",
+        "The cluster and the instance group of the node in the last applied configuration.",
         of_group.into_iter().collect(),
     );
     let Version { version, commit } = of_this_program();
     metric(
         "kops_agent_build_info",
-        "The version of the agent that has written this, and the commit of which it was built.",
+        "The version and the commit of the agent that wrote these metrics.",
         vec![(format!("{{{},{}}}", pair("version", version), pair("commit", commit)), 1)],
     );
     let _ = writeln!(
         text,
-        "# HELP kops_agent_run_duration_seconds How long the last run of the agent took, and the last that changed something.\n\
+        "# HELP kops_agent_run_duration_seconds The duration of the last run of the agent, and of the last run that changed something.\n\
          # TYPE kops_agent_run_duration_seconds gauge"
     );
     let changing = timelines.runs.iter().find(|run| run.changes > 0);

@@ -8,10 +8,12 @@ use kops_agent_net::{Buckets, LocationClient};
 use kops_agent_plan::desired::PROTOKUBE_UNIT;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::early_units::before_certificates;
+use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::timeline::Work;
 
 use super::decide::Decision;
 use super::machine::lock;
+use super::materials::Materials;
 use super::options::RunOptions;
 use super::plan::plan;
 use super::{certificates, pacing};
@@ -114,15 +116,29 @@ async fn with_early_units(
     downloads: &Downloads,
     watch: &Watch,
 ) -> Result<Plan> {
-    let (early, materials) = (before_certificates(&decision.desired), &decision.materials);
-    let observed = host.observe(&early, materials).context("observing the units that run first")?;
-    let first = diff(&early, &observed);
-    if first.is_empty() {
-        return Ok(plan);
-    }
-    let started = host.apply(&first, &early, materials, downloads, watch, Scope::Part).await;
-    started.with_context(|| {
+    let units = before_certificates(&decision.desired);
+    let started = early(host, &units, &decision.materials, downloads, watch).await;
+    let has_changed = started.with_context(|| {
         format!("starting {PROTOKUBE_UNIT}, which this machine needs to find kops-controller")
     })?;
-    self::plan(host, decision)
+    if has_changed { self::plan(host, decision) } else { Ok(plan) }
+}
+
+/// Applies units that run before the rest of the node is known. Returns whether that changed anything.
+///
+/// # Errors
+/// A step failed.
+pub async fn early(
+    host: &Host,
+    units: &DesiredState,
+    materials: &Materials,
+    downloads: &Downloads,
+    watch: &Watch,
+) -> Result<bool> {
+    let observed = host.observe(units, materials).context("observing the units that run first")?;
+    let plan = diff(units, &observed);
+    if !plan.is_empty() {
+        host.apply(&plan, units, materials, downloads, watch, Scope::Early).await?;
+    }
+    Ok(!plan.is_empty())
 }

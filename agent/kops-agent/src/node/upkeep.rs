@@ -3,12 +3,19 @@
 
 use std::path::Path;
 
+use anyhow::Result;
+use kops_agent_host::Downloads;
+use kops_agent_net::LocationClient;
 use kops_agent_plan::desired::{PACKAGED_PROGRAM, Upkeep};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::program;
 
 use super::environment::Environment;
+use super::materials::Materials;
 use super::own_services::yes_or_no;
+use super::{apply, machine};
+use crate::known::error_text;
+use crate::progress::Watch;
 
 /// The environment variable. With `false`, a machine whose boot script brought this program gets no timers and no name
 /// in `PATH`.
@@ -29,6 +36,30 @@ pub fn of_machine(
         return Ok(None);
     }
     Ok(program::path().ok().and_then(|program| beside(&program, conf)))
+}
+
+/// Places and starts the timers on a machine where no run has begun to make the node, before anything can fail. So a
+/// failed first run is in the node's metrics. Without the timers the run goes on.
+pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bool) {
+    if !root.is_dir() || machine::has_record(root) {
+        return;
+    }
+    // The run itself reports a wrong value of the variable.
+    let Ok(Some(upkeep)) = of_machine(root, conf, &Environment::of_machine(root)) else { return };
+    if let Err(error) = Box::pin(place(root, &upkeep, waits_for_lock)).await {
+        log::warn!(
+            "cannot place the timers before the first run; if the run fails too, this machine has no metrics: {}",
+            error_text(&error)
+        );
+    }
+}
+
+async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool) -> Result<()> {
+    let host = machine::open(root)?;
+    let _lock = machine::lock(waits_for_lock, &host).await?;
+    let downloads = Downloads::new(LocationClient::new()?);
+    apply::early(&host, &upkeep.timers(), &Materials::default(), &downloads, &Watch::new()).await?;
+    Ok(())
 }
 
 /// The timers and the name for a boot script's program, in the folder `bin` beside the folder `conf` with the boot

@@ -4,10 +4,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::process::Command;
 
 use crate::example::kubelet::Kubelet;
 use crate::example::worker::{CERTIFICATES, NODE, Worker, honest};
-use crate::example::{Ended, Machine};
+use crate::example::{self, Ended, Machine};
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::kops_controller::{Asked, Mood};
@@ -152,4 +153,12 @@ fn a_worker_of_a_gossip_cluster_runs_protokube_before_it_asks_for_certificates()
     assert_eq!(worker.read("opt/kops/bin/protokube"), PROTOKUBE);
     let again = worker.run("converge", &server);
     assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+
+    // What ran first is the agent's own, as all else.
+    let mut reset = Command::new(example::agent());
+    reset.env_clear().args(["reset", "--yes", "--root"]).arg(worker.machine.root());
+    Ended::of(&mut reset).with(0, &[]);
+    for file in files {
+        assert!(!worker.machine.root().join(file).exists(), "{file} stays");
+    }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::example::{Ended, Machine};
 use kops_agent_host::Host;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
 const DIFFERENT: i32 = 4;
 
@@ -400,57 +400,4 @@ fn put(machine: &Machine, files: &[&str]) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
     }
-}
-
-/// A boot script's program beside the boot config has no package that brings its timers.
-#[test]
-fn a_boot_scripts_program_brings_its_timers_and_its_name() {
-    let node = Machine::of(NODES);
-    let kops = node.folder().join("kops");
-    let (program, conf) = (kops.join("bin/nodeup"), kops.join("conf/kube_env.yaml"));
-    [&program, &conf].into_iter().for_each(|file| fs::create_dir_all(file.parent().unwrap()).unwrap());
-    example::copy_agent(&program);
-    fs::copy(node.cluster.store.kube_env(NODES), &conf).unwrap();
-    let converge = || {
-        let mut agent = Command::new(&program);
-        agent.env_clear().envs(node.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
-        agent.args(["converge", "--config-base", CONFIG_BASE, "--conf"]).arg(&conf);
-        agent.arg("--facts").arg(node.cluster.store.facts(NODES)).arg("--root").arg(node.root());
-        Ended::of(&mut agent).with(0, &[]);
-    };
-    let units = node.root().join("etc/systemd/system");
-    let name = node.root().join("usr/local/bin/kops-agent");
-    let is_there = || {
-        let files = ["verify.service", "verify.timer", "metrics.service", "metrics.timer"];
-        let files = files.map(|unit| units.join(format!("kops-agent-{unit}")).exists());
-        [&files[..], &[name.is_symlink()]].concat()
-    };
-
-    converge();
-    assert_eq!(is_there(), [true; 5]);
-    assert_eq!(fs::read_link(&name).unwrap(), program);
-    let verify = fs::read_to_string(units.join("kops-agent-verify.service")).unwrap();
-    let command = format!("\nExecStart={} verify --renew --conf {} ", program.display(), conf.display());
-    assert!(verify.contains(&command), "{verify}");
-    let status = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
-    status.with(0, &[]);
-
-    // The advice has the path of this program.
-    fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
-    let drifted = Ended::of(Command::new(&program).env_clear().args(["status", "--root"]).arg(node.root()));
-    assert!(drifted.stdout.contains(&format!("`{} verify`", program.display())), "{}", drifted.stdout);
-
-    let environment = node.root().join("etc/environment");
-    fs::write(&environment, "KOPS_AGENT_TIMERS=false\n").unwrap();
-    converge();
-    assert_eq!(is_there(), [false; 5]);
-
-    fs::write(&environment, "").unwrap();
-    converge();
-    assert_eq!(is_there(), [true; 5]);
-    let packaged = node.root().join("usr/bin/kops-agent");
-    fs::create_dir_all(packaged.parent().unwrap()).unwrap();
-    fs::write(packaged, "").unwrap();
-    converge();
-    assert_eq!(is_there(), [false; 5], "a package brings them");
 }

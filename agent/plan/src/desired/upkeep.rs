@@ -31,6 +31,21 @@ pub struct Upkeep {
     pub conf: String,
 }
 
+impl Upkeep {
+    /// The timers and their services. They depend on nothing that a run has to find out, so a first run that fails has
+    /// placed them.
+    pub fn timers(&self) -> DesiredState {
+        let mut state = DesiredState::default();
+        for [(service, text), (timer, timer_text)] in SERVICES {
+            let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(CONF, &self.conf);
+            // The service is a plain file, not a `Unit`: only its timer starts it, and a run that the service starts must not stop it.
+            state.add(File::text(format!("{UNITS}/{service}"), text));
+            state.add(Unit::new(timer, timer_text));
+        }
+        state
+    }
+}
+
 /// Adds the timers and the link. If the user describes a resource of the same name, the user's resource stays.
 pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) {
     let mut add = |resource: Resource| {
@@ -38,12 +53,7 @@ pub(super) fn add(node: &NodeConfig, upkeep: &Upkeep, state: &mut DesiredState) 
             state.add(resource);
         }
     };
-    for [(service, text), (timer, timer_text)] in SERVICES {
-        let text = text.replace(PACKAGED_PROGRAM, &upkeep.program).replace(CONF, &upkeep.conf);
-        // The service is a plain file, not a `Unit`: only its timer starts it, and a run that the service starts must not stop it.
-        add(File::text(format!("{UNITS}/{service}"), text).into());
-        add(Unit::new(timer, timer_text).into());
-    }
+    upkeep.timers().iter().for_each(|(_, resource)| add(resource.clone()));
     let folder = match node.distribution.project {
         Project::Flatcar => "/opt/bin",
         Project::ContainerOS => node.distribution.kubernetes_bin,

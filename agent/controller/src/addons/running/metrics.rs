@@ -100,28 +100,28 @@ impl AddonMetrics {
         let mut registry = Registry::default();
         registry.register(
             "kops_agent_addon_due",
-            "Whether an add-on has failed to become what its channel has",
+            "Whether an add-on differs from its channel after an attempt to apply it",
             self.due.clone(),
         );
         registry.register(
             "kops_agent_addon_failures",
-            "Failures of an add-on since this process leads",
+            "Failed attempts to apply an add-on since this process leads",
             self.failures.clone(),
         );
         registry.register(
             "kops_agent_addon_last_success_seconds",
-            "When an add-on was last seen to be what its channel has, in seconds since 1970",
+            "When an add-on was last found or made current, in seconds since 1970",
             self.last_success.clone(),
         );
         registry.register(
             "kops_agent_addon_channel_readable",
-            "Whether a channel of add-ons could be read when it was last looked at",
+            "Whether the last read of a channel of add-ons succeeded",
             self.readable.clone(),
         );
         if labels_node {
             registry.register(
                 "kops_agent_addons_node_labelled",
-                "Whether this machine's Node had the labels of a control plane when it was last looked at",
+                "Whether this machine's Node had the labels of a control plane at the last check",
                 self.node_is_labelled.clone(),
             );
         }

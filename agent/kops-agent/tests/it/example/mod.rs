@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod apart;
+pub mod api_server;
 pub mod kubelet;
 pub mod listener;
 pub mod worker;

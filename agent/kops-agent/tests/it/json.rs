@@ -1,0 +1,151 @@
+//! JSON of every verb is an object that names the version of its form.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::example::api_server::{ADDON, ApiServer};
+use crate::example::{self, Ended, Machine};
+use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+
+#[test]
+fn json_of_every_verb_says_its_version() {
+    let scene = Scene::new();
+    let verbs = verbs_with_output(&[]);
+    assert!(verbs.len() > 12, "{verbs:?}");
+    for verb in verbs {
+        for mut command in scene.commands(&verb) {
+            let ended = Ended::of(command.args(["-o", "json"]).stdin(Stdio::null()));
+            let printed: Value = serde_json::from_str(&ended.stdout)
+                .unwrap_or_else(|error| panic!("{verb}: {error}: {ended:#?}"));
+            assert_eq!(printed["schemaVersion"], 1, "{verb}: {printed:#}");
+            assert!(printed.as_object().unwrap().len() > 1, "{verb} prints nothing else: {printed:#}");
+        }
+    }
+}
+
+#[test]
+fn each_line_of_a_watch_says_its_version() {
+    let scene = Scene::new();
+    let mut command = scene.on_cluster("fleet status");
+    command.args(["--watch", "-o", "json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut watching = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(watching.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+    let row: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&row["schemaVersion"], &row["name"]), (&json!(1), &json!("node-1")), "{row:#}");
+}
+
+/// `facts` prints a file that `--facts` takes.
+#[test]
+fn facts_are_read_back_with_their_version() {
+    let machine = Machine::of(NODES);
+    let text = fs::read_to_string(machine.cluster.store.facts(NODES)).unwrap();
+    let mut facts: Value = kops_agent_spec::parse_document(text.as_bytes(), "facts").unwrap();
+    facts["schemaVersion"] = 1.into();
+    let before = machine.state(&[]);
+    fs::write(machine.cluster.store.facts(NODES), facts.to_string()).unwrap();
+    assert_eq!(machine.state(&[]), before);
+}
+
+/// The verbs below `path` that have the flag --output.
+fn verbs_with_output(path: &[String]) -> Vec<String> {
+    let help = Ended::of(Command::new(example::agent()).env_clear().args(path).arg("--help"));
+    help.with(0, &[]);
+    let mut verbs = Vec::new();
+    if help.stdout.contains("--output <") {
+        verbs.push(path.join(" "));
+    }
+    let commands = help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in commands.take_while(|line| !line.is_empty()) {
+        // The names are in the first column, and long descriptions continue in further lines.
+        let name = line.strip_prefix("  ").and_then(|line| line.split(' ').next()).unwrap_or_default();
+        if !name.is_empty() && name != "help" {
+            verbs.extend(verbs_with_output(&[path, &[name.to_owned()]].concat()));
+        }
+    }
+    verbs
+}
+
+/// A converged node, and an API server with one Node and one old add-on.
+struct Scene {
+    node: Machine,
+    api_server: ApiServer,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let node = Machine::of(NODES);
+        node.run("converge", &[]).with(0, &[]);
+        fs::write(node.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();
+        fs::write(node.folder().join("channel.yaml"), "kind: Addons\nmetadata: {name: empty}\nspec: {}\n")
+            .unwrap();
+        let controller = format!("clusterName: demo.example.com\ncloud: aws\nconfigBase: {CONFIG_BASE}\n");
+        fs::write(node.folder().join("controller.yaml"), controller).unwrap();
+        Scene { node, api_server: ApiServer::start() }
+    }
+
+    /// The ways to call a verb. A new verb with --output needs its line here.
+    fn commands(&self, verb: &str) -> Vec<Command> {
+        let Scene { node, .. } = self;
+        let on_root = |more: &[&str]| {
+            let mut agent = Command::new(example::agent());
+            agent.env_clear().args(verb.split(' ')).arg("--root").arg(node.root()).args(more);
+            agent
+        };
+        let on_cluster = |more: &[&str]| {
+            let mut agent = self.on_cluster(verb);
+            agent.args(more);
+            agent
+        };
+        let with = |mut agent: Command, more: &str| {
+            agent.arg(more);
+            agent
+        };
+        let folder = node.folder().display();
+        let store =
+            ["--channel", "s3://channels/channel.yaml", "--store-mirror", &format!("s3://channels={folder}")];
+        match verb {
+            "plan" => vec![node.agent(verb), with(node.agent(verb), "--summary")],
+            "converge" | "verify" | "doctor" => vec![node.agent(verb)],
+            "render" | "config dump" | "config check" => vec![node.agent_without_root(verb)],
+            "explain" => ["--max-pods", "kubelet.service"]
+                .map(|asked| with(node.agent_without_root(verb), asked))
+                .into(),
+            "status" => vec![on_root(&[]), on_root(&["--timeline"])],
+            "facts" => vec![on_root(&[])],
+            "version" => vec![with(Command::new(example::agent()), verb)],
+            "fleet status" => vec![on_cluster(&[])],
+            "addons status" | "addons diff" | "addons apply" => vec![on_cluster(&store)],
+            "addons remove" => vec![with(on_cluster(&store), ADDON)],
+            "controller takeover" => {
+                let conf = format!("{folder}/controller.yaml");
+                let none = format!("{folder}/none");
+                vec![on_cluster(&[
+                    "--check",
+                    "--conf",
+                    &conf,
+                    "--admin-kubeconfig",
+                    &none,
+                    "--health",
+                    "127.0.0.1:1",
+                ])]
+            }
+            _ => panic!("`kops-agent {verb}` has --output: add it to this list"),
+        }
+    }
+
+    /// The command of a verb that asks the API server.
+    fn on_cluster(&self, verb: &str) -> Command {
+        let mut agent = Command::new(example::agent());
+        agent.env_clear().envs(self.node.cluster.environment()).args(verb.split(' '));
+        agent.arg("--kubeconfig").arg(self.api_server.kubeconfig(self.node.folder()));
+        agent
+    }
+}
