@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod release_tests;
 mod renewal;
+mod round;
 mod server;
 mod slot;
 
@@ -31,7 +32,8 @@ use kops_agent_net::http::HttpError;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
-use server::{Failure, Failures, NoServer, Server, ask_each};
+use round::{Failures, ask_each};
+use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
 
 /// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
@@ -219,8 +221,8 @@ impl KopsController {
         Ok(given)
     }
 
-    /// Asks every address of every server in turn, until one gives an answer that is accepted. After a pause, it asks
-    /// all of them again.
+    /// Asks every address of every server, until one gives an answer that is accepted. After a pause, it asks all of them
+    /// again.
     async fn ask<T>(
         &self,
         what: &str,

@@ -18,7 +18,7 @@ use kops_agent_net::tls;
 pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
 impl KopsController {
-    /// Asks each server in turn with kubelet's current certificate. Returns the server's URL and its answer. There are
+    /// Asks the servers with kubelet's current certificate. Returns the server's URL and its answer. There are
     /// no retries: the certificate is valid for months, and the next verification asks again.
     pub(super) async fn renewed<T>(
         &self,
