@@ -8,6 +8,7 @@ mod identity;
 #[cfg(test)]
 mod release_tests;
 mod renewal;
+mod round;
 mod server;
 mod slot;
 
@@ -35,7 +36,8 @@ use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
 use identity::Identity;
-use server::{Failure, Failures, NoServer, Server, ask_each};
+use round::{Failures, ask_each};
+use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
 
 /// The first and the longest pause between two rounds, if a server answers that it cannot serve yet.
@@ -264,8 +266,8 @@ impl KopsController {
         Ok(given)
     }
 
-    /// Asks every address of every server in turn, until one gives an answer that is accepted. After a pause, it asks
-    /// all of them again.
+    /// Asks every address of every server, until one gives an answer that is accepted. After a pause, it asks all of them
+    /// again.
     async fn ask<T>(
         &self,
         what: &str,

@@ -10,7 +10,7 @@ use crate::{Asking, KopsController};
 use kops_agent_net::tls;
 
 impl KopsController {
-    /// Asks each server in turn with kubelet's current certificate. Returns the server's URL and its answer. There are
+    /// Asks the servers with kubelet's current certificate. Returns the server's URL and its answer. There are
     /// no retries: the certificate is valid for months, and the next verification asks again.
     pub(super) async fn renewed<T>(
         &self,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-use std::{fmt, io, iter};
+use std::{io, iter};
 
 use kops_agent_plan::bootstrap::{PORT, renewal};
 use kops_agent_plan::pacing::message;
@@ -12,11 +12,11 @@ use rustls::ClientConfig;
 use thiserror::Error;
 
 use super::identity::NoProof;
+use super::round::in_random_order;
 use kops_agent_cloud::authenticate::AuthenticationError;
 use kops_agent_cloud::callback::CallbackServerError;
 use kops_agent_net::dns::{NameError, SystemResolver};
 use kops_agent_net::http::{self, HttpError, cluster_client, innermost_cause};
-use kops_agent_net::random;
 
 /// Timeout of a request with its answer (upstream: `pkg/kopscontrollerclient/client.go`).
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -105,7 +105,7 @@ pub(super) enum Failure {
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// The configured URL, for messages.
-    shown: String,
+    pub(super) shown: String,
     /// The URL for the POST request.
     url: Url,
     /// The name that the server's certificate must have, if it is not the host of the URL.
@@ -174,7 +174,7 @@ impl Server {
     }
 
     /// The server's URL, with the requested address if the host is a name.
-    fn shown_at(&self, address: SocketAddr) -> String {
+    pub(super) fn shown_at(&self, address: SocketAddr) -> String {
         match self.literal_address() {
             Some(_) => self.shown.clone(),
             None => format!("{} at {address}", self.shown),
@@ -186,9 +186,9 @@ impl Server {
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// The first [`MOST_ADDRESSES`] addresses of the server, in random order, so that the machines of a group do not
-    /// all ask one server. Early in the life of a cluster, there is no address.
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+    /// [`MOST_ADDRESSES`] of the server's addresses, chosen at random. Early in the life of a cluster, there is no
+    /// address.
+    pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let host = self.url.host_str().unwrap_or_default();
         let port = self.url.port_or_known_default().unwrap_or(PORT);
         let found = match self.literal_address() {
@@ -239,85 +239,6 @@ impl Server {
             status => Err(refused(status, answer).await),
         }
     }
-}
-
-/// Asks every address of every server until one succeeds, or reports that this machine is registered. Returns the
-/// server's URL, too.
-///
-/// # Errors
-/// The failure of each address.
-pub(super) async fn ask_each<T>(
-    servers: &[Server],
-    ask: impl AsyncFn(&Server, SocketAddr) -> Result<T, Failure>,
-) -> Result<(String, T), Failures> {
-    let mut failures = Vec::new();
-    for server in servers {
-        let addresses = match server.addresses().await {
-            Ok(addresses) => addresses,
-            Err(failure) => {
-                failures.push((server.shown.clone(), failure));
-                continue;
-            }
-        };
-        for address in addresses {
-            match ask(server, address).await {
-                Ok(given) => return Ok((server.shown.clone(), given)),
-                Err(failure) => {
-                    let is_final = matches!(failure, Failure::AlreadyRegistered);
-                    failures.push((server.shown_at(address), failure));
-                    if is_final {
-                        return Err(Failures(failures));
-                    }
-                }
-            }
-        }
-    }
-    Err(Failures(failures))
-}
-
-/// Why each server failed, with the requested address, in the order of the requests.
-#[derive(Debug)]
-pub(super) struct Failures(Vec<(String, Failure)>);
-
-impl Failures {
-    /// Each server, with the requested address and its failure.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
-        self.0.iter().map(|(server, failure)| (server.as_str(), failure))
-    }
-
-    /// The server that reports that this machine is registered. It is always the last one asked.
-    pub(super) fn registered(&self) -> Option<&str> {
-        match self.0.last() {
-            Some((server, Failure::AlreadyRegistered)) => Some(server),
-            _ => None,
-        }
-    }
-
-    /// Whether a server refused the token.
-    pub(super) fn has_refused_token(&self) -> bool {
-        self.0.iter().any(|(_, failure)| matches!(failure, Failure::Refused { status: 403, .. }))
-    }
-
-    /// Whether nothing listens at any of the addresses. A server that cannot serve yet does listen.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.0.iter().all(|(_, failure)| failure.is_of_no_server())
-    }
-}
-
-impl fmt::Display for Failures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_slice() {
-            [(server, failure)] => write!(f, " {server}: {failure}"),
-            failures => {
-                failures.iter().try_for_each(|(server, failure)| write!(f, "\n  {server}: {failure}"))
-            }
-        }
-    }
-}
-
-fn in_random_order(addresses: &mut [IpAddr]) {
-    // Without random numbers, the order of the name server stays.
-    addresses.sort_by_cached_key(|_| random::bytes::<8>().unwrap_or_default());
 }
 
 /// The addresses without placeholders.
@@ -462,20 +383,6 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let (failure, ()) = tokio::join!(asked(at), async { drop(listener.accept().await) });
         assert!(!failure.is_of_no_server(), "{failure}");
-    }
-
-    #[test]
-    fn each_address_of_a_name_comes_first_at_times_and_none_is_lost() {
-        let addresses: Vec<IpAddr> = (1..=4).map(|last| [10, 0, 0, last].into()).collect();
-        let mut first = std::collections::BTreeSet::new();
-        for _ in 0..400 {
-            let mut ordered = addresses.clone();
-            in_random_order(&mut ordered);
-            first.insert(ordered[0]);
-            ordered.sort();
-            assert_eq!(ordered, addresses);
-        }
-        assert_eq!(first.len(), addresses.len());
     }
 
     #[test]

@@ -9,7 +9,8 @@ use rustls::ClientConfig;
 use time::OffsetDateTime;
 
 use super::identity::{KUBECONFIG, present};
-use super::server::{Failure, NoServer, Server, ask_each};
+use super::round::ask_each;
+use super::server::{Failure, NoServer, Server};
 use crate::KopsController;
 
 /// Why there is no answer.
@@ -54,7 +55,7 @@ impl KopsController {
             .map_err(|error| format!("the certificate in /{KUBECONFIG} cannot be used: {error}"))
     }
 
-    /// The servers, and then this machine's own server if it is a control plane. Without DNS, a control plane may not
+    /// The servers, and this machine's own server if it is a control plane. Without DNS, a control plane may not
     /// find the others, and a single one has no others.
     fn servers_of_slots(&self) -> Result<Vec<Server>, NoServer> {
         let mut servers = Server::all(&self.servers, &self.tls_server_name)?;

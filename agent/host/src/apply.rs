@@ -17,7 +17,6 @@ mod units;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::ready;
 
 use kops_agent_plan::diff::{Kept, Plan, Stage};
 use kops_agent_plan::late_pods::{LatePods, late_pods};
@@ -27,7 +26,7 @@ use kops_agent_plan::timeline::Work;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 use images::changes_components;
-use packages::{HEAD_START, Installing};
+use packages::Installing;
 pub use report::Report;
 use run::Run;
 pub use scope::Scope;
@@ -53,8 +52,8 @@ use crate::stamps::STATE;
 impl Host {
     /// Applies `plan`, which [`kops_agent_plan::diff::diff`] made of `desired` and of this host's observations.
     /// Everything is checked, resolved, downloaded and verified before the first write. On a machine that is no node
-    /// yet, packages are installed during the downloads ([`overlap`]). Dropping the future stops the run between two
-    /// stages, after a running package manager ends.
+    /// yet, packages are installed during the downloads of images ([`overlap`]). Dropping the future stops the run
+    /// between two stages, after a running package manager ends.
     ///
     /// An empty plan is worth applying too: it removes what a killed run left.
     ///
@@ -93,17 +92,15 @@ impl Host {
             true => overlap::Machine::NotYetANode,
             false => overlap::Machine::Node,
         };
-        let begins_with_packages = installing(plan, machine) == overlap::Installing::BesideDownloads;
+        let begins_with_packages = installing(plan, machine) == overlap::Installing::BesideImages;
         let mut is_unread = record.has_begun(is_read_by_systemd);
         let mut prepared = if begins_with_packages {
             is_unread |= self.note_sight(&record, desired, secrets, &preparation.certificates, scope)?;
-            let installing = Installing::begin(self, plan, desired)?;
-            let fetched = installing.fetched(HEAD_START);
-            installing.beside(preparation.finish(downloads, fetched, progress), progress).await?
+            let (installing, allow) = Installing::begin(self, plan, desired)?;
+            installing.beside(preparation.finish(downloads, allow, progress), progress).await?
         } else {
-            preparation.finish(downloads, ready(()), progress).await?
+            preparation.finish(downloads, || {}, progress).await?
         };
-        prepared.refuse_what_does_not_start(&*self.commands)?;
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {
             if let Some((_, error)) = prepared.undelivered.pop_first() {

@@ -46,6 +46,7 @@ mod status;
 mod stopwatch;
 pub mod system;
 mod timeline;
+mod trial;
 mod unit_files;
 mod unit_overrides;
 mod volumes;

@@ -1,8 +1,7 @@
 //! Does everything that can fail before the first write. It refuses impossible plans and resolves secrets. Then it
-//! issues certificates, and fetches and verifies all downloads.
+//! issues certificates, fetches and verifies all downloads, and tries the programs among them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step};
@@ -20,23 +19,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::secrets::Secrets;
 use crate::system::commands::Commands;
-
-const CONTAINERD_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
-                                  spec.containerd.version to an older release, or use an image of a newer distribution";
-const RUNC_ADVICE: &str =
-    "set spec.containerd.runc.packages to a build for this machine, or use an image of a newer distribution";
-const KUBELET_ADVICE: &str =
-    "use an image of a newer distribution, and of the architecture of the instance type";
-
-/// Programs that are test-started before they are installed. Each has its name, the flag that prints its version and
-/// exits, and the advice if it does not start.
-const TRIED: [(&str, &str, &str); 5] = [
-    ("containerd", "--version", CONTAINERD_ADVICE),
-    ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),
-    ("ctr", "--version", CONTAINERD_ADVICE),
-    ("kubelet", "--version", KUBELET_ADVICE),
-    ("runc", "--version", RUNC_ADVICE),
-];
+use crate::trial;
 
 /// The inputs of an apply.
 pub(crate) struct Prepared<'a> {
@@ -50,6 +33,8 @@ pub(crate) struct Prepared<'a> {
     downloads: BTreeMap<String, Request>,
     /// Files that were made from downloads, by path.
     ready: BTreeMap<String, Ready>,
+    /// Paths of programs that start only with a library of a package.
+    put_off: BTreeSet<String>,
     /// Why archives of images could not be downloaded, by hash. No file is made from them.
     pub(crate) undelivered: BTreeMap<String, Error>,
 }
@@ -84,23 +69,13 @@ impl Prepared<'_> {
         self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
     }
 
-    /// Refuses downloaded programs that do not start on this machine. Nothing has changed yet. A component that
-    /// restarts with such a program would not come back.
+    /// Tries the programs again that could not start without a library of a package. The packages are installed now.
     ///
     /// # Errors
-    /// The first program that does not start: the cause and the remedy.
-    pub(crate) fn refuse_what_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
-        for (path, ready) in &self.ready {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            let Some((_, flag, advice)) = TRIED.iter().find(|(tried, ..)| *tried == name) else { continue };
-            let staged = ready.dir.shown(&ready.name);
-            if let Some(why) = commands.why_it_does_not_start(Path::new(&staged), flag) {
-                let id = ResourceId::new(Kind::File, path);
-                let reason = format!("this download does not start on this machine: {why}; {advice}");
-                return Err(Error::Invalid { id, reason });
-            }
-        }
-        Ok(())
+    /// The first program that still does not start.
+    pub(crate) fn refuse_what_still_does_not_start(&self, commands: &dyn Commands) -> Result<()> {
+        let put_off = self.ready.iter().filter(|(path, _)| self.put_off.contains(*path));
+        trial::refuse_what_does_not_start(put_off, false, commands).map(drop)
     }
 
     /// The file that was made from a download for this path.
@@ -175,34 +150,39 @@ impl<'a> Preparation<'a> {
         written.collect()
     }
 
-    /// Issues certificates while everything is downloaded and verified. Downloads begin once `may_begin` ends. If one
-    /// of the two fails, the other still runs to its end, so that no work continues in the background.
+    /// Issues certificates while everything is downloaded and verified. Calls `tried` once all files are verified and
+    /// the programs among them start; images are downloaded after that. If one of the two fails, the other still runs
+    /// to its end, so that no work continues in the background.
     ///
     /// # Errors
-    /// A certificate cannot be issued, or a download fails.
+    /// A certificate cannot be issued, a download fails, or a program does not start on this machine.
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
-        may_begin: impl Future<Output = ()>,
+        tried: impl FnOnce(),
         progress: &dyn Progress,
     ) -> Result<Prepared<'a>> {
         let Preparation { host, desired, steps, requests, certificates, .. } = &mut self;
         let fetching = async {
-            may_begin.await;
-            let fetched = fetch(host, steps, requests, downloads, progress).await;
+            let files = fetch_files(host, steps, requests, downloads, progress).await;
             host.refuse_other_files(desired)?;
-            fetched
+            let files = files?;
+            let brings_packages = steps.iter().any(|(step, _)| step.resource.kind == Kind::Package);
+            let put_off = trial::refuse_what_does_not_start(&files.ready, brings_packages, &*host.commands)?;
+            tried();
+            let undelivered = files.fetch_images(host, requests, downloads, progress).await;
+            Ok::<_, Error>((files, put_off, undelivered))
         };
         let (issued, fetched) = tokio::join!(issue(host, steps, certificates), fetching);
         issued?;
-        let Fetched { keys, cache, ready, undelivered } = fetched?;
+        let (Files { keys, cache, ready }, put_off, undelivered) = fetched?;
         for file in self.written_files() {
             if !self.contents.contains_key(file.path.as_str()) {
                 self.contents.insert(&file.path, resolve(file, &self.certificates, self.secrets)?);
             }
         }
         let Preparation { certificates, contents, requests, .. } = self;
-        Ok(Prepared { certificates, contents, keys, cache, downloads: requests, ready, undelivered })
+        Ok(Prepared { certificates, contents, keys, cache, downloads: requests, ready, put_off, undelivered })
     }
 }
 
@@ -224,21 +204,20 @@ async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Cer
     Ok(())
 }
 
-struct Fetched<'a> {
+struct Files<'a> {
     keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,
     ready: BTreeMap<String, Ready>,
-    undelivered: BTreeMap<String, Error>,
 }
 
-/// Downloads everything that steps need.
-async fn fetch<'a>(
+/// Downloads the files that steps need, and the keys of repositories.
+async fn fetch_files<'a>(
     host: &Host,
     steps: &[(&Step, &'a Resource)],
     requests: &BTreeMap<String, Request>,
     downloads: &Downloads,
     progress: &dyn Progress,
-) -> Result<Fetched<'a>> {
+) -> Result<Files<'a>> {
     let mut keys = BTreeMap::new();
     for (_, resource) in steps {
         if let Resource::PackageSource(source) = resource {
@@ -246,19 +225,34 @@ async fn fetch<'a>(
         }
     }
     if requests.is_empty() {
-        return Ok(Fetched { keys, cache: None, ready: BTreeMap::new(), undelivered: BTreeMap::new() });
+        return Ok(Files { keys, cache: None, ready: BTreeMap::new() });
     }
     let _step = host.measure(Work::Downloads, "downloads");
     let cache = downloads.open_cache(&host.root)?;
-    let is_for_files = |request: &Request| !request.wants.is_empty();
-    let (for_files, for_images): (Vec<Request>, Vec<Request>) =
-        requests.values().cloned().partition(is_for_files);
+    let for_files = requests.values().filter(|request| !request.wants.is_empty()).cloned().collect();
     let ready = downloads.fetch(&host.root, &cache, for_files, progress).await;
     host.note_archives(cache.take_seen())?;
-    let ready = ready?;
-    let undelivered = downloads.fetch_each(&host.root, &cache, for_images, progress).await;
-    let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
-    Ok(Fetched { keys, cache: Some(cache), ready, undelivered })
+    let ready = ready?.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
+    Ok(Files { keys, cache: Some(cache), ready })
+}
+
+impl Files<'_> {
+    /// Downloads the archives of images. Returns why some could not be downloaded, by hash.
+    async fn fetch_images(
+        &self,
+        host: &Host,
+        requests: &BTreeMap<String, Request>,
+        downloads: &Downloads,
+        progress: &dyn Progress,
+    ) -> BTreeMap<String, Error> {
+        let for_images: Vec<Request> =
+            requests.values().filter(|request| request.wants.is_empty()).cloned().collect();
+        let Some(cache) = self.cache.as_ref().filter(|_| !for_images.is_empty()) else {
+            return BTreeMap::new();
+        };
+        let _step = host.measure(Work::Downloads, "downloads of images");
+        downloads.fetch_each(&host.root, cache, for_images, progress).await
+    }
 }
 
 /// The resource of a step.

@@ -12,7 +12,10 @@ use crate::source::SpecDiffers;
 
 /// The exit code for an error, from the causes in its chain.
 pub fn code_of(error: &anyhow::Error) -> u8 {
-    if error.chain().any(|cause| cause.is::<WrongUsage>()) {
+    let is_usage = |cause: &(dyn std::error::Error + 'static)| {
+        cause.is::<WrongUsage>() || matches!(cause.downcast_ref(), Some(StoreError::BadMirror { .. }))
+    };
+    if error.chain().any(is_usage) {
         return USAGE;
     }
     let wrong = error.chain().any(|cause| {

@@ -4,8 +4,8 @@
 //! the node and its packages stay unchanged.
 //!
 //! A machine that is not a node yet has nothing to lose. Its packages come from the distribution, and the next run continues with those
-//! that are installed. Package installation takes most of the machine's first run. So the run installs packages while it downloads files
-//! and makes certificates.
+//! that are installed. Package installation takes most of the machine's first run. So the run fetches packages while it downloads files, and
+//! installs them while it downloads images. In between it tries the programs: a machine on which they do not start stays unchanged.
 
 use crate::diff::{Action, Plan, Stage};
 use crate::resource::Kind;
@@ -15,8 +15,9 @@ use crate::resource::Kind;
 pub enum Installing {
     /// The plan installs no packages.
     Nothing,
-    /// From the start of the run, while the run downloads files and makes certificates.
-    BesideDownloads,
+    /// While the run downloads images. Packages are fetched from the start of the run, and installed once all files are verified and the
+    /// programs start.
+    BesideImages,
     /// In the packages stage, after all downloads are complete and verified.
     InTheirStage,
 }
@@ -41,7 +42,7 @@ pub fn installing(plan: &Plan, machine: Machine) -> Installing {
     };
     match (is_made(Kind::Package), is_made(Kind::PackageSource), machine) {
         (false, _, _) => Installing::Nothing,
-        (true, false, Machine::NotYetANode) => Installing::BesideDownloads,
+        (true, false, Machine::NotYetANode) => Installing::BesideImages,
         (true, true, _) | (true, _, Machine::Node) => Installing::InTheirStage,
     }
 }
@@ -65,7 +66,7 @@ mod tests {
     #[test]
     fn only_a_machine_that_is_no_node_gets_packages_before_all_is_verified() {
         let plan = plan(vec![package(), File::text("/etc/x", "").into()]);
-        assert_eq!(installing(&plan, Machine::NotYetANode), Installing::BesideDownloads);
+        assert_eq!(installing(&plan, Machine::NotYetANode), Installing::BesideImages);
         assert_eq!(installing(&plan, Machine::Node), Installing::InTheirStage);
     }
 

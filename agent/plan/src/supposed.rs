@@ -1,13 +1,15 @@
-//! Hypothetical machines to check a group that has no machine yet: one for each supported distribution and architecture. A problem that all
-//! these machines have is a problem of the configuration.
+//! Hypothetical machines to check a group that has no machine yet: one for each supported distribution and architecture that the group can
+//! have. A problem that all these machines have is a problem of the configuration.
+
+mod of_group;
 
 use std::collections::BTreeSet;
 
-use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::{
-    Architecture, AwsFacts, AzureFacts, CloudFacts, DigitalOceanFacts, Facts, GceFacts, HetznerFacts,
+    Architecture, AwsFacts, AzureFacts, CloudFacts, DigitalOceanFacts, Distro, Facts, GceFacts, HetznerFacts,
     Interface, LinodeFacts, NetworkInterfaceLimits, OpenstackFacts, ScalewayFacts,
 };
+use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 
 use crate::kops_release::KopsRelease;
 use crate::resolve::{Distribution, Problem, Problems};
@@ -17,10 +19,14 @@ const ADDRESS: &str = "192.0.2.10";
 const MAC: &str = "02:00:00:00:00:01";
 const NAME: &str = "supposed";
 
-/// The hypothetical machines for a kOps release and a cloud.
-pub fn machines(cloud: CloudProvider, release: KopsRelease) -> Vec<Facts> {
+/// The hypothetical machines of a group, for a kOps release and a cloud. The names of the group's image and machine types may exclude some.
+pub fn machines(cloud: CloudProvider, release: KopsRelease, group: &InstanceGroupSpec) -> Vec<Facts> {
+    of_group::narrowed(all_machines(cloud, release), cloud, group)
+}
+
+fn all_machines(cloud: CloudProvider, release: KopsRelease) -> Vec<Facts> {
     let architectures = [Architecture::Amd64, Architecture::Arm64];
-    let machine = |distro: kops_agent_spec::facts::Distro, arch| Facts {
+    let machine = |distro: Distro, arch| Facts {
         arch,
         distro,
         hostname: NAME.into(),
@@ -77,7 +83,7 @@ fn cloud_facts(cloud: CloudProvider) -> CloudFacts {
 }
 
 /// Merges the problems of these machines and removes duplicates. A problem of all machines stays a problem. A problem of some machines
-/// becomes a warning that names them, unless every machine has one.
+/// becomes a warning that names them, unless every machine has one. A warning of some machines names them, too.
 pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let mut merged = Problems::default();
     let mut of_some = Vec::new();
@@ -91,17 +97,35 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     let is_any_fine =
         told.iter().any(|(_, problems)| !problems.iter().any(|problem| of_some.contains(&problem)));
     for problem in of_some {
-        let whose = told.iter().filter(|(_, problems)| problems.iter().any(|other| other == problem));
-        let text = format!("{} (on {})", problem.problem, names(whose.map(|(facts, _)| facts)));
+        let has = |problems: &Problems| problems.iter().any(|other| other == problem);
+        let text = with_names(problem, told.iter(), has);
         match is_any_fine {
             true => merged.warn(problem.field.clone(), text),
             false => merged.add(problem.field.clone(), text),
         }
     }
     for warning in once(told.iter().flat_map(|(_, problems)| problems.warnings())) {
-        merged.warn(warning.field.clone(), warning.problem.clone());
+        let has = |problems: &Problems| problems.warnings().contains(warning);
+        // A machine whose configuration is wrong may lack warnings.
+        let decided = told.iter().filter(|(_, problems)| problems.is_empty() || has(problems));
+        merged.warn(warning.field.clone(), with_names(warning, decided, has));
     }
     merged
+}
+
+/// The text of a problem or warning, with the machines that have it, unless all have it.
+fn with_names<'a>(
+    problem: &Problem,
+    told: impl Iterator<Item = &'a (Facts, Problems)>,
+    has: impl Fn(&Problems) -> bool,
+) -> String {
+    let (all, whose): (Vec<&Facts>, Vec<Option<&Facts>>) =
+        told.map(|(facts, problems)| (facts, has(problems).then_some(facts))).unzip();
+    let whose: Vec<&Facts> = whose.into_iter().flatten().collect();
+    match whose.len() == all.len() {
+        true => problem.problem.clone(),
+        false => format!("{} (on {})", problem.problem, names(&whose, &all)),
+    }
 }
 
 fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
@@ -114,12 +138,21 @@ fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
     seen
 }
 
-/// Lists the distributions and architectures of these machines: `debian, rocky; arm64`.
-fn names<'a>(machines: impl Iterator<Item = &'a Facts>) -> String {
-    let (distributions, architectures): (BTreeSet<&str>, BTreeSet<&str>) =
-        machines.map(|facts| (facts.distro.id.as_str(), facts.arch.name())).unzip();
-    let list = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(", ");
-    format!("{}; {}", list(distributions), list(architectures))
+/// Lists the distributions and architectures of these machines: `debian, rocky 8; arm64`. A distribution has no version if all its versions
+/// among `all` machines are meant.
+fn names(machines: &[&Facts], all: &[&Facts]) -> String {
+    let distributions = |of: &[&Facts]| of.iter().map(|facts| facts.distro.clone()).collect::<BTreeSet<_>>();
+    let (named, known) = (distributions(machines), distributions(all));
+    let is_whole =
+        |id: &str| known.iter().filter(|distro| distro.id == id).all(|distro| named.contains(distro));
+    let name = |distro: &Distro| match is_whole(&distro.id) {
+        true => distro.id.clone(),
+        false => format!("{} {}", distro.id, distro.version_id),
+    };
+    let mut distributions: Vec<String> = named.iter().map(name).collect();
+    distributions.dedup();
+    let architectures: BTreeSet<&str> = machines.iter().map(|facts| facts.arch.name()).collect();
+    format!("{}; {}", distributions.join(", "), architectures.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -132,7 +165,8 @@ mod tests {
             of(&facts, &mut problems);
             (facts, problems)
         };
-        merged(&machines(CloudProvider::Aws, KopsRelease::NEWEST).into_iter().map(tell).collect::<Vec<_>>())
+        let machines = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
+        merged(&machines.into_iter().map(tell).collect::<Vec<_>>())
     }
 
     #[test]
@@ -158,6 +192,29 @@ mod tests {
     }
 
     #[test]
+    fn a_warning_of_some_names_them() {
+        let problems = told(|facts, problems| match facts.distro.id.as_str() {
+            "amzn" => problems.add("a", "is wrong"),
+            "debian" if facts.distro.version_id == "11" => problems.warn("b", "is old"),
+            _ => {}
+        });
+        let warnings: Vec<String> = problems.warnings().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            ["a: is wrong (on amzn; amd64, arm64)", "b: is old (on debian 11; amd64, arm64)"]
+        );
+        let problems = told(|facts, problems| match facts.distro.id.as_str() {
+            "amzn" => problems.add("a", "is wrong"),
+            _ => problems.warn("b", "is old"),
+        });
+        assert_eq!(
+            problems.warnings()[1].to_string(),
+            "b: is old",
+            "machines that are not decided have none"
+        );
+    }
+
+    #[test]
     fn what_each_is_told_in_its_own_words_is_a_problem() {
         let problems = told(|facts, problems| problems.add("a", format!("is wrong on {}", facts.arch)));
         assert!(problems.to_string().starts_with("a: is wrong on amd64 (on amzn, centos,"), "{problems}");
@@ -168,7 +225,7 @@ mod tests {
     fn a_machine_of_each_cloud_has_a_name() {
         for cloud in CloudProvider::ALL {
             assert!(
-                machines(cloud, KopsRelease::NEWEST).iter().all(|facts| !facts.machine().is_empty()),
+                all_machines(cloud, KopsRelease::NEWEST).iter().all(|facts| !facts.machine().is_empty()),
                 "{cloud}"
             );
         }

@@ -108,7 +108,7 @@ impl fmt::Display for Architecture {
 }
 
 /// The distribution, from `/etc/os-release`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distro {
     /// `ID`.

@@ -96,7 +96,7 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// The agent logs when apt has fetched the packages and starts to install them. Only then the agent's downloads begin.
+/// The agent logs when apt has fetched the packages. It installs them later, once the downloaded programs start.
 fn apt_has_told_that_packages_are_fetched(machine: &Machine, unit: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
     assert!(said.contains("the packages are fetched"), "{said}");

@@ -1,18 +1,17 @@
-//! The stage of packages. On a new machine, packages may be installed during the downloads
+//! The stage of packages. On a new machine, packages may be fetched and installed during the downloads
 //! ([`kops_agent_plan::overlap`] decides when).
 //!
 //! A package manager is never interrupted: even if the run fails meanwhile, it waits for the package manager to end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use kops_agent_plan::diff::{Action, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_plan::timeline::Work;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
 
 use super::run::{Run, Steps};
 use crate::assets::Progress;
@@ -21,28 +20,14 @@ use crate::host::Host;
 use crate::prepare::find;
 use crate::system::packages::PackageManager;
 
-/// Maximum time for which downloads wait for the packages to be fetched.
-pub(super) const HEAD_START: Duration = Duration::from_secs(1);
-
-/// Packages that another thread installs. Dropping this waits until the thread ends.
+/// Packages that another thread fetches, and installs once it is allowed to. Dropping this waits until the thread ends.
 pub(super) struct Installing<'a> {
     /// The steps of these packages.
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
-    fetching: watch::Receiver<Fetching>,
     /// The last message about what the package manager waits for.
     waiting: Option<String>,
-}
-
-/// The progress of fetching packages. It only moves forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fetching {
-    Begun,
-    /// The package manager waits for another process's lock. That may take minutes, and nothing is fetched meanwhile.
-    HeldUp,
-    /// All packages are fetched and are being installed.
-    Done,
 }
 
 /// A message of the package manager.
@@ -52,36 +37,17 @@ enum Said {
 }
 
 /// Forwards messages to the run's own thread, which reports them.
-struct Passing {
-    said: UnboundedSender<Said>,
-    fetching: watch::Sender<Fetching>,
-}
+struct Passing(UnboundedSender<Said>);
 
 impl Passing {
     fn pass(&self, said: Said) {
         // The receiver is gone if the run was asked to stop.
-        let _ = self.said.send(said);
-    }
-
-    /// Records the progress. Returns whether it changed: a package manager reports it at each step.
-    fn advance(&self, to: Fetching) -> bool {
-        self.fetching.send_if_modified(|fetching| {
-            let is_news = *fetching < to;
-            *fetching = to.max(*fetching);
-            is_news
-        })
+        let _ = self.0.send(said);
     }
 }
 
 impl Progress for Passing {
-    fn packages_fetched(&self) {
-        if self.advance(Fetching::Done) {
-            log::info!("the packages are fetched, and are being installed");
-        }
-    }
-
     fn waiting_for(&self, what: &str) {
-        self.advance(Fetching::HeldUp);
         self.pass(Said::WaitingFor(what.to_owned()));
     }
 
@@ -91,8 +57,13 @@ impl Progress for Passing {
 }
 
 impl<'a> Installing<'a> {
-    /// Starts to install all packages of a plan.
-    pub(super) fn begin(host: &Host, plan: &'a Plan, desired: &DesiredState) -> Result<Installing<'a>> {
+    /// Starts to fetch all packages of a plan. They are installed once the returned function is called. If that is
+    /// dropped instead, they are not installed.
+    pub(super) fn begin(
+        host: &Host,
+        plan: &'a Plan,
+        desired: &DesiredState,
+    ) -> Result<(Installing<'a>, impl FnOnce() + use<>)> {
         let (mut steps, mut names) = (Vec::new(), Vec::new());
         for step in plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove) {
             if let Resource::Package(package) = find(desired, &step.resource)? {
@@ -100,17 +71,27 @@ impl<'a> Installing<'a> {
                 names.push(package.name.clone());
             }
         }
-        log::info!("installing packages while this run prepares the rest: {}", names.join(", "));
+        log::info!("fetching packages while this run prepares the rest: {}", names.join(", "));
         let (tell, said) = unbounded_channel();
-        let (tell_fetching, fetching) = watch::channel(Fetching::Begun);
+        let (allow, allowed) = channel();
         let packages = Arc::clone(&host.packages);
-        let step = host.measure(Work::Packages, Stage::Packages.name());
+        let stopwatch = host.stopwatch.clone();
         let work = move || {
-            // When the thread ends, it drops these senders, which tells the run.
-            let passing = Passing { said: tell, fetching: tell_fetching };
-            let _step = step;
+            // When the thread ends, it drops the sender, which tells the run.
+            let passing = Passing(tell);
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            install(&*packages, &names, &passing)
+            let step = stopwatch.begin(Work::Packages, "packages are fetched");
+            let is_fetched = packages.fetch(&names);
+            drop(step);
+            if is_fetched {
+                log::info!("the packages are fetched");
+            }
+            if allowed.recv().is_err() {
+                log::info!("this run failed, so the packages are not installed");
+                return Ok(());
+            }
+            let _step = stopwatch.begin(Work::Packages, Stage::Packages.name());
+            install(&*packages, &names, is_fetched, &passing)
         };
         let thread =
             thread::Builder::new().name("packages".into()).spawn(work).map_err(|error| Error::Path {
@@ -118,22 +99,14 @@ impl<'a> Installing<'a> {
                 path: "a thread for installing packages".into(),
                 reason: error.to_string(),
             })?;
-        Ok(Installing { steps, thread: Some(thread), said, fetching, waiting: None })
+        let allow = move || {
+            // If the thread has panicked, `ended` continues the panic.
+            let _ = allow.send(());
+        };
+        Ok((Installing { steps, thread: Some(thread), said, waiting: None }, allow))
     }
 
-    /// Completes when downloads may begin: when the packages are fetched, when the package manager waits for a lock,
-    /// or after `head_start`. Packages are small but take the longest to install, and downloads would slow down their
-    /// transfer.
-    pub(super) fn fetched(&self, head_start: Duration) -> impl Future<Output = ()> + use<> {
-        let mut fetching = self.fetching.clone();
-        async move {
-            // If the thread ends without a message, the channel closes, and the wait ends too.
-            let fetched = fetching.wait_for(|fetching| *fetching != Fetching::Begun);
-            let _ = tokio::time::timeout(head_start, fetched).await;
-        }
-    }
-
-    /// Waits until all packages are installed. Reports messages meanwhile.
+    /// Waits until the package manager has ended. Reports messages meanwhile.
     pub(super) async fn ended(&mut self, progress: &dyn Progress) -> Result<()> {
         while let Some(said) = self.said.recv().await {
             match said {
@@ -147,7 +120,7 @@ impl<'a> Installing<'a> {
         self.join()
     }
 
-    /// Runs `beside` to its end and waits until the packages are installed.
+    /// Runs `beside` to its end and waits until the package manager has ended.
     ///
     /// # Errors
     /// The error of `beside`, or else that of the packages. If both fail, the error of the packages is reported as a
@@ -163,7 +136,7 @@ impl<'a> Installing<'a> {
             done = &mut beside => {
                 // From here on, the run waits only for the packages, which may take a long time.
                 if let Err(error) = &done {
-                    progress.warned(&format!("{error}; this run waits until the packages are installed"));
+                    progress.warned(&format!("{error}; this run waits until the package manager ends"));
                 }
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
@@ -218,17 +191,25 @@ impl Run<'_> {
                 _ => {}
             }
         }
-        if names.is_empty() || self.has_packages {
-            return Ok(());
+        if !names.is_empty() && !self.has_packages {
+            let _step = self.host.measure(Work::Packages, Stage::Packages.name());
+            install(&*self.host.packages, &names, false, self.progress)?;
         }
-        let _step = self.host.measure(Work::Packages, Stage::Packages.name());
-        install(&*self.host.packages, &names, self.progress)
+        self.prepared.refuse_what_still_does_not_start(&*self.host.commands)
     }
 }
 
 /// Installs packages and checks that they are installed.
-fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progress) -> Result<()> {
-    packages.install(names, progress)?;
+fn install(
+    packages: &dyn PackageManager,
+    names: &[&str],
+    is_fetched: bool,
+    progress: &dyn Progress,
+) -> Result<()> {
+    match is_fetched {
+        true => packages.install_fetched(names, progress)?,
+        false => packages.install(names, progress)?,
+    }
     let installed: BTreeSet<String> = packages.installed(names)?;
     match names.iter().find(|name| !installed.contains(**name)) {
         None => Ok(()),
@@ -243,7 +224,7 @@ fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progres
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::{Receiver, Sender};
 
     use kops_agent_plan::diff::diff;
     use kops_agent_plan::resource::{Package, PackageSource};
@@ -256,21 +237,13 @@ mod tests {
         may_end: Mutex<Receiver<()>>,
         has_ended: AtomicBool,
         fails: bool,
-        tells: Tells,
-    }
-
-    #[derive(Clone, Copy, PartialEq)]
-    enum Tells {
-        Nothing,
-        IsWaiting,
-        HasFetched,
     }
 
     impl Slow {
         fn new(fails: bool) -> (Arc<Slow>, Sender<()>) {
             let (end, may_end) = channel();
             let (may_end, has_ended) = (Mutex::new(may_end), AtomicBool::new(false));
-            (Arc::new(Slow { may_end, has_ended, fails, tells: Tells::IsWaiting }), end)
+            (Arc::new(Slow { may_end, has_ended, fails }), end)
         }
 
         fn has_ended(&self) -> bool {
@@ -283,11 +256,7 @@ mod tests {
             Ok(packages.iter().map(|name| (*name).to_owned()).collect())
         }
         fn install(&self, _: &[&str], progress: &dyn Progress) -> Result<()> {
-            match self.tells {
-                Tells::Nothing => {}
-                Tells::IsWaiting => progress.waiting_for("waiting for apt"),
-                Tells::HasFetched => progress.packages_fetched(),
-            }
+            progress.waiting_for("waiting for apt");
             self.may_end.lock().recv().unwrap();
             self.has_ended.store(true, Ordering::SeqCst);
             match self.fails {
@@ -347,8 +316,11 @@ mod tests {
             Scene { _root: root, host, desired, plan }
         }
 
+        /// Packages that may be installed.
         fn begin(&self) -> Installing<'_> {
-            Installing::begin(&self.host, &self.plan, &self.desired).unwrap()
+            let (installing, allow) = Installing::begin(&self.host, &self.plan, &self.desired).unwrap();
+            allow();
+            installing
         }
     }
 
@@ -394,25 +366,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn downloads_begin_once_packages_are_fetched_or_have_had_their_head_start() {
-        const FOR_EVER: Duration = Duration::MAX;
-        let begins = async |tells, ends: bool, head_start| {
-            let (slow, end) = Slow::new(false);
-            let mut slow = Arc::into_inner(slow).unwrap();
-            slow.tells = tells;
-            let scene = Scene::new(Arc::new(slow));
-            let installing = scene.begin();
-            let fetched = installing.fetched(head_start);
-            if ends {
-                end.send(()).unwrap();
-            }
-            fetched.await;
-            let _ = end.send(());
+    async fn what_fails_before_packages_are_allowed_leaves_them_out() {
+        let (slow, end) = Slow::new(false);
+        let scene = Scene::new(slow.clone());
+        let told = Told { lines: Mutex::default(), end };
+        let (installing, allow) = Installing::begin(&scene.host, &scene.plan, &scene.desired).unwrap();
+        let failing = async move {
+            let _allow = allow;
+            Err::<(), _>(failed("download"))
         };
-        begins(Tells::HasFetched, false, FOR_EVER).await;
-        begins(Tells::IsWaiting, false, FOR_EVER).await;
-        begins(Tells::Nothing, true, FOR_EVER).await;
-        begins(Tells::Nothing, false, Duration::ZERO).await;
+        let error = installing.beside(failing, &told).await.unwrap_err().to_string();
+        assert!(error.contains("download") && !slow.has_ended(), "{error}");
     }
 
     #[test]

@@ -35,10 +35,6 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
-    /// The package manager has downloaded all packages and begins to install them. Not every package manager reports
-    /// this.
-    fn packages_fetched(&self) {}
-
     /// The node runs, and work that waits for the node may start. The run continues with `what`.
     fn serving(&self, what: &str) {
         let _ = what;

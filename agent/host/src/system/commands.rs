@@ -1,10 +1,10 @@
 //! Runs programs and reads what they print.
 
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::thread;
 
+pub use super::starting::NotStarting;
 use super::{starting, sysctls};
 use crate::assets::Progress;
 use crate::error::{Error, Result, explain};
@@ -39,7 +39,7 @@ pub trait Commands: Send + Sync {
     }
 
     /// Why this program does not start with this flag. `None` if it starts, or if that is not known.
-    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
+    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let _ = (program, flag);
         None
     }
@@ -64,7 +64,7 @@ impl Commands for Machine {
         run(&words).map(drop)
     }
 
-    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
+    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         starting::why_it_does_not_start(program, flag)
     }
 
@@ -121,39 +121,6 @@ pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
 pub(super) fn ask_prepared(command: &[&str], prepared: &mut Command) -> Result<Outcome> {
     let output = prepared.stdin(Stdio::null()).output();
     output.map(Outcome::from).map_err(|error| not_run(command, &error))
-}
-
-/// Runs a program like [`ask`]. Each line of its standard output goes to `status` immediately. If `status` returns
-/// true, the line is left out of the outcome.
-pub(crate) fn ask_with_status(command: &[&str], mut status: impl FnMut(&str) -> bool) -> Result<Outcome> {
-    let not_run = |error: io::Error| not_run(command, &error);
-    let mut child = prepare(command)?
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(not_run)?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let read = thread::scope(|scope| {
-        let stderr = scope.spawn(|| {
-            let mut bytes = Vec::new();
-            stderr.map_or(Ok(0), |mut stderr| stderr.read_to_end(&mut bytes)).map(|_| bytes)
-        });
-        let mut kept = String::new();
-        for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
-            let line = line?;
-            let line = String::from_utf8_lossy(&line);
-            if !status(&line) {
-                kept.extend([&line, "\n"]);
-            }
-        }
-        // A panic of that thread continues in this one.
-        let stderr = stderr.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        Ok((kept, String::from_utf8_lossy(&stderr).into_owned()))
-    });
-    let status = child.wait().map_err(not_run)?;
-    let (stdout, stderr) = read.map_err(not_run)?;
-    Ok(Outcome { status, stdout, stderr })
 }
 
 /// Runs a program and returns its standard output. An exit status other than 0 is an error.
@@ -214,26 +181,6 @@ mod tests {
         assert!(!restarts("systemctl enable kops-configuration.service"));
         assert!(!restarts("systemctl restart containerd.service"));
         assert!(!restarts("systemctl daemon-reload"));
-    }
-
-    #[test]
-    fn lines_of_status_are_passed_on_as_they_come_and_not_kept() {
-        // The program continues only after its first line was passed on.
-        let folder = tempfile::tempdir().unwrap();
-        let taken = folder.path().join("taken");
-        let script =
-            "echo status:1; until test -e \"$0\"; do sleep 0.01; done; echo out; echo err >&2; exit 3";
-        let command = ["sh", "-c", script, taken.to_str().unwrap()];
-        let outcome = ask_with_status(&command, |line| {
-            let is_status = line.starts_with("status:");
-            if is_status {
-                std::fs::write(&taken, "").unwrap();
-            }
-            is_status
-        });
-        let Outcome { status, stdout, stderr } = outcome.unwrap();
-        assert_eq!((status.code(), stdout.as_str(), stderr.as_str()), (Some(3), "out\n", "err\n"));
-        assert!(ask_with_status(&["/no/such/program"], |_| false).is_err());
     }
 
     #[test]

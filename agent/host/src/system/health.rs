@@ -1,5 +1,6 @@
 //! Health checks of components: for a run that changes a working node.
 
+mod last_words;
 mod listening;
 pub(crate) mod machine;
 
@@ -23,7 +24,7 @@ pub trait Health: Send + Sync {
     /// be read, for example without `ctr`.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;
 
-    /// The last log lines of a component. Lines that say why it failed are preferred.
+    /// The last log lines of a component, of its start that failed last. Lines that say why are preferred.
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 

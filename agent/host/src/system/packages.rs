@@ -32,6 +32,21 @@ pub trait PackageManager: Send + Sync {
     /// A package cannot be installed, or another program holds the lock too long.
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()>;
 
+    /// Fetches `packages` and the packages that these need into the package manager's cache. Changes nothing else, and
+    /// does not wait for a lock. Returns whether `install_fetched` may install them.
+    fn fetch(&self, packages: &[&str]) -> bool {
+        let _ = packages;
+        false
+    }
+
+    /// Installs all `packages`, which [`PackageManager::fetch`] has just fetched.
+    ///
+    /// # Errors
+    /// Same errors as `install`.
+    fn install_fetched(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
+        self.install(packages, progress)
+    }
+
     /// The repository as it is set up on this machine. `None` if its list is missing or not readable for all users.
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
 
@@ -168,6 +183,28 @@ impl PackageManager for Machine {
             Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress))?,
         }
         self.note(manager, packages)
+    }
+
+    fn fetch(&self, packages: &[&str]) -> bool {
+        let fetched = self.manager().and_then(|manager| match manager {
+            Manager::Apt => apt::fetch(packages),
+            Manager::Rpm(installer) => dnf::fetch(installer, packages),
+        });
+        // The installation fetches them again, and reports what fails.
+        fetched
+            .inspect_err(|error| log::info!("packages are fetched when they are installed: {error}"))
+            .is_ok()
+    }
+
+    fn install_fetched(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
+        match self.manager()? {
+            manager @ Manager::Apt => {
+                apt::install_fetched(packages, Waiting::told_to(progress))?;
+                self.note(manager, packages)
+            }
+            // dnf reads its repositories again once its cache is old, and not before.
+            Manager::Rpm(_) => self.install(packages, progress),
+        }
     }
 
     fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {

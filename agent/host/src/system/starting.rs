@@ -17,9 +17,27 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a quoted loader message, in characters.
 const LONGEST_TOLD: usize = 300;
 
+/// The reason why a program does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotStarting {
+    pub why: String,
+    /// Whether a package may bring the missing library. A package brings no newer C library and no other processor.
+    pub is_of_library: bool,
+}
+
+impl NotStarting {
+    fn for_good(why: impl Into<String>) -> NotStarting {
+        NotStarting { why: why.into(), is_of_library: false }
+    }
+
+    fn without_library(why: String) -> NotStarting {
+        NotStarting { why, is_of_library: true }
+    }
+}
+
 /// Why a program does not start. `None` if it starts, or if that cannot be told. A program that exits with an error
 /// has started. A file system or a security policy may forbid running programs in this folder only.
-pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String> {
+pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<NotStarting> {
     let path = program.to_str()?;
     let command = [path, flag];
     let mut prepared = prepare(&command).ok()?;
@@ -27,32 +45,34 @@ pub(super) fn why_it_does_not_start(program: &Path, flag: &str) -> Option<String
     match ask_prepared(&command, prepared, b"", TIMEOUT) {
         Ok(Some(outcome)) => of_outcome(&outcome),
         // The file exists, so the missing file is its loader.
-        Ok(None) if program.exists() => Some(
-            "it names a dynamic loader that this machine does not have; it was probably built for another C library".to_owned(),
-        ),
-        Err(error) if error.to_string().contains("Exec format error") => Some(
-            "the kernel cannot run it: it was built for another processor architecture, or is no program".to_owned(),
-        ),
+        Ok(None) if program.exists() => Some(NotStarting::for_good(
+            "it names a dynamic loader that this machine does not have; it was probably built for another C library",
+        )),
+        Err(error) if error.to_string().contains("Exec format error") => Some(NotStarting::for_good(
+            "the kernel cannot run it: it was built for another processor architecture, or is no program",
+        )),
         Ok(None) | Err(_) => None,
     }
 }
 
-fn of_outcome(outcome: &Outcome) -> Option<String> {
+fn of_outcome(outcome: &Outcome) -> Option<NotStarting> {
     if outcome.status.signal() == Some(SIGILL) {
-        return Some("it uses an instruction that this machine's processor does not have".to_owned());
+        return Some(NotStarting::for_good(
+            "it uses an instruction that this machine's processor does not have",
+        ));
     }
     if outcome.status.success() { None } else { of_loader(&outcome.stderr) }
 }
 
 /// The reason in an error message of glibc's dynamic loader (elf/dl-version.c, elf/dl-load.c, elf/dl-lookup.c).
-fn of_loader(said: &str) -> Option<String> {
+fn of_loader(said: &str) -> Option<NotStarting> {
     let versions: BTreeSet<&str> = said.lines().filter_map(missing_version).collect();
     if !versions.is_empty() {
         let versions: Vec<&str> = versions.into_iter().collect();
-        return Some(format!(
+        return Some(NotStarting::for_good(format!(
             "it needs {} of the C library, and this machine's C library is older",
             versions.join(", ")
-        ));
+        )));
     }
     let line = said.lines().find_map(|line| {
         let (_, told) = line.split_once("error while loading shared libraries: ")?;
@@ -60,16 +80,17 @@ fn of_loader(said: &str) -> Option<String> {
     });
     if let Some(told) = line {
         let library = told.split(':').next().unwrap_or_default();
-        return Some(match told.contains("No such file or directory") {
+        return Some(NotStarting::without_library(match told.contains("No such file or directory") {
             true => format!(
                 "it needs the library {}, which this machine does not have",
                 one_line(library, LONGEST_TOLD)
             ),
             false => one_line(told, LONGEST_TOLD),
-        });
+        }));
     }
     let (_, symbol) = said.lines().find_map(|line| line.split_once("symbol lookup error: "))?;
-    Some(format!("a library of this machine is incompatible with it: {}", one_line(symbol, LONGEST_TOLD)))
+    let symbol = one_line(symbol, LONGEST_TOLD);
+    Some(NotStarting::without_library(format!("a library of this machine is incompatible with it: {symbol}")))
 }
 
 /// Extracts `GLIBC_2.34` from ``…/libc.so.6: version `GLIBC_2.34' not found (required by …)``.
@@ -115,7 +136,7 @@ mod tests {
         program(&bytes)
     }
 
-    fn refusal(of: &(tempfile::TempDir, PathBuf)) -> Option<String> {
+    fn refusal(of: &(tempfile::TempDir, PathBuf)) -> Option<NotStarting> {
         why_it_does_not_start(&of.1, "--version")
     }
 
@@ -123,26 +144,25 @@ mod tests {
     fn what_the_loader_or_the_kernel_refuses_is_told() {
         let needs = |of| refusal(&of).unwrap();
         let library = needs(altered("libc.so.6\0", "libq.so.6\0"));
-        assert_eq!(library, "it needs the library libq.so.6, which this machine does not have");
-        assert!(
-            needs(altered("/ld-linux", "/ld-lunix"))
-                .starts_with("it names a dynamic loader that this machine")
-        );
-        assert!(
-            needs(program(b"\x7fELF\x02\x01\x01 of another machine")).starts_with("the kernel cannot run it")
-        );
+        let why = "it needs the library libq.so.6, which this machine does not have".to_owned();
+        assert_eq!(library, NotStarting::without_library(why));
+        for (program, why) in [
+            (altered("/ld-linux", "/ld-lunix"), "it names a dynamic loader that this machine"),
+            (program(b"\x7fELF\x02\x01\x01 of another machine"), "the kernel cannot run it"),
+        ] {
+            let needed = needs(program);
+            assert!(needed.why.starts_with(why) && !needed.is_of_library, "{needed:?}");
+        }
     }
 
     #[test]
     fn a_newer_c_library_is_named_by_its_versions() {
         let said = "./containerd: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by ./containerd)\n\
                     ./containerd: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./containerd)\n";
-        assert_eq!(
-            of_loader(said).unwrap(),
-            "it needs GLIBC_2.32, GLIBC_2.34 of the C library, and this machine's C library is older"
-        );
+        let why = "it needs GLIBC_2.32, GLIBC_2.34 of the C library, and this machine's C library is older";
+        assert_eq!(of_loader(said).unwrap(), NotStarting::for_good(why));
         let said = "runc: symbol lookup error: runc: undefined symbol: seccomp_notify_respond\n";
-        assert!(of_loader(said).unwrap().contains("undefined symbol: seccomp_notify_respond"));
+        assert!(of_loader(said).unwrap().why.contains("undefined symbol: seccomp_notify_respond"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Package installation in parallel with downloads: on a machine that is no node yet, and never on a node.
+//! Packages are fetched and installed in parallel with downloads: on a machine that is no node yet, and never on a node.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -9,24 +10,36 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::support::{Machine, Mirror, SCOPE, asset, mirror, state};
+use kops_agent_host::system::commands::{Commands, NotStarting};
 use kops_agent_host::system::packages::PackageManager;
 use kops_agent_host::{Error, Host, Progress, Stopwatch};
-use kops_agent_plan::resource::{DesiredState, Package, PackageSource};
+use kops_agent_plan::resource::{DesiredState, File, Image, Package, PackageSource, Resource};
 use kops_agent_plan::timeline::Work;
 
 /// Longer than any run takes, unless it hangs.
 const AMPLE: Duration = Duration::from_secs(600);
 
-/// A package manager that records what it installs, and signals when it begins.
+/// A package manager that records what it installs, and signals what it does.
 struct Packages {
     installed: Mutex<BTreeSet<String>>,
-    begins: Mutex<Sender<()>>,
+    does: Mutex<Sender<Doing>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Doing {
+    Fetches,
+    Installs,
 }
 
 impl Packages {
-    fn new() -> (Arc<Packages>, Receiver<()>) {
-        let (begins, begun) = channel();
-        (Arc::new(Packages { installed: Mutex::default(), begins: Mutex::new(begins) }), begun)
+    fn new() -> (Arc<Packages>, Receiver<Doing>) {
+        let (does, doing) = channel();
+        (Arc::new(Packages { installed: Mutex::default(), does: Mutex::new(does) }), doing)
+    }
+
+    fn signal(&self, doing: Doing) {
+        // The receiver may be gone already.
+        let _ = self.does.lock().send(doing);
     }
 
     fn has(&self, package: &str) -> bool {
@@ -40,10 +53,13 @@ impl PackageManager for Packages {
         Ok(packages.iter().filter(|name| installed.contains(**name)).map(|name| (*name).to_owned()).collect())
     }
     fn install(&self, packages: &[&str], _: &dyn Progress) -> Result<(), Error> {
-        // The receiver may be gone already.
-        let _ = self.begins.lock().send(());
+        self.signal(Doing::Installs);
         self.installed.lock().extend(packages.iter().map(|name| (*name).to_owned()));
         Ok(())
+    }
+    fn fetch(&self, _: &[&str]) -> bool {
+        self.signal(Doing::Fetches);
+        true
     }
     fn source(&self, _: &PackageSource) -> Result<Option<PackageSource>, Error> {
         Ok(None)
@@ -56,17 +72,30 @@ impl PackageManager for Packages {
     }
 }
 
-/// Blocks downloads until packages are being installed.
-struct InStep(Mutex<Receiver<()>>);
+/// Blocks the download of files until packages are being fetched, and that of images until they are being installed.
+struct InStep(Mutex<Receiver<Doing>>);
 
 impl Progress for InStep {
-    fn download_started(&self, _: &str, _: Option<u64>, _: u64) {
-        self.0.lock().recv_timeout(AMPLE).expect("packages are installed only after the downloads");
+    fn download_started(&self, name: &str, _: Option<u64>, _: u64) {
+        let doing = self.0.lock().recv_timeout(AMPLE).expect("packages wait for the downloads");
+        let expected = if name.ends_with(IMAGE) { Doing::Installs } else { Doing::Fetches };
+        assert_eq!(doing, expected, "{name}");
     }
 }
 
+const IMAGE: &str = "/image.tar";
+
 fn package(name: &str) -> Package {
     Package { name: name.into() }
+}
+
+/// An image that this machine has only as an archive. The run fetches it, even if nothing can load it.
+fn image(mirror: &Mirror) -> Image {
+    Image {
+        name: "registry.example.com/image:1".into(),
+        sources: vec![mirror.put(IMAGE, b"an image")],
+        sha256: kops_agent_plan::digest::sha256_hex(b"an image"),
+    }
 }
 
 /// A node with packages and one download, whose content is right or wrong.
@@ -95,11 +124,12 @@ async fn apply(
 #[tokio::test]
 async fn a_machine_that_is_no_node_gets_packages_while_it_downloads() {
     let (machine, mirror) = (Machine::new(), mirror());
-    let (packages, begun) = Packages::new();
+    let (packages, doing) = Packages::new();
     let stopwatch = Stopwatch::default();
     let host = machine.host().with_packages(packages.clone()).timed_by(stopwatch.clone());
-    let desired = node(&["chrony", "conntrack"], &mirror, true);
-    apply(&machine, &host, &desired, &InStep(Mutex::new(begun))).await.unwrap();
+    let mut desired = node(&["chrony", "conntrack"], &mirror, true);
+    desired.add(image(&mirror));
+    apply(&machine, &host, &desired, &InStep(Mutex::new(doing))).await.unwrap();
     assert!(packages.has("chrony") && packages.has("conntrack"));
     assert_eq!(machine.read("/usr/bin/program"), "a program");
     let timeline = host.keep_timeline(1, true).unwrap();
@@ -110,14 +140,14 @@ async fn a_machine_that_is_no_node_gets_packages_while_it_downloads() {
 }
 
 #[tokio::test]
-async fn a_first_run_whose_download_fails_has_left_packages_and_nothing_else() {
+async fn a_first_run_whose_download_fails_changes_nothing() {
     let (machine, mirror) = (Machine::new(), mirror());
-    let (packages, begun) = Packages::new();
+    let (packages, doing) = Packages::new();
     let host = machine.host().with_packages(packages.clone());
     let wrong = node(&["chrony"], &mirror, false);
-    let error = apply(&machine, &host, &wrong, &InStep(Mutex::new(begun))).await.unwrap_err().to_string();
+    let error = apply(&machine, &host, &wrong, &InStep(Mutex::new(doing))).await.unwrap_err().to_string();
     assert!(error.contains("its content is wrong"), "{error}");
-    assert!(packages.has("chrony"), "its end was not waited for");
+    assert!(!packages.has("chrony"));
     assert_eq!(machine.tree(), [""; 0]);
     assert!(!machine.path("/var/lib/kops-agent/record.json").exists());
 
@@ -127,10 +157,61 @@ async fn a_first_run_whose_download_fails_has_left_packages_and_nothing_else() {
     assert!(machine.plan(&host, &right).is_empty());
 }
 
+/// A machine on which downloaded programs do not start, until a package brings their library.
+struct Old {
+    packages: Arc<Packages>,
+    is_of_library: bool,
+}
+
+impl Commands for Old {
+    fn run(&self, _: &[String]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn why_it_does_not_start(&self, _: &Path, _: &str) -> Option<NotStarting> {
+        let is_mended = self.is_of_library && self.packages.has("libseccomp2");
+        (!is_mended).then(|| NotStarting { why: "it needs more".into(), is_of_library: self.is_of_library })
+    }
+}
+
+#[tokio::test]
+async fn a_first_run_whose_program_does_not_start_changes_nothing() {
+    let (machine, mirror) = (Machine::new(), mirror());
+    let (packages, _doing) = Packages::new();
+    let mut desired = state([package("libseccomp2"), package("chrony")]);
+    desired.add(File::text("/etc/before", "x"));
+    let url = mirror.put("/runc", b"runc");
+    desired.add(asset("/usr/bin/runc", &url, &kops_agent_plan::digest::sha256_hex(b"runc"), None));
+    let host = |is_of_library| {
+        let old = Old { packages: packages.clone(), is_of_library };
+        machine.host().with_packages(packages.clone()).with_commands(Arc::new(old))
+    };
+    let error =
+        apply(&machine, &host(false), &desired, &kops_agent_host::Silent).await.unwrap_err().to_string();
+    assert!(
+        error.contains("does not start on this machine: it needs more; set spec.containerd.runc"),
+        "{error}"
+    );
+    assert!(packages.installed.lock().is_empty());
+    assert_eq!(machine.tree(), [""; 0]);
+
+    // A library may come with a package, so packages are installed first, and the program is tried again.
+    let without =
+        state(desired.iter().map(|(_, resource)| resource.clone()).filter(
+            |resource| !matches!(resource, Resource::Package(package) if package.name == "libseccomp2"),
+        ));
+    let error =
+        apply(&machine, &host(true), &without, &kops_agent_host::Silent).await.unwrap_err().to_string();
+    assert!(error.contains("does not start on this machine: it needs more"), "{error}");
+    assert_eq!((packages.has("chrony"), machine.tree()), (true, vec![]));
+    apply(&machine, &host(true), &desired, &kops_agent_host::Silent).await.unwrap();
+    assert_eq!(machine.read("/usr/bin/runc"), "runc");
+}
+
 #[tokio::test]
 async fn a_node_that_works_gets_no_package_before_everything_is_verified() {
     let (machine, mirror) = (Machine::new(), mirror());
-    let (packages, _begun) = Packages::new();
+    let (packages, _doing) = Packages::new();
     let host = machine.host().with_packages(packages.clone());
     apply(&machine, &host, &state([package("chrony")]), &kops_agent_host::Silent).await.unwrap();
     let error = apply(&machine, &host, &node(&["chrony", "new"], &mirror, false), &kops_agent_host::Silent)

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Machine, asset, mirror, state, tar_gz};
 use kops_agent_host::Result;
-use kops_agent_host::system::commands::Commands;
+use kops_agent_host::system::commands::{Commands, NotStarting};
 use kops_agent_plan::digest::sha256_hex;
 
 /// A machine that is too old for programs with this content.
@@ -23,11 +23,11 @@ impl Commands for Old {
         Ok(())
     }
 
-    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<String> {
+    fn why_it_does_not_start(&self, program: &Path, flag: &str) -> Option<NotStarting> {
         let bytes = std::fs::read(program).unwrap();
         let is_unfit = bytes == self.unfit;
         self.tried.lock().push((bytes, flag.to_owned()));
-        is_unfit.then(|| "it needs GLIBC_2.34".to_owned())
+        is_unfit.then(|| NotStarting { why: "it needs GLIBC_2.34".into(), is_of_library: false })
     }
 }
 

@@ -10,7 +10,7 @@ use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files, no
 use kops_agent_plan::derive::finding_of_prefix_delegation;
 use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_plan::shown;
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::exit::WrongUsage;
 use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, NodeupConfig, SpecError};
 use kops_agent_store::Store;
 
@@ -96,10 +96,6 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
     match decide::resolve(spec) {
         Ok(node) => {
             findings.warnings.extend(node.warnings.iter().map(of_problem));
-            if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
-                let (file, field) = (String::new(), "containerdConfig.version".to_owned());
-                findings.warnings.push(Finding { file, field, problem: format!("{unfit}; {advice}") });
-            }
             if let Err(problems) = decide::desired(&node) {
                 add_problems(&problems, &mut findings);
             }
@@ -112,7 +108,7 @@ async fn of_machine(args: &SpecArgs) -> Result<Findings> {
 /// Checks a group without a machine.
 async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
-        return Err(WrongConfiguration("give --config-base with --instance-group".into()).into());
+        return Err(WrongUsage("give --config-base with --instance-group".into()).into());
     };
     let base = base.trim_end_matches('/');
     let store = args.store.options().open()?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kops_agent_host::{Reset, Resetting};
+use kops_agent_process::exit::WrongUsage;
 
 use super::install_unit;
 use crate::cli::ResetArgs;
@@ -119,7 +120,7 @@ fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
 
 fn is_confirmed() -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("there is no terminal to confirm it on; give --yes");
+        return Err(WrongUsage("there is no terminal to confirm it on; give --yes".into()).into());
     }
     output::print_text("Type \"reset\" to do it: ")?;
     std::io::stdout().flush().context("asking")?;

@@ -16,7 +16,7 @@ use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, lifecycle_action, supposed};
 use kops_agent_process::service_manager;
 use kops_agent_spec::facts::Facts;
-use kops_agent_spec::{NodeupConfig, go_yaml};
+use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
 use super::environment::Environment;
@@ -85,9 +85,6 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         log::info!(
             "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime; kops-agent installs neither"
         );
-    }
-    if let Some((unfit, advice)) = node.container_runtime.unfit_for(node.distribution) {
-        log::warn!("{unfit}; {advice}");
     }
     // A file may have the facts of another instance, so nothing of it is remembered for this machine.
     let remembered = options
@@ -165,13 +162,17 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     Err(refused(problems, &denied))
 }
 
-/// The mistakes that every machine of a group would have.
+/// The mistakes that every machine which the group can have would have, and warnings of those that only some have.
 ///
 /// # Errors
 /// Files that decide the node may not be read, and there are mistakes without them.
 pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
     let denied = needed_but_denied(&spec);
-    let NodeSpec { inputs, mut problems, .. } = spec;
+    let NodeSpec { inputs, mut problems, origin, .. } = spec;
+    let group = match origin {
+        Origin::ClusterSpec(derivation) => derivation.files.group.spec,
+        Origin::NodeupConfig(_) => InstanceGroupSpec::default(),
+    };
     let check = |facts: Facts| {
         let mut found = Problems::default();
         match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
@@ -184,7 +185,7 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
         (facts, found)
     };
     if let Some(WrittenBy { release, .. }) = problems.keep("kops-version.txt", inputs.written_by()) {
-        let machines = supposed::machines(inputs.boot.cloud_provider, release);
+        let machines = supposed::machines(inputs.boot.cloud_provider, release, &group);
         problems.extend(supposed::merged(&machines.into_iter().map(check).collect::<Vec<_>>()));
     }
     match problems.is_empty() || denied.is_empty() {

@@ -119,6 +119,6 @@ fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
 fn what_no_try_can_mend_is_final() {
     let machine = Machine::of(NODES);
     let ended = Ended::of(machine.agent("converge").args(["--retries=-1", "--store-mirror", "nonsense"]));
-    ended.with(3, &["--store-mirror nonsense"]);
+    ended.with(2, &["--store-mirror nonsense"]);
     Ended::of(machine.agent("converge").args(["--retries=soon"])).with(2, &["--retries"]);
 }

@@ -125,12 +125,19 @@ fn bash_finds_the_flags_of_every_verb() {
 
 #[test]
 fn wrong_usage_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_str().unwrap();
     for (arguments, said) in [
         (&[][..], "Usage:"),
         (&["destroy"], "destroy"),
         (&["converge", "--conf", "x", "--wrong"], "--wrong"),
         (&["plan", "--conf", "x", "--config-from", "hearsay"], "hearsay"),
         (&["--conf=x", "--target=terraform"], "terraform"),
+        (&["plan", "--store-mirror", "nonsense"], "--store-mirror nonsense"),
+        (&["status", "--write", "x", "--root", root], "--output prometheus"),
+        (&["status", "--timeline", "--output", "prometheus", "--root", root], "--timeline"),
+        (&["config", "check", "--instance-group", "nodes"], "--config-base"),
+        (&["reset", "--root", root], "give --yes"),
     ] {
         agent(arguments).with(2, &[said]);
     }

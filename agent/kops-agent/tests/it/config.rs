@@ -302,6 +302,27 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
 }
 
 #[test]
+fn a_group_is_warned_of_the_machines_that_it_can_have_only() {
+    let machine = Machine::of(NODES);
+    let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    let ubuntu = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
+    edit(&file, ubuntu, "136693071363/debian-11-arm64-20240104-1616").unwrap();
+    let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34, and this \
+                   distribution has glibc 2.31";
+    let of_debian = check_group(&machine, NODES);
+    of_debian.with(0, &[]);
+    assert!(of_debian.stdout.contains(warning) && !of_debian.stdout.contains("(on "), "{of_debian:#?}");
+
+    edit(&file, "136693071363/debian-11-arm64-20240104-1616", "ami-0123456789abcdef0").unwrap();
+    let of_any = check_group(&machine, NODES);
+    of_any.with(0, &[]);
+    assert!(
+        of_any.stdout.contains(warning) && of_any.stdout.contains("(on debian 11; arm64)"),
+        "{of_any:#?}"
+    );
+}
+
+#[test]
 fn fields_of_a_nodeupconfig_that_nothing_reads_are_told() {
     let machine = Machine::of(NODES);
     let pinned = format!("{}Mispelled: 1\n", derived(&machine, NODES));

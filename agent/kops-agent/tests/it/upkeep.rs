@@ -265,7 +265,7 @@ fn a_reset_asks_and_leaves_nothing() {
     control_plane.run("converge", &[]).with(0, &[]);
     let files = control_plane.files();
     let asked = on_root(&control_plane, &["reset"]);
-    asked.with(1, &["there is no terminal to confirm it on; give --yes"]);
+    asked.with(2, &["there is no terminal to confirm it on; give --yes"]);
     assert!(asked.stdout.contains("unit kubelet.service"), "{}", asked.stdout);
     assert_eq!(control_plane.files(), files, "something was removed unasked");
     // If a folder is a link, a reset empties its target.

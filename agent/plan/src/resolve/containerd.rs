@@ -109,7 +109,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     let wanted = |named: bool, name: &'static str| {
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
-    Some(Containerd {
+    let containerd = Containerd {
         config_version,
         config_additions: additions?,
         release,
@@ -118,7 +118,11 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         nvidia_driver_package: nvidia_driver_package?,
         gvisor_platform: gvisor_platform(basis),
         config,
-    })
+    };
+    if let Some((unfit, advice)) = containerd.unfit_for(basis.distribution) {
+        problems.warn("containerdConfig.version", format!("{unfit}; {advice}"));
+    }
+    Some(containerd)
 }
 
 /// The version that the configuration file declares, depending on the containerd that reads it. `installed` is the

@@ -11,9 +11,8 @@ use reqwest::{Client, redirect};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Health;
 use super::listening::{Processes, other_listener};
-use crate::system::commands::ask;
+use super::{Health, last_words};
 use crate::system::ctr::{self, Container};
 
 /// kubelet's own probes use the same timeout for the API server's pod.
@@ -21,13 +20,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum length of a quoted answer, in characters.
 const LONGEST_ANSWER: usize = 300;
-/// Enough lines for a Go stack trace.
-const LAST_LINES: &str = "200";
-/// How many of a program's last lines are quoted.
-const MOST_LINES: usize = 3;
-/// Words in lines that say why a program failed.
-const REASONS: [&str; 9] =
-    ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
 
 pub(crate) struct Machine;
 
@@ -56,33 +48,8 @@ impl Health for Machine {
         if resource.kind != Kind::Unit {
             return Vec::new();
         }
-        // Only lines of the unit's own processes, not systemd's lines about the unit.
-        let unit = format!("_SYSTEMD_UNIT={}", resource.name);
-        let command = ["journalctl", &unit, "--lines", LAST_LINES, "--output=cat", "--no-pager", "--quiet"];
-        ask(&command).map_or(vec![], |outcome| telling(&outcome.stdout))
+        last_words::of_unit(&resource.name)
     }
-}
-
-/// The last lines that say why a program failed, without duplicates. Without such lines, simply the last lines.
-fn telling(text: &str) -> Vec<String> {
-    let is_reason = |line: &&str| {
-        let lower = line.to_lowercase();
-        // Lines of a stack trace are indented.
-        !line.starts_with([' ', '\t']) && REASONS.iter().any(|reason| lower.contains(reason))
-    };
-    let (mut reasons, all): (Vec<&str>, Vec<&str>) =
-        (text.lines().filter(is_reason).collect(), text.lines().collect());
-    if reasons.is_empty() {
-        reasons = all;
-    }
-    let mut told: Vec<String> = Vec::new();
-    for line in reasons.iter().rev() {
-        let line: String = line.chars().take(LONGEST_ANSWER).collect();
-        if told.len() < MOST_LINES && !told.contains(&line) {
-            told.insert(0, line);
-        }
-    }
-    told
 }
 
 /// Checks a URL as kubelet's probes do: any certificate is accepted, and no redirect is followed.
@@ -177,16 +144,6 @@ mod tests {
         assert!(complete(&of_two).is_err());
         let all = [Container::stand_in("bbb", "healthcheck"), Container::stand_in("bbb", "kube-apiserver")];
         assert_eq!(complete(&all).unwrap(), "bbb");
-    }
-
-    #[test]
-    fn the_last_words_are_those_that_say_why() {
-        let go = "I1 starting\nE1 \"command failed\" err=\"unrecognized feature gate: X\"\npanic: no\n\ngoroutine 1:\n\tmain.go: fail\n";
-        assert_eq!(
-            telling(&go.repeat(3)),
-            ["E1 \"command failed\" err=\"unrecognized feature gate: X\"", "panic: no"]
-        );
-        assert_eq!(telling("a\nb\nc\nd\n"), ["b", "c", "d"]);
     }
 
     #[test]

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting, held};
-use crate::assets::Progress;
 use crate::error::{Error, Result};
-use crate::system::commands::{Outcome, ask, ask_with_status, refused};
+use crate::system::commands::{Outcome, ask, refused, run};
 
 /// The locks of dpkg, of apt's lists and of apt's archives.
 const LOCKS: [LockFile<'static>; 4] = [
@@ -21,13 +20,6 @@ const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
 /// apt before 2.3 does not retry by default.
 const RETRIES: &str = "Acquire::Retries=3";
-/// Makes apt print its progress (progress-reporting.md of apt): `dlstatus:` lines while it downloads, `pmstatus:`
-/// lines once it installs. Progress needs its own descriptor: apt closes that descriptor for dpkg and for hooks, and
-/// these need their standard output.
-const STATUS: &str = "APT::Status-Fd=3";
-const WITH_STATUS: [&str; 4] = ["sh", "-c", "exec \"$@\" 3>&1", "sh"];
-const FETCHES: &str = "dlstatus:";
-const INSTALLS: &str = "pmstatus:";
 /// dpkg keeps configuration files that an administrator changed.
 const KEEP_CONFIGURATION: &str = "--force-confold";
 
@@ -141,17 +133,52 @@ fn is_like(pattern: &str, version: &str) -> bool {
     }
 }
 
-/// Finishes an interrupted installation, and then installs packages.
+/// Fetches packages into apt's cache, after its package lists. Does not wait for a lock.
+pub(super) fn fetch(packages: &[&str]) -> Result<()> {
+    run(&["apt-get", "-o", RETRIES, "update"])?;
+    let fetch = ["apt-get", "-o", RETRIES, "--yes", "--download-only"];
+    run(&[&fetch[..], &install_words(packages)].concat()).map(drop)
+}
+
+fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
+    let downgrades: &[&str] =
+        if packages.iter().any(|package| is_pinned(package)) { &["--allow-downgrades"] } else { &[] };
+    [downgrades, &["install", "--no-install-recommends", "--"], packages].concat()
+}
+
+/// Finishes an interrupted installation, and then installs packages of the newest package lists.
 pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     finish_interrupted(waiting)?;
     let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
     let updated = unlocked(waiting, &update)?;
+    if updated.status.success() {
+        return install_of_lists(packages, waiting);
+    }
+    let refused = refused(&update, &updated);
+    match install_of_lists(packages, waiting) {
+        // A broken repository is no error if no wanted package comes from it.
+        Ok(()) => {
+            waiting.progress.warned(&format!("some package lists may be old: {refused}"));
+            Ok(())
+        }
+        Err(Error::Command { command, outcome }) => {
+            Err(Error::Command { command, outcome: format!("{outcome}; before that, {refused}") })
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Finishes an interrupted installation, and then installs packages that were just fetched.
+pub(super) fn install_fetched(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
+    finish_interrupted(waiting)?;
+    install_of_lists(packages, waiting)
+}
+
+/// Installs packages of the package lists that are there.
+fn install_of_lists(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
-    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "-o", STATUS, "--yes"];
-    let downgrades: &[&str] =
-        if packages.iter().any(|package| is_pinned(package)) { &["--allow-downgrades"] } else { &[] };
-    let install =
-        [&apt_get[..], downgrades, &["install", "--no-install-recommends", "--"], packages].concat();
+    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];
+    let install = [&apt_get[..], &install_words(packages)].concat();
     let mut outcome = unlocked(waiting, &install)?;
     if outcome.says("--fix-broken") {
         let mend = [&apt_get[..], &["--fix-broken", "install"]].concat();
@@ -173,28 +200,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     if !damaged.is_empty() {
         outcome = unlocked(waiting, &[&apt_get[..], &["--reinstall", "install", "--"], &damaged].concat())?;
     }
-    match (outcome.status.success(), updated.status.success()) {
-        (true, true) => Ok(()),
-        // A broken repository is no error if no wanted package comes from it.
-        (true, false) => {
-            waiting
-                .progress
-                .warned(&format!("some package lists may be old: {}", refused(&update, &updated)));
-            Ok(())
-        }
-        (false, true) => Err(refused(&install, &outcome)),
-        (false, false) => Err(Error::Command {
-            command: install.join(" "),
-            outcome: format!("{}; before that, {}", said(&install, &outcome), refused(&update, &updated)),
-        }),
-    }
-}
-
-fn said(command: &[&str], outcome: &Outcome) -> String {
-    match refused(command, outcome) {
-        Error::Command { outcome, .. } => outcome,
-        other => other.to_string(),
-    }
+    if outcome.status.success() { Ok(()) } else { Err(refused(&install, &outcome)) }
 }
 
 /// Downloads the package lists of one list's repositories. Every repository must exist and be signed.
@@ -233,7 +239,7 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {
         waiting.for_locks(&LOCKS)?;
-        let outcome = with_status(command, waiting.progress)?;
+        let outcome = ask(command)?;
         races += 1;
         if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
             return Ok(outcome);
@@ -242,69 +248,9 @@ fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     }
 }
 
-/// Runs apt and reports its progress. Progress lines are not part of the outcome.
-fn with_status(command: &[&str], progress: &dyn Progress) -> Result<Outcome> {
-    ask_with_status(&[&WITH_STATUS[..], command].concat(), |line| is_status(line, progress))
-}
-
-/// Whether a line is one of apt's progress lines. Reports when apt starts to install.
-fn is_status(line: &str, progress: &dyn Progress) -> bool {
-    let installs = line.starts_with(INSTALLS);
-    if installs {
-        progress.packages_fetched();
-    }
-    installs || line.starts_with(FETCHES)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
-
-    /// Counts the calls of `packages_fetched`.
-    #[derive(Default)]
-    struct Told(AtomicUsize);
-
-    impl Progress for Told {
-        fn packages_fetched(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn packages_are_fetched_once_apt_installs() {
-        let told = Told::default();
-        let is = |line| is_status(line, &told);
-        assert!(is("dlstatus:1:20.0:Retrieving file 1 of 4"));
-        assert!(!is("Fetched 5,120 kB in 0s (51.2 MB/s)"));
-        assert_eq!(told.0.load(Ordering::Relaxed), 0);
-        assert!(is("pmstatus:dpkg-exec:0.0000:Running dpkg"));
-        assert_eq!(told.0.load(Ordering::Relaxed), 1);
-    }
-
-    /// Handles the progress descriptor as apt does: closes it for dpkg and for hooks. A hook that cannot print fails,
-    /// and then apt fails.
-    const APT_GET: &str = r#"
-        for argument; do
-            case $argument in APT::Status-Fd=*) status=${argument#*=} ;; esac
-        done
-        eval "echo dlstatus:1:20.0:Retrieving >&$status"
-        echo Reading package lists...
-        eval "echo pmstatus:dpkg-exec:0.0000:Running dpkg >&$status"
-        eval "sh -c 'echo Setting up chrony' $status>&-" || exit 100
-        eval "sh -c 'echo a hook && echo complains >&2' $status>&-" || exit 100
-    "#;
-
-    #[test]
-    fn dpkg_and_hooks_keep_the_output_that_the_status_is_not_among() {
-        let told = Told::default();
-        let apt_get = ["sh", "-c", APT_GET, "apt-get", "-o", STATUS, "--yes", "install", "--", "chrony"];
-        let Outcome { status, stdout, stderr } = with_status(&apt_get, &told).unwrap();
-        assert_eq!(stdout, "Reading package lists...\nSetting up chrony\na hook\n");
-        assert_eq!((status.code(), stderr.as_str()), (Some(0), "complains\n"));
-        assert_eq!(told.0.load(Ordering::Relaxed), 1);
-    }
 
     const LISTED: &str = "chrony\tamd64\tii \t4.3-2\tntp, time-daemon (= 4.3)\n\
                           logrotate\tamd64\tiU \t3.21\t\n\

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting, held};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::system::commands::{ask, run};
 
 /// The locks of dnf and yum. Both wait for a lock by themselves, but do not say which process holds it.
@@ -48,12 +48,23 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
     Ok(installed)
 }
 
+/// Fetches packages into dnf's cache, which keeps them until the next transaction (dnf(8), `--downloadonly`).
+pub(super) fn fetch(installer: &str, packages: &[&str]) -> Result<()> {
+    if let Some((path, holder)) = lock_holder()? {
+        return Err(Error::Path { doing: "take the lock", path, reason: format!("{holder} holds it") });
+    }
+    run(&[&[installer, "install", "--assumeyes", "--downloadonly"], options(installer), packages].concat())
+        .map(drop)
+}
+
 pub(super) fn install(installer: &str, packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let transaction = transaction_lock()?;
     waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
-    let weak = "--setopt=install_weak_deps=False";
-    let options: &[&str] = if installer.ends_with("dnf") { &[weak] } else { &[] };
-    run(&[&[installer, "install", "--assumeyes"], options, packages].concat()).map(drop)
+    run(&[&[installer, "install", "--assumeyes"], options(installer), packages].concat()).map(drop)
+}
+
+fn options(installer: &str) -> &'static [&'static str] {
+    if installer.ends_with("dnf") { &["--setopt=install_weak_deps=False"] } else { &[] }
 }
 
 #[cfg(test)]

@@ -1,0 +1,151 @@
+//! The log lines that say why a unit failed. systemd may already have started the unit again: the lines of the new start
+//! say nothing about the failure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::system::commands::ask;
+
+/// Enough entries for the start that failed and the next one, each with a Go stack trace.
+const LAST_ENTRIES: &str = "1000";
+/// Enough lines for a Go stack trace.
+const LAST_LINES: usize = 200;
+/// How many of a program's last lines are quoted.
+const MOST_LINES: usize = 3;
+/// Maximum length of a quoted line, in characters.
+const LONGEST_LINE: usize = 300;
+/// Words in lines that say why a program failed.
+const REASONS: [&str; 9] =
+    ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
+/// systemd's message for a main process that exited with a failure (`SD_MESSAGE_UNIT_PROCESS_EXIT` of sd-messages.h).
+const PROCESS_EXIT: &str = "98e322203f7a4ed290d09fe03c09fe15";
+
+/// An entry of the journal (systemd.journal-fields(7)). systemd before 232 gives starts no ID.
+#[derive(Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+struct Entry {
+    /// An array of bytes if it is not UTF-8.
+    message: Option<Value>,
+    message_id: Option<String>,
+    /// The start that an entry of systemd is about.
+    invocation_id: Option<String>,
+    /// The start whose process wrote the entry.
+    #[serde(rename = "_SYSTEMD_INVOCATION_ID")]
+    of_process: Option<String>,
+    #[serde(rename = "_PID")]
+    pid: Option<String>,
+}
+
+impl Entry {
+    fn is_of_systemd(&self) -> bool {
+        self.pid.as_deref() == Some("1")
+    }
+}
+
+/// The last words of a unit's processes.
+pub(super) fn of_unit(unit: &str) -> Vec<String> {
+    let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
+    let entries = [&*of_processes, "+", "_PID=1", &of_systemd];
+    let how = ["--lines", LAST_ENTRIES, "--output=json", "--no-pager", "--quiet"];
+    let command = [&["journalctl"][..], &entries, &how].concat();
+    ask(&command).map_or(vec![], |outcome| telling(&of_failed_start(&outcome.stdout)))
+}
+
+/// The lines of the start that failed, if it is the last start or the one before. Without a failure, the lines of the
+/// last start.
+fn of_failed_start(journal: &str) -> Vec<String> {
+    let entries: Vec<Entry> = journal.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let (of_systemd, of_processes): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(Entry::is_of_systemd);
+    let failed = of_systemd.iter().rfind(|entry| entry.message_id.as_deref() == Some(PROCESS_EXIT));
+    let failed = failed.and_then(|entry| entry.invocation_id.as_deref());
+    let mut starts: Vec<&str> = of_processes.iter().filter_map(|entry| entry.of_process.as_deref()).collect();
+    starts.dedup();
+    let last = starts.last().copied();
+    // An earlier failure has nothing to do with the state of the unit now.
+    let told = failed.filter(|failed| starts.iter().rev().take(2).any(|start| start == failed)).or(last);
+    let is_told = |entry: &&Entry| told.is_none() || entry.of_process.as_deref() == told;
+    let messages = of_processes.iter().filter(is_told).filter_map(|entry| entry.message.as_ref()?.as_str());
+    let lines: Vec<&str> = messages.flat_map(str::lines).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// The last lines that say why a program failed, without duplicates. Without such lines, simply the last lines.
+fn telling(lines: &[String]) -> Vec<String> {
+    let is_reason = |line: &&String| {
+        let lower = line.to_lowercase();
+        // Lines of a stack trace are indented.
+        !line.starts_with([' ', '\t']) && REASONS.iter().any(|reason| lower.contains(reason))
+    };
+    let (mut reasons, all): (Vec<&String>, Vec<&String>) =
+        (lines.iter().filter(is_reason).collect(), lines.iter().collect());
+    if reasons.is_empty() {
+        reasons = all;
+    }
+    let mut told: Vec<String> = Vec::new();
+    for line in reasons.iter().rev() {
+        let line: String = line.chars().take(LONGEST_LINE).collect();
+        if told.len() < MOST_LINES && !told.contains(&line) {
+            told.insert(0, line);
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn telling(text: &str) -> Vec<String> {
+        super::telling(&text.lines().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    /// An entry of a unit's process.
+    fn says(start: &str, message: &str) -> String {
+        let entry = serde_json::json!({
+            "MESSAGE": message, "_SYSTEMD_INVOCATION_ID": start, "_PID": "77", "PRIORITY": "6",
+        });
+        format!("{entry}\n")
+    }
+
+    /// systemd's entry for a start whose process failed.
+    fn fails(start: &str) -> String {
+        let entry = serde_json::json!({
+            "MESSAGE": "kubelet.service: Main process exited, code=exited, status=1/FAILURE",
+            "MESSAGE_ID": PROCESS_EXIT, "INVOCATION_ID": start, "_SYSTEMD_INVOCATION_ID": "of-systemd", "_PID": "1",
+        });
+        format!("{entry}\n")
+    }
+
+    #[test]
+    fn the_failed_start_is_quoted_and_not_the_next_one() {
+        let failed = [says("a", "E1 invalid configuration"), fails("a")].concat();
+        let next = says("b", "W1 failed to find a node yet");
+        assert_eq!(of_failed_start(&failed), ["E1 invalid configuration"]);
+        assert_eq!(of_failed_start(&[&*failed, &next].concat()), ["E1 invalid configuration"]);
+        // A start that fails before it writes anything is not known by its lines.
+        assert_eq!(of_failed_start(&[&*next, &fails("c")].concat()), ["W1 failed to find a node yet"]);
+    }
+
+    #[test]
+    fn a_failure_before_the_last_two_starts_is_over() {
+        let journal = [says("a", "E1 old"), fails("a"), says("b", "good"), says("c", "hangs")].concat();
+        assert_eq!(of_failed_start(&journal), ["hangs"]);
+    }
+
+    #[test]
+    fn a_journal_without_starts_is_quoted_as_it_is() {
+        let journal = "{\"MESSAGE\":\"one\"}\nno JSON\n{\"MESSAGE\":[255]}\n{\"MESSAGE\":\"two\\nthree\"}\n";
+        assert_eq!(of_failed_start(journal), ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn the_last_words_are_those_that_say_why() {
+        let go = "I1 starting\nE1 \"command failed\" err=\"unrecognized feature gate: X\"\npanic: no\n\ngoroutine 1:\n\tmain.go: fail\n";
+        assert_eq!(
+            telling(&go.repeat(3)),
+            ["E1 \"command failed\" err=\"unrecognized feature gate: X\"", "panic: no"]
+        );
+        assert_eq!(telling("a\nb\nc\nd\n"), ["b", "c", "d"]);
+    }
+}

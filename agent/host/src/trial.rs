@@ -1,0 +1,55 @@
+//! Tries downloaded programs before the machine is changed. A component that restarts with a program that does not start
+//! would not come back, and a new machine would not become a node.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use kops_agent_plan::resource::{Kind, ResourceId};
+
+use crate::assets::Ready;
+use crate::error::{Error, Result};
+use crate::system::commands::Commands;
+
+const CONTAINERD_ADVICE: &str = "set spec.containerd.packages to the release's containerd-static-VERSION-linux-ARCH.tar.gz, or \
+                                  spec.containerd.version to an older release, or use an image of a newer distribution";
+const RUNC_ADVICE: &str =
+    "set spec.containerd.runc.packages to a build for this machine, or use an image of a newer distribution";
+const KUBELET_ADVICE: &str = "set spec.image of the InstanceGroup to a newer distribution for the architecture of its machineType, or \
+                              spec.kubernetesVersion to an older release";
+
+/// Programs that are test-started before they are installed. Each has its name, the flag that prints its version and
+/// exits, and the advice if it does not start.
+const TRIED: [(&str, &str, &str); 5] = [
+    ("containerd", "--version", CONTAINERD_ADVICE),
+    ("containerd-shim-runc-v2", "-v", CONTAINERD_ADVICE),
+    ("ctr", "--version", CONTAINERD_ADVICE),
+    ("kubelet", "--version", KUBELET_ADVICE),
+    ("runc", "--version", RUNC_ADVICE),
+];
+
+/// Refuses downloaded programs, by their path on this machine, that do not start here. If the run `brings_packages`, one
+/// of them may bring a missing library: the programs that need one are returned instead, to be tried again.
+///
+/// # Errors
+/// The first program that does not start: the cause and the remedy.
+pub(crate) fn refuse_what_does_not_start<'a>(
+    programs: impl IntoIterator<Item = (&'a String, &'a Ready)>,
+    brings_packages: bool,
+    commands: &dyn Commands,
+) -> Result<BTreeSet<String>> {
+    let mut put_off = BTreeSet::new();
+    for (path, ready) in programs {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let Some((_, flag, advice)) = TRIED.iter().find(|(tried, ..)| *tried == name) else { continue };
+        let staged = ready.dir.shown(&ready.name);
+        let Some(not) = commands.why_it_does_not_start(Path::new(&staged), flag) else { continue };
+        if brings_packages && not.is_of_library {
+            put_off.insert(path.clone());
+            continue;
+        }
+        let id = ResourceId::new(Kind::File, path);
+        let reason = format!("this download does not start on this machine: {}; {advice}", not.why);
+        return Err(Error::Invalid { id, reason });
+    }
+    Ok(put_off)
+}

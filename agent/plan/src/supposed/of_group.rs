@@ -1,0 +1,183 @@
+//! The machines that a group can have, as far as the names of its image and its machine types tell.
+
+use kops_agent_spec::facts::{Architecture, Distro, Facts};
+use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
+
+/// Words of images' names, and the `ID` of the distribution.
+const DISTRIBUTIONS: [(&str, &str); 10] = [
+    ("al2023", "amzn"),
+    ("amzn2", "amzn"),
+    ("centos", "centos"),
+    ("cos", "cos"),
+    ("debian", "debian"),
+    ("fedora", "fedora"),
+    ("flatcar", "flatcar"),
+    ("rhel", "rhel"),
+    ("rocky", "rocky"),
+    ("ubuntu", "ubuntu"),
+];
+/// How many words, such as a code name, may stand between a distribution and its version.
+const MOST_WORDS_BETWEEN: usize = 2;
+
+/// Keeps the machines that the group can have. A name that tells nothing, or of a machine that is not among these,
+/// excludes none.
+pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &InstanceGroupSpec) -> Vec<Facts> {
+    let words = words(&group.image);
+    let distribution = distribution(&words);
+    let architecture = architecture(&words).or_else(|| of_machine_types(cloud, &group.machine_type));
+    let can_be = |facts: &&Facts| {
+        distribution.as_ref().is_none_or(|image| image.is(&facts.distro))
+            && architecture.is_none_or(|architecture| architecture == facts.arch)
+    };
+    let possible: Vec<Facts> = machines.iter().filter(can_be).cloned().collect();
+    if possible.is_empty() { machines } else { possible }
+}
+
+fn words(name: &str) -> Vec<String> {
+    let words = name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Distribution {
+    id: &'static str,
+    /// Digits that begin with those of `VERSION_ID`.
+    version: String,
+}
+
+impl Distribution {
+    fn is(&self, distro: &Distro) -> bool {
+        let digits: String = distro.version_id.chars().filter(char::is_ascii_digit).collect();
+        self.id == distro.id
+            && match self.id {
+                "amzn" => self.version == digits,
+                _ => self.version.starts_with(&digits),
+            }
+    }
+}
+
+/// The distribution that the last word for one names, as in `ubuntu/images/hvm-ssd/ubuntu-noble-24.04-amd64-server`.
+fn distribution(words: &[String]) -> Option<Distribution> {
+    let found = words.iter().enumerate().rev().find_map(|(at, word)| {
+        let (_, id) = DISTRIBUTIONS.iter().find(|(known, _)| known == word)?;
+        Some((at, *id))
+    });
+    let (at, id) = found?;
+    let is_number = |word: &str| word.bytes().all(|letter| letter.is_ascii_digit());
+    let version = match words[at].as_str() {
+        "al2023" => "2023".to_owned(),
+        "amzn2" => "2".to_owned(),
+        _ => {
+            let after = &words[at + 1..];
+            let between = after.iter().take_while(|word| !is_number(word)).count();
+            let numbers = after.iter().skip(between).take_while(|word| is_number(word));
+            if between > MOST_WORDS_BETWEEN { String::new() } else { numbers.map(String::as_str).collect() }
+        }
+    };
+    Some(Distribution { id, version })
+}
+
+fn architecture(words: &[String]) -> Option<Architecture> {
+    words.iter().find_map(|word| match word.as_str() {
+        "amd64" | "x64" | "x86" => Some(Architecture::Amd64),
+        "aarch64" | "arm64" => Some(Architecture::Arm64),
+        _ => None,
+    })
+}
+
+/// The architecture of these types, if all have the same.
+fn of_machine_types(cloud: CloudProvider, types: &str) -> Option<Architecture> {
+    let mut architectures = types.split(',').map(|one| of_machine_type(cloud, one.trim()));
+    let first = architectures.next()??;
+    architectures.all(|other| other == Some(first)).then_some(first)
+}
+
+fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
+    let is_arm = match cloud {
+        // A `g` after the generation stands for Graviton (docs.aws.amazon.com/ec2/latest/instancetypes, "Naming conventions").
+        CloudProvider::Aws => {
+            let (family, _size) = name.split_once('.')?;
+            let after = family.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+            family == "a1" || after.contains('g')
+        }
+        // cloud.google.com/compute/docs/cpu-platforms, "Arm processors".
+        CloudProvider::Gce => matches!(name.split_once('-')?.0, "a4x" | "c4a" | "n4a" | "t2a"),
+        // docs.hetzner.com/cloud/servers/overview: CAX servers have Ampere processors.
+        CloudProvider::Hetzner if !name.is_empty() => name.starts_with("cax"),
+        _ => return None,
+    };
+    Some(if is_arm { Architecture::Arm64 } else { Architecture::Amd64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kops_release::KopsRelease;
+    use crate::supposed::{all_machines, names};
+
+    fn of(cloud: CloudProvider, image: &str, machine_type: &str) -> String {
+        let group = InstanceGroupSpec {
+            image: image.to_owned(),
+            machine_type: machine_type.to_owned(),
+            ..InstanceGroupSpec::default()
+        };
+        let all = all_machines(cloud, KopsRelease::NEWEST);
+        names(
+            &narrowed(all.clone(), cloud, &group).iter().collect::<Vec<_>>(),
+            &all.iter().collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn an_image_tells_its_distribution_and_its_architecture() {
+        for (image, machines) in [
+            (
+                "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-amd64-server-20250610",
+                "ubuntu 24.04; amd64",
+            ),
+            (
+                "ssm:/aws/service/canonical/ubuntu/server/22.04/stable/current/arm64/hvm/ebs-gp2/ami-id",
+                "ubuntu 22.04; arm64",
+            ),
+            ("ubuntu-os-cloud/ubuntu-2604-resolute-amd64-v20261018", "ubuntu 26.04; amd64"),
+            ("Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2:latest", "ubuntu 22.04; amd64, arm64"),
+            ("136693071363/debian-11-amd64-20240104-1616", "debian 11; amd64"),
+            ("309956199498/RHEL-8.9.0_HVM-20240103-x86_64-3-Hourly2-GP3", "rhel 8; amd64"),
+            ("rocky-linux-cloud/rocky-linux-9-v20240111", "rocky 9; amd64, arm64"),
+            ("137112412989/al2023-ami-2023.6.20241031.0-kernel-6.1-arm64", "amzn; arm64"),
+            ("075585003325/Flatcar-stable-4230.2.0-hvm", "flatcar; amd64, arm64"),
+            ("cos-cloud/cos-stable-121-18867-90-4", "cos; amd64, arm64"),
+        ] {
+            assert_eq!(of(CloudProvider::Openstack, image, "large"), machines, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_tells_nothing_excludes_no_machine() {
+        let all = of(CloudProvider::Aws, "", "");
+        assert!(all.starts_with("amzn, centos, ") && all.ends_with("; amd64, arm64"), "{all}");
+        for image in
+            ["ami-0123456789abcdef0", "123456789012/golden-2026-01-02", "debian-golden-2026", "ubuntu-18.04"]
+        {
+            assert_eq!(of(CloudProvider::Aws, image, ""), all, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_machine_type_tells_its_architecture() {
+        let is = |cloud, name| of(cloud, "debian-12", name);
+        for name in
+            ["m6g.large", "c7gn.xlarge", "im4gn.large", "t4g.small", "a1.large", "m6g.large,m7g.large"]
+        {
+            assert_eq!(is(CloudProvider::Aws, name), "debian 12; arm64", "{name}");
+        }
+        for name in ["m5.large", "g4dn.xlarge", "g6.xlarge", "u-6tb1.metal"] {
+            assert_eq!(is(CloudProvider::Aws, name), "debian 12; amd64", "{name}");
+        }
+        assert_eq!(is(CloudProvider::Aws, "m5.large,m6g.large"), "debian 12; amd64, arm64");
+        assert_eq!(is(CloudProvider::Gce, "t2a-standard-1"), "debian 12; arm64");
+        assert_eq!(is(CloudProvider::Gce, "e2-medium"), "debian 12; amd64");
+        assert_eq!(is(CloudProvider::Hetzner, "cax11"), "debian 12; arm64");
+        assert_eq!(is(CloudProvider::Azure, "Standard_D2ps_v5"), "debian 12; amd64, arm64");
+    }
+}
