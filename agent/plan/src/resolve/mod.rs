@@ -61,7 +61,7 @@ pub use hooks::{Hook, HookAction, HookOrder};
 pub use keypairs::etcd_manager_authorities;
 pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
-pub use kubelet::{Kubelet, Taint};
+pub use kubelet::{Kubelet, ReservedCgroup, Taint};
 pub use kubernetes_version::KubernetesVersion;
 pub use node_name::NodeName;
 pub use problems::{Problem, Problems};
