@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files, nodeup_config};
-use kops_agent_plan::derive::finding_of_prefix_delegation;
 use kops_agent_plan::resolve::{Problem, Problems};
 use kops_agent_plan::shown;
 use kops_agent_process::exit::WrongUsage;
@@ -129,13 +128,6 @@ async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
     let cluster = cluster_files::cluster_file(store, base).await;
     let group = cluster_files::group_file(store, base, group).await;
-    if let (Ok(cluster), Ok(group)) = (&cluster, &group)
-        && let Ok(parsed) = Cluster::parse(&cluster.text, &cluster.url)
-        && let Ok(of_group) = InstanceGroup::parse(&group.text, &group.url)
-        && let Some(FieldWarning { field, problem }) = finding_of_prefix_delegation(&parsed, &of_group)
-    {
-        findings.warnings.push(Finding { file: group.url.clone(), field, problem });
-    }
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
         // Warnings are about the file that the user wrote, if it can be read. kOps wrote the completed one.

@@ -62,8 +62,8 @@ impl Configuration {
     }
 }
 
-/// The pinned configuration. If the derived one is the same, returns the derived one, because its origin is known in
-/// more detail.
+/// The pinned configuration, with the warnings about the cluster spec. If the derived one is the same, returns the derived
+/// one, because its origin is known in more detail.
 pub(super) async fn pinned_and_proven(
     store: &Store,
     base: &str,
@@ -76,17 +76,21 @@ pub(super) async fn pinned_and_proven(
         let files = cluster_files::read(store, base, &boot.instance_group_name).await?;
         derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
     };
+    let mut warnings = Problems::default();
     match derived.await {
         Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
             Proof::Proven if derived.problems.is_empty() => {
                 log::debug!("the cluster spec gives the pinned nodeupconfig, byte for byte");
                 return Configuration::of_proven(derivation, derived);
             }
-            _ => log::warn!(
-                "the cluster spec gives another configuration than the pinned {}; the pinned one is used:\n{}",
-                pinned.file.url,
-                indented(&derivation.differences(&derived, Some(&pinned)))
-            ),
+            _ => {
+                log::warn!(
+                    "the cluster spec gives another configuration than the pinned {}; the pinned one is used:\n{}",
+                    pinned.file.url,
+                    indented(&derivation.differences(&derived, Some(&pinned)))
+                );
+                warnings.add_warnings(derived.problems.warnings());
+            }
         },
         Err(error) => log::warn!(
             "cannot compare the cluster spec with the pinned {}: {}",
@@ -94,7 +98,7 @@ pub(super) async fn pinned_and_proven(
             error_text(&error)
         ),
     }
-    Configuration::of_pinned(pinned)
+    Configuration { problems: warnings, ..Configuration::of_pinned(pinned) }
 }
 
 /// The derived configuration, even if another one is pinned, unless `--on-hash-mismatch refuse` is given.

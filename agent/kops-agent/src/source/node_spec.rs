@@ -21,7 +21,7 @@ pub struct NodeSpec {
     pub inputs: Inputs,
     /// The secrets of the store that this node may read, by name; for applying only.
     pub secrets: BTreeMap<String, Secret>,
-    /// The mistakes in the cluster spec, if the node is decided from it.
+    /// The mistakes in the cluster spec, if the node is decided from it, and the warnings about the cluster spec, if it was read.
     pub problems: Problems,
     /// The files that the node is decided from.
     pub origin: Origin,

@@ -208,24 +208,8 @@ fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
 #[test]
 fn a_group_is_checked_without_a_machine() {
     let machine = Machine::of(NODES);
-    let check = |group: &str| {
-        let mut agent = std::process::Command::new(example::agent());
-        agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
-        Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
-    };
-    check(NODES).with(0, &[]);
-    machine
-        .cluster
-        .edit(
-            "cluster-completed.spec",
-            "    cni: {}\n",
-            "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n",
-        )
-        .unwrap();
-    let of_prefixes = check(NODES);
-    of_prefixes.with(0, &[]);
-    assert!(of_prefixes.stdout.contains("spec.kubelet.maxPods: is not set"), "{of_prefixes:#?}");
-    let missing = check("none");
+    check_group(&machine, NODES).with(0, &[]);
+    let missing = check_group(&machine, "none");
     missing.with(CONFIGURATION, &[]);
     assert!(
         missing.stdout.contains("the cluster has no instance group none; it has: control-plane"),
@@ -234,7 +218,7 @@ fn a_group_is_checked_without_a_machine() {
 }
 
 /// Runs `config check` for a group without a machine.
-fn check_group(machine: &Machine, group: &str) -> Ended {
+pub(crate) fn check_group(machine: &Machine, group: &str) -> Ended {
     let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
     Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
@@ -273,7 +257,7 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
     }
 }
 
-fn edit_role(file: &std::path::Path, more: &str) {
+pub(crate) fn edit_role(file: &std::path::Path, more: &str) {
     edit(file, "  role: Node\n", &format!("  role: Node\n  {more}\n")).unwrap();
 }
 

@@ -30,6 +30,7 @@ mod last_good;
 mod names;
 mod pages;
 mod proxies;
+mod refused_values;
 mod renewal;
 mod reserved_cgroups;
 mod service_manager;

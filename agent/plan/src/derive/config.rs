@@ -2,7 +2,7 @@
 
 use super::{
     Inputs, api_server, assets, authorities, containerd, discovery, instance_group, kubelet, networking,
-    scheduler_file, warm_pool,
+    prefix_delegation, scheduler_file, warm_pool,
 };
 use crate::resolve::Problems;
 use kops_agent_spec::{
@@ -25,6 +25,7 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
 pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problems) {
     let mut problems = Problems::default();
     instance_group::check_role(inputs, &mut problems);
+    prefix_delegation::check(inputs, &mut problems);
 
     let spec = &inputs.cluster.spec;
     let group = &inputs.instance_group.spec;

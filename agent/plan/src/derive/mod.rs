@@ -40,7 +40,6 @@ pub use config::{nodeup_config, nodeup_config_and_problems};
 pub use differences::{FieldDifference, differences};
 pub use kops_controller_config::{kops_controller_config, kops_controller_manifest};
 pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
-pub use prefix_delegation::finding as finding_of_prefix_delegation;
 pub use proof::{Reason, reasons, unhashed};
 
 use crate::identity::aws::noted_labels;

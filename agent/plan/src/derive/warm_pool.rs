@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn manifests_tell_images_and_the_release_tells_the_rest() {
         let mut store = Store::of(
-            "warmPool: {maxSize: 0}, kubeProxy: {image: 'registry.k8s.io/kube-proxy:v1.34.1@sha256:abc'}, networking: {cilium: {version: v1.18.0}}, cloudConfig: {awsEBSCSIDriver: {version: v1.2.3}}",
+            "warmPool: {maxSize: 0}, kubeProxy: {image: 'registry.k8s.io/kube-proxy:v1.33.9@sha256:abc'}, networking: {cilium: {version: v1.18.0}}, cloudConfig: {awsEBSCSIDriver: {version: v1.2.3}}",
             "role: Node, warmPool: {additionalImages: [debian]}",
         );
         store.manifests.insert("cilium.yaml".into(), "spec: {containers: [{image: 'quay.io/cilium/cilium:v9'}, {image: busybox}]}\n---\nimage: quay.io/cilium/operator:v9\n".into());

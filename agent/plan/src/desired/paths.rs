@@ -28,9 +28,9 @@ pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
 /// The configuration of Kubernetes' in-tree code for clouds (kOps up to 1.35).
 pub(super) const IN_TREE_CLOUD_CONFIG: &str = "/etc/kubernetes/in-tree-cloud.config";
-pub(super) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
+pub(crate) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).
-pub(super) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.yaml";
+pub(crate) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.yaml";
 /// Flags of containerd's unit, as an environment file.
 pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
 /// Directory of the mirrors of each registry, which containerd watches.
@@ -52,11 +52,11 @@ pub(crate) fn kubernetes_ca(distribution: &Distribution) -> String {
     format!("{}/ca.crt", distribution.srv_kubernetes)
 }
 
-pub(super) fn kubelet_server_certificate(distribution: &Distribution) -> String {
+pub(crate) fn kubelet_server_certificate(distribution: &Distribution) -> String {
     format!("{}/kubelet-server.crt", distribution.srv_kubernetes)
 }
 
-pub(super) fn kubelet_server_key(distribution: &Distribution) -> String {
+pub(crate) fn kubelet_server_key(distribution: &Distribution) -> String {
     format!("{}/kubelet-server.key", distribution.srv_kubernetes)
 }
 

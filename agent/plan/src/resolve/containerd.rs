@@ -105,6 +105,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         Some(version) => Some(problems.keep(&basis.assets_field(), release(basis, &config, version))?),
         None => None,
     };
+    warn_of_ignored_gpu(basis, problems);
     let nvidia_driver_package = problems.keep("NvidiaGPU", nvidia_driver_package(basis));
     let wanted = |named: bool, name: &'static str| {
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
@@ -205,8 +206,25 @@ fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
     }
 }
 
+/// Warns of an enabled GPU on a cloud for which kOps does not set up GPUs (`validateNvidiaConfig` in
+/// pkg/apis/kops/validation/validation.go).
+fn warn_of_ignored_gpu(basis: &Basis<'_>, problems: &mut Problems) {
+    let cloud = basis.boot.cloud_provider;
+    let is_supported = matches!(cloud, CloudProvider::Aws | CloudProvider::Openstack);
+    if !is_supported && is_enabled(basis.config.nvidia_gpu.as_ref()) {
+        problems.warn(
+            "NvidiaGPU",
+            format!(
+                "is enabled, but has no effect on {cloud}: kOps sets up NVIDIA GPUs only on AWS and OpenStack, so pods cannot use a GPU of \
+                 this machine; remove spec.containerd.nvidiaGPU, and install the driver and the container runtime with an image, hooks \
+                 or NVIDIA's GPU operator"
+            ),
+        );
+    }
+}
+
 /// The driver package, if the machine has a GPU and its group enables it. On AWS, the facts tell whether there is a
-/// GPU. On OpenStack, only groups of machines with a GPU may enable it. On other clouds a GPU cannot be detected.
+/// GPU. On OpenStack, only groups of machines with a GPU may enable it. On other clouds, kOps sets up no GPU.
 fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let has_gpu = match basis.boot.cloud_provider {
         CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
@@ -337,5 +355,20 @@ mod tests {
             assert!(!told(id, distro, true).contains("NvidiaGPU"), "{id}");
         }
         assert!(!told("ubuntu", "24.04", false).contains("NvidiaGPU"));
+    }
+
+    #[test]
+    fn a_gpu_on_a_cloud_for_which_kops_sets_up_none_is_warned_of() {
+        for (enabled, told) in [(Some(true), 1), (Some(false), 0), (None, 0)] {
+            let node = control_plane(|inputs| {
+                inputs.config.nvidia_gpu = Some(NvidiaGPUConfig { enabled, ..NvidiaGPUConfig::default() });
+            });
+            let warnings: Vec<String> = node.warnings.iter().map(ToString::to_string).collect();
+            assert_eq!(warnings.len(), told, "{warnings:?}");
+            assert!(
+                warnings.iter().all(|told| told.starts_with("NvidiaGPU: is enabled, but has no effect on ")),
+                "{warnings:?}"
+            );
+        }
     }
 }

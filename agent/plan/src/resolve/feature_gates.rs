@@ -12,7 +12,7 @@ use super::{KubernetesVersion, Problems};
 /// The gates by release.
 const TABLE: &str = include_str!("feature_gates.txt");
 /// The minor versions that the table has a column for.
-const OLDEST_MINOR: u64 = 32;
+const OLDEST_MINOR: u64 = 29;
 const NEWEST_MINOR: u64 = 36;
 /// Since this minor version, a component exits if a gate is on and needs another gate that is off.
 const CHECKS_NEEDS: u64 = 36;
@@ -30,19 +30,16 @@ struct Gate {
 pub(super) struct Gates<'a> {
     set: &'a BTreeMap<String, bool>,
     minor: u64,
+    is_pre_release: bool,
 }
 
 impl<'a> Gates<'a> {
     pub(super) fn new(set: &'a BTreeMap<String, bool>, version: &KubernetesVersion) -> Gates<'a> {
-        Gates { set, minor: version.minor() }
+        Gates { set, minor: version.minor(), is_pre_release: version.is_pre_release() }
     }
 
     /// Whether a gate is on: by its own setting, else by `AllAlpha` or `AllBeta` for its stage, else by default.
     pub(super) fn is_on(&self, name: &str) -> bool {
-        // The table has no column for older releases, so an unset gate counts as on.
-        if self.minor < OLDEST_MINOR {
-            return self.set.get(name).copied().unwrap_or(true);
-        }
         let Some(gate) = self.gate(name) else { return self.set.get(name).copied().unwrap_or_default() };
         let of_stage = match gate.stage {
             'a' => self.set.get("AllAlpha"),
@@ -56,7 +53,32 @@ impl<'a> Gates<'a> {
         columns(name).and_then(|columns| columns.of(self.minor.clamp(OLDEST_MINOR, NEWEST_MINOR)))
     }
 
+    /// Why a setting that needs this gate, which is off, is refused, and what to do.
+    pub(super) fn why_off(&self, name: &str) -> String {
+        match self.gate(name) {
+            Some(_) => format!("the feature gate {name} is off; remove it, or set the gate to true"),
+            None => format!("Kubernetes 1.{} has no feature gate {name}; remove it", self.minor),
+        }
+    }
+
+    /// Checks a gate. A pre-release may still have the gates of the release before it, so a gate is only wrong if it is wrong
+    /// in both.
     fn check(&self, name: &str, value: bool) -> Result<(), String> {
+        self.unless_the_release_before(|gates| gates.check_in_release(name, value))
+    }
+
+    fn unless_the_release_before(
+        &self,
+        check: impl Fn(&Gates<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let before = || check(&Gates { minor: self.minor.saturating_sub(1), ..*self });
+        check(self).or_else(|problem| match self.is_pre_release && before().is_ok() {
+            true => Ok(()),
+            false => Err(problem),
+        })
+    }
+
+    fn check_in_release(&self, name: &str, value: bool) -> Result<(), String> {
         if !(OLDEST_MINOR..=NEWEST_MINOR).contains(&self.minor) {
             return Ok(());
         }
@@ -173,7 +195,7 @@ pub(super) fn read(
     for (name, value) in &read {
         problems.keep(&format!("{field}.{name}"), gates.check(name, *value));
     }
-    problems.keep(field, gates.check_defaults());
+    problems.keep(field, gates.unless_the_release_before(|gates| gates.check_defaults()));
     read
 }
 
@@ -227,7 +249,7 @@ mod tests {
     #[test]
     fn every_line_of_the_table_has_a_gate_for_some_release() {
         let lines: Vec<&str> = TABLE.lines().filter(|line| !line.starts_with('#')).collect();
-        assert!(lines.len() > 250);
+        assert!(lines.len() > 300);
         for line in lines {
             let columns = columns(line.split(' ').next().unwrap()).unwrap();
             assert!(columns.gates.iter().flatten().all(|gate| "abgd".contains(gate.stage)), "{line}");
@@ -256,10 +278,17 @@ mod tests {
                 "no feature gate of Kubernetes 1.34, so the component does not start; correct or remove it",
             ),
             ("1.33.0", "CPUManager", "1.32 was the last release that had it"),
+            ("1.30.0", "SidecarContainer", "no feature gate of Kubernetes 1.30"),
+            ("1.31.9", "KubeProxyDrainingTerminatingNode", "no feature gate of Kubernetes 1.31"),
+            ("1.31.9", "CSINodeExpandSecret", "1.30 was the last release that had it"),
+            ("1.29.9", "AppArmorFields", "1.30 is the first release that has it"),
             ("1.34.0", "AtomicFIFO", "1.36 is the first release that has it"),
         ] {
             let told = told(version, &[(gate, "true")]);
             assert!(told.starts_with(&format!("gates.{gate}: ")) && told.contains(part), "{told}");
+        }
+        for version in ["1.29.0", "1.30.0", "1.31.0"] {
+            assert!(told(version, &[("NoSuchGate", "true")]).contains("correct or remove it"), "{version}");
         }
         // The gates of a newer release are unknown.
         assert_eq!(told("1.37.0", &[("NoSuchGate", "true")]), "");
@@ -270,6 +299,27 @@ mod tests {
         assert_eq!(told("1.34.0", &[("NodeSwap", "true"), ("AllAlpha", "true")]), "");
         assert!(told("1.34.0", &[("NodeSwap", "false")]).contains("locked to true"));
         assert_eq!(told("1.33.0", &[("NodeSwap", "false")]), "");
+        let expand = [("CSINodeExpandSecret", "false")];
+        for version in ["1.29.0", "1.30.0"] {
+            assert!(told(version, &expand).contains("locked to true"), "{}", told(version, &expand));
+            assert_eq!(told(version, &[("CSINodeExpandSecret", "true")]), "");
+        }
+    }
+
+    #[test]
+    fn a_pre_release_has_the_gates_of_its_release_or_of_the_release_before_it() {
+        for (version, gate, value) in [
+            ("1.33.0-alpha.1", "CPUManager", "true"),
+            ("1.33.0-rc.0", "KubeletPSI", "true"),
+            ("1.34.0-beta.0", "NodeSwap", "false"),
+            ("https://host/ci/v1.33.0-alpha.3.12+abc", "CPUManager", "true"),
+            ("1.36.0-alpha.2", "NodeDeclaredFeatures", "false"),
+            ("1.37.0-alpha.1", "NoSuchGate", "true"),
+        ] {
+            assert_eq!(told(version, &[(gate, value)]), "", "{version}");
+        }
+        assert!(told("1.33.0-alpha.1", &[("NoSuchGate", "true")]).contains("correct or remove it"));
+        assert!(told("1.35.0-rc.1", &[("NodeSwap", "false")]).contains("locked to true"));
     }
 
     #[test]

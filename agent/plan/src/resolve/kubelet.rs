@@ -3,6 +3,7 @@
 //! Source: nodeup/pkg/model/kubelet.go.
 
 mod eviction;
+mod reserved_cgroups;
 mod unsafe_sysctls;
 mod values;
 
@@ -18,6 +19,7 @@ use super::basis::Basis;
 use super::feature_gates::{self, Gates};
 use super::{Asset, Problems, label_syntax, primary_interface};
 use eviction::Eviction;
+pub use reserved_cgroups::ReservedCgroup;
 
 /// kubelet's settings on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +47,8 @@ pub struct Kubelet {
     pub eviction_soft_grace_period: BTreeMap<String, String>,
     /// Minimum amount of each resource that an eviction must reclaim.
     pub eviction_minimum_reclaim: BTreeMap<String, String>,
+    /// Cgroups that must exist when kubelet starts.
+    pub reserved_cgroups: Vec<ReservedCgroup>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -117,6 +121,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         basis.kubernetes_version,
         problems,
     );
+    let reserved_cgroups = reserved_cgroups::resolve(&config, problems);
     let (eviction_hard, eviction_soft) = (eviction_hard?, eviction_soft?);
     let (eviction_soft_grace_period, eviction_minimum_reclaim) =
         (eviction_soft_grace_period?, eviction_minimum_reclaim?);
@@ -141,6 +146,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
         eviction_soft,
         eviction_soft_grace_period,
         eviction_minimum_reclaim,
+        reserved_cgroups,
     })
 }
 

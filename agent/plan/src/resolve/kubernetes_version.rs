@@ -15,6 +15,7 @@ pub struct KubernetesVersion {
     major: u64,
     minor: u64,
     patch: u64,
+    is_pre_release: bool,
 }
 
 impl Serialize for KubernetesVersion {
@@ -32,7 +33,9 @@ impl KubernetesVersion {
     /// takes the version in the path (`…/v1.34.…/…`).
     pub fn parse(text: &str) -> Option<KubernetesVersion> {
         let numbers = if text.contains("://") { &text[text.find("/v1.")? + "/v".len()..] } else { text };
-        let core = numbers.trim().trim_start_matches('v').split(['-', '+', '/']).next()?;
+        let numbers = numbers.trim().trim_start_matches('v');
+        let core = numbers.split(['-', '+', '/']).next()?;
+        let is_pre_release = numbers[core.len()..].starts_with('-');
         let mut parts = core.split('.').map(str::parse::<u64>);
         let major = parts.next()?.ok()?;
         let minor = parts.next()?.ok()?;
@@ -40,7 +43,13 @@ impl KubernetesVersion {
             Some(patch) => patch.ok()?,
             None => 0,
         };
-        parts.next().is_none().then(|| KubernetesVersion { text: text.to_owned(), major, minor, patch })
+        parts.next().is_none().then(|| KubernetesVersion {
+            text: text.to_owned(),
+            major,
+            minor,
+            patch,
+            is_pre_release,
+        })
     }
 
     /// Whether this kOps release supports the version: Kubernetes 1, from the release's oldest minor version on.
@@ -74,6 +83,11 @@ impl KubernetesVersion {
 
     pub fn minor(&self) -> u64 {
         self.minor
+    }
+
+    /// Whether it is an alpha, a beta, a release candidate, or a build after one of these.
+    pub fn is_pre_release(&self) -> bool {
+        self.is_pre_release
     }
 
     /// At least 1.`minor`, pre-releases of it included.
@@ -135,6 +149,16 @@ mod tests {
         }
         for text in ["", "latest", "1.x.3", "1.2.3.4"] {
             assert_eq!(KubernetesVersion::parse(text), None, "{text}");
+        }
+        for (text, is_pre_release) in [
+            ("v1.36.0-rc.1", true),
+            ("https://host/ci/v1.36.0-alpha.1.30+abc", true),
+            ("1.36.0", false),
+            ("1.36.0+build-2", false),
+            ("https://host-a/vendor/v1.35.1/a-b", false),
+        ] {
+            let version = KubernetesVersion::parse(text).unwrap();
+            assert_eq!(version.is_pre_release(), is_pre_release, "{text}");
         }
     }
 

@@ -5,7 +5,6 @@
 mod absolute_path;
 mod addresses;
 mod api_name;
-mod api_server_files;
 mod assets;
 mod authorities;
 mod basis;
@@ -29,6 +28,7 @@ mod kubectl;
 mod kubelet;
 mod kubernetes_version;
 mod label_syntax;
+mod named_files;
 mod node_name;
 mod one_line;
 mod packages;
@@ -61,7 +61,7 @@ pub use hooks::{Hook, HookAction, HookOrder};
 pub use keypairs::etcd_manager_authorities;
 pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
-pub use kubelet::{Kubelet, Taint};
+pub use kubelet::{Kubelet, ReservedCgroup, Taint};
 pub use kubernetes_version::KubernetesVersion;
 pub use node_name::{NodeName, possible_node_names};
 pub use problems::{Problem, Problems};
@@ -260,9 +260,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
             }
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
-            if let Some(api_server) = &api_server {
-                api_server_files::check(&basis, api_server, &file_assets, &mut problems);
-            }
+            named_files::check(&basis, kubelet.as_ref(), api_server.as_ref(), &file_assets, &mut problems);
             let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
             let primary_interface = primary_interface::resolve(&basis, &mut problems);
 

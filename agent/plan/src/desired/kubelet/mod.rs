@@ -50,7 +50,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     {
         slices::add(cgroup, state);
     }
-    reserved_cgroups::add(&kubelet.config, state);
+    reserved_cgroups::add(&kubelet.reserved_cgroups, state);
     shutdown::add(kubelet.config.shutdown_grace_period, state);
     state.add(unit(node, &program));
 }

@@ -2,7 +2,7 @@
 //! forever. So such a value is a problem here.
 //!
 //! Source: pkg/kubelet/apis/config/validation, the defaults in pkg/kubelet/apis/config/v1beta1, and cmd/kubelet/app of
-//! Kubernetes 1.32 to 1.36. A node of a newer release is checked by the rules of 1.36.
+//! Kubernetes 1.29 to 1.36. A node of a newer release is checked by the rules of 1.36.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,10 @@ const ENFORCEMENTS: [(&str, Option<Reserved>); 6] = [
     ("system-reserved", Some(Reserved::System)),
     ("system-reserved-compressible", Some(Reserved::System)),
 ];
+/// The first minor version whose kubelet can enforce only the compressible resources of a reservation.
+const FIRST_WITH_COMPRESSIBLE: u64 = 32;
+/// The first minor version whose kubelet refuses a repeated value of `enforceNodeAllocatable`.
+const FIRST_WITHOUT_REPETITION: u64 = 31;
 /// Go's names of TLS versions (k8s.io/component-base/cli/flag).
 const TLS_VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
 /// Go's names of cipher suites, and the two that Kubernetes adds (k8s.io/component-base/cli/flag, Go's crypto/tls).
@@ -86,7 +90,7 @@ pub(super) fn check(
     check.image_pulls();
     check.reserved("kubeReserved", &config.kube_reserved);
     check.reserved("systemReserved", &config.system_reserved);
-    check.enforcements();
+    check.enforcements(version);
     check.cpu_manager();
     check.swap();
     check.container_logs();
@@ -137,9 +141,7 @@ impl Check<'_> {
         ] {
             if !value.is_empty() && !accepted.contains(&value.as_str()) {
                 let problem = match accepted {
-                    [] => format!(
-                        "is {value:?}, but the feature gate NodeSwap is off; remove it, or set the gate to true"
-                    ),
+                    [] => format!("is {value:?}, but {}", self.gates.why_off("NodeSwap")),
                     accepted => {
                         format!("{value:?} is refused by kubelet; it accepts {}", accepted.join(", "))
                     }
@@ -202,10 +204,8 @@ impl Check<'_> {
             return;
         }
         if !self.gates.is_on("ImageMaximumGCAge") {
-            self.refuse(
-                "imageMaximumGCAge",
-                "is set, but the feature gate ImageMaximumGCAge is off; remove it, or set the gate to true",
-            );
+            let problem = format!("is set, but {}", self.gates.why_off("ImageMaximumGCAge"));
+            self.refuse("imageMaximumGCAge", problem);
         }
         if age <= DEFAULT_IMAGE_MINIMUM_GC_AGE {
             self.refuse(
@@ -249,24 +249,30 @@ impl Check<'_> {
         }
     }
 
-    fn enforcements(&mut self) {
+    fn enforcements(&mut self, version: &KubernetesVersion) {
         let config = self.config;
+        let has_compressible = version.minor() >= FIRST_WITH_COMPRESSIBLE;
+        let accepted: Vec<&str> = ENFORCEMENTS
+            .iter()
+            .map(|(word, _)| *word)
+            .filter(|word| has_compressible || !word.ends_with("-compressible"))
+            .collect();
         let enforced: Vec<&str> =
             config.enforce_node_allocatable.split(',').filter(|word| !word.is_empty()).collect();
         let field = "enforceNodeAllocatable";
         for (index, word) in enforced.iter().enumerate() {
-            let Some((_, reserved)) = ENFORCEMENTS.iter().find(|(known, _)| known == word) else {
-                let known: Vec<&str> = ENFORCEMENTS.iter().map(|(known, _)| *known).collect();
+            let known = ENFORCEMENTS.iter().find(|(known, _)| known == word && accepted.contains(known));
+            let Some((_, reserved)) = known else {
                 self.refuse(
                     field,
                     format!(
                         "{word:?} is refused by kubelet; it accepts a comma-separated list of {}",
-                        known.join(", ")
+                        accepted.join(", ")
                     ),
                 );
                 continue;
             };
-            if enforced[..index].contains(word) {
+            if enforced[..index].contains(word) && version.minor() >= FIRST_WITHOUT_REPETITION {
                 self.refuse(field, format!("has {word} twice; remove one of them"));
             }
             if *word == "none" && enforced.len() > 1 {
@@ -338,10 +344,8 @@ impl Check<'_> {
             let field = "cpuCFSQuotaPeriod";
             if !self.gates.is_on("CustomCPUCFSQuotaPeriod") {
                 if period != DEFAULT_CPU_QUOTA_PERIOD {
-                    self.refuse(
-                        field,
-                        format!("is {period}, but the feature gate CustomCPUCFSQuotaPeriod is off; remove it, or set the gate to true"),
-                    );
+                    let why = self.gates.why_off("CustomCPUCFSQuotaPeriod");
+                    self.refuse(field, format!("is {period}, but {why}"));
                 }
             } else if !(MILLISECOND..=SECOND).contains(&period) {
                 self.refuse(field, format!("{period} is refused by kubelet; use 1ms to 1s"));
@@ -350,10 +354,8 @@ impl Check<'_> {
         if let Some(longest) = config.crash_loop_back_off_max_container_restart_period {
             let field = "crashLoopBackOffMaxContainerRestartPeriod";
             if !self.gates.is_on("KubeletCrashLoopBackOffMax") {
-                self.refuse(
-                    field,
-                    "is set, but the feature gate KubeletCrashLoopBackOffMax is off; set the gate to true",
-                );
+                let problem = format!("is set, but {}", self.gates.why_off("KubeletCrashLoopBackOffMax"));
+                self.refuse(field, problem);
             } else if !(SECOND..=LONGEST_CRASH_LOOP_BACK_OFF).contains(&longest) {
                 self.refuse(field, format!("{longest} is refused by kubelet; use 1s to 300s"));
             }

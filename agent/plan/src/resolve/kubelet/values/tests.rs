@@ -117,16 +117,45 @@ fn a_taint_of_an_effect_that_there_is_not_is_warned_of() {
     assert_eq!(node.warnings[0].field, "KubeletConfig.taints[0]");
 }
 
+/// The problems of a machine whose store a kOps for older versions wrote.
+fn problems_of_1_35(version: &str, settings: &str) -> String {
+    let node = resolved(|inputs| {
+        with(version, settings)(inputs);
+        inputs.kops_version = Some("1.35.2".into());
+        inputs.config.uses_legacy_gossip = Some(false);
+    });
+    node.err().map(|problems| problems.to_string()).unwrap_or_default()
+}
+
 #[test]
 fn kubernetes_1_29_has_swap_without_a_limit() {
     let is_refused = |version: &str, behavior: &str| {
-        let node = resolved(|inputs| {
-            with(version, &format!("memorySwapBehavior: {behavior}"))(inputs);
-            inputs.kops_version = Some("1.35.2".into());
-            inputs.config.uses_legacy_gossip = Some(false);
-        });
-        node.err().is_some_and(|problems| problems.to_string().contains("memorySwapBehavior"))
+        let settings = format!("{{memorySwapBehavior: {behavior}, featureGates: {{NodeSwap: 'true'}}}}");
+        problems_of_1_35(version, &settings).contains("memorySwapBehavior")
     };
     assert!(!is_refused("1.29.9", "UnlimitedSwap") && is_refused("1.30.0", "UnlimitedSwap"));
     assert!(is_refused("1.29.9", "NoSwap") && !is_refused("1.30.0", "NoSwap"));
+}
+
+#[test]
+fn what_only_an_older_kubelet_refuses_is_told() {
+    for (first, settings, told) in [
+        (30, "memorySwapBehavior: LimitedSwap", "the feature gate NodeSwap is off; remove it, or set"),
+        (30, "imageMaximumGCAge: 24h", "the feature gate ImageMaximumGCAge is off; remove it, or set"),
+        (
+            32,
+            "{crashLoopBackOffMaxContainerRestartPeriod: 60s, featureGates: {AllAlpha: 'true'}}",
+            "has no feature gate KubeletCrashLoopBackOffMax; remove it",
+        ),
+        (
+            32,
+            "{enforceNodeAllocatable: 'pods,kube-reserved-compressible', kubeReservedCgroup: /kube}",
+            "it accepts a comma-separated list of none, pods, kube-reserved, system-reserved",
+        ),
+    ] {
+        let older = problems_of_1_35(&format!("1.{}.0", first - 1), settings);
+        assert!(older.contains(told), "{settings}: {older}");
+        assert_eq!(problems_of_1_35(&format!("1.{first}.0"), settings), "");
+    }
+    assert_eq!(problems_of_1_35("1.30.0", "enforceNodeAllocatable: 'pods,pods'"), "");
 }

@@ -1,0 +1,168 @@
+//! Values that a component of the node's own release refuses or ignores. `config check` without a machine, `config check` of a machine
+//! and `plan` find them alike.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES, releases};
+use kops_agent_tests::stand_ins::Releases;
+
+use crate::config::{check_group, edit_role};
+use crate::example::{Ended, Machine};
+
+const CONFIGURATION: i32 = 3;
+
+/// Asserts that all commands find `problem`: as an error if `exit` is not 0, else as a warning.
+#[track_caller]
+fn assert_found(machine: &Machine, group: &'static str, exit: i32, problem: &str) {
+    let kind = if exit == 0 { "warning" } else { "error" };
+    let of_machine = Ended::of(&mut machine.agent_without_root("config check"));
+    for checked in [check_group(machine, group), of_machine] {
+        checked.with(exit, &[]);
+        assert!(checked.stdout.contains(&format!("{kind}: {problem}")), "{problem:?} is not in {checked:#?}");
+    }
+    machine.run("plan", &[]).with(exit, &[problem]);
+}
+
+#[track_caller]
+fn assert_nothing_found(machine: &Machine, group: &'static str) {
+    let checked = check_group(machine, group);
+    checked.with(0, &[]);
+    assert!(checked.stdout.ends_with("\n0 errors, 0 warnings\n"), "{checked:#?}");
+    machine.run("plan", &[]).with(0, &[]);
+}
+
+/// A machine of the group that downloads other releases than the example's.
+fn with_releases(group: &'static str, wanted: &Releases) -> Machine {
+    let machine = Machine::of(group);
+    for (path, content) in wanted.stand_ins().unwrap() {
+        machine.downloads().publish(&path, &content);
+    }
+    machine
+}
+
+/// A worker of this Kubernetes version, in a store that a kOps for older versions wrote.
+fn of_kubernetes(version: &str, cni_plugins: &str) -> Machine {
+    let (kubernetes, cni_plugins) = (version.to_owned(), cni_plugins.to_owned());
+    let machine = with_releases(NODES, &Releases { kubernetes, cni_plugins, ..releases() });
+    let (old, new) = ("kubernetesVersion: 1.34.2", format!("kubernetesVersion: {version}"));
+    machine.cluster.edit("cluster-completed.spec", old, &new).unwrap();
+    fs::write(machine.cluster.store.cluster_folder().join("kops-version.txt"), "1.35.2").unwrap();
+    machine
+}
+
+fn edit_group(machine: &Machine, group: &str, more: &str) {
+    let file = machine.cluster.store.cluster_folder().join("instancegroup").join(group);
+    edit_role(&file, more);
+}
+
+#[test]
+fn a_feature_gate_of_another_release_is_refused_on_older_releases_too() {
+    for (version, cni_plugins, gate, problem) in [
+        (
+            "1.29.9",
+            "1.3.0",
+            "AppArmorFields: 'true'",
+            "AppArmorFields: is no feature gate of Kubernetes 1.29",
+        ),
+        (
+            "1.29.9",
+            "1.3.0",
+            "CSINodeExpandSecret: 'false'",
+            "CSINodeExpandSecret: is false, but Kubernetes 1.29",
+        ),
+        ("1.30.4", "1.4.1", "NoSuchGate: 'true'", "NoSuchGate: is no feature gate of Kubernetes 1.30"),
+        ("1.31.4", "1.5.1", "CSINodeExpandSecret: 'true'", "CSINodeExpandSecret: is no feature gate of"),
+    ] {
+        let machine = of_kubernetes(version, cni_plugins);
+        edit_group(&machine, NODES, &format!("kubelet: {{featureGates: {{{gate}}}}}"));
+        assert_found(&machine, NODES, CONFIGURATION, &format!("KubeletConfig.featureGates.{problem}"));
+    }
+    let machine = of_kubernetes("1.30.4", "1.4.1");
+    edit_group(&machine, NODES, "kubelet: {featureGates: {AppArmorFields: 'false', NodeSwap: 'true'}}");
+    assert_nothing_found(&machine, NODES);
+    // The pod of another component exits, and the node works.
+    let proxy = "  kubeProxy:\n    featureGates: {NoSuchGate: 'true'}\n";
+    machine.cluster.edit("cluster-completed.spec", "  kubeProxy:\n", proxy).unwrap();
+    assert_found(&machine, NODES, 0, "KubeProxy.featureGates.NoSuchGate: is no feature gate of");
+}
+
+#[test]
+fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
+    const OF_1: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd.snapshotter";
+    const OF_2: &str = "plugins.\"io.containerd.cri.v1.runtime\".enable_cdi";
+    let additions = "containerdConfig.configAdditions: plugins.";
+    for (version, read, ignored, why) in [
+        ("1.7.29", OF_1, OF_2, "io.containerd.cri.v1.runtime.enable_cdi: is not read: "),
+        (
+            "2.1.4",
+            OF_2,
+            OF_1,
+            "io.containerd.grpc.v1.cri.containerd.snapshotter: is not read: since containerd 2",
+        ),
+        (
+            "2.3.4",
+            OF_2,
+            OF_1,
+            "io.containerd.grpc.v1.cri.containerd.snapshotter: is not read: since containerd 2",
+        ),
+    ] {
+        let containerd = |more: &str| {
+            let machine = with_releases(NODES, &Releases { containerd: version.to_owned(), ..releases() });
+            edit_group(&machine, NODES, &format!("containerd: {{version: {version}, {more}}}"));
+            machine
+        };
+        let set = |path: &str| containerd(&format!("configAdditions: {{'{path}': x}}"));
+        assert_nothing_found(&set(read), NODES);
+        assert_found(&set(ignored), NODES, 0, &format!("{additions}{why}"));
+        let machine = containerd("configOverride: \"version = 2\\n[plugins\"");
+        let problem = "containerdConfig.configOverride: has invalid TOML in line 2";
+        assert_found(&machine, NODES, CONFIGURATION, problem);
+    }
+}
+
+#[test]
+fn a_cgroup_that_cannot_be_made_is_refused() {
+    let machine = Machine::of(NODES);
+    let kubelet =
+        "kubelet: {enforceNodeAllocatable: 'pods,kube-reserved', kubeReservedCgroup: '/kube reserved'}";
+    edit_group(&machine, NODES, kubelet);
+    let problem = "KubeletConfig.kubeReservedCgroup: is \"/kube reserved\", but kops-agent cannot make";
+    assert_found(&machine, NODES, CONFIGURATION, problem);
+}
+
+#[test]
+fn a_file_that_nothing_brings_is_told_for_each_component() {
+    let machine = Machine::of(NODES);
+    edit_group(&machine, NODES, "kubelet: {resolvConf: /etc/kubelet/resolv.conf}");
+    let problem = "KubeletConfig.resolvConf: names /etc/kubelet/resolv.conf, but neither fileAssets nor kOps";
+    assert_found(&machine, NODES, 0, problem);
+
+    let with = |component: &str, path: &str| {
+        let machine = Machine::of(CONTROL_PLANE);
+        let (old, new) = (format!("  {component}:\n"), format!("  {component}:\n    tlsCertFile: {path}\n"));
+        machine.cluster.edit("cluster-completed.spec", &old, &new).unwrap();
+        machine
+    };
+    let machine = with("kubeControllerManager", "/etc/ssl/mine.crt");
+    let problem =
+        "ControlPlaneConfig.KubeControllerManager.tlsCertFile: names /etc/ssl/mine.crt, but neither";
+    assert_found(&machine, CONTROL_PLANE, 0, problem);
+    let machine = with("kubeScheduler", "/etc/ssl/mine.crt");
+    let problem =
+        "ControlPlaneConfig.KubeScheduler.tlsCertFile: names /etc/ssl/mine.crt, which is not mounted";
+    assert_found(&machine, CONTROL_PLANE, CONFIGURATION, problem);
+}
+
+#[test]
+fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
+    let machine = Machine::of(NODES);
+    let cni = "    amazonvpc: {env: [{name: ENABLE_PREFIX_DELEGATION, value: 'true'}]}\n";
+    machine.cluster.edit("cluster-completed.spec", "    cni: {}\n", cni).unwrap();
+    let problem = "spec.kubelet.maxPods: is not set, but ENABLE_PREFIX_DELEGATION is true";
+    assert_found(&machine, NODES, 0, problem);
+    machine.run("converge", &[]).with(0, &[problem, "250 for all others; set it in the instance group"]);
+    edit_group(&machine, NODES, "kubelet: {maxPods: 250}");
+    assert_nothing_found(&machine, NODES);
+}

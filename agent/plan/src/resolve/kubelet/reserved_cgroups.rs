@@ -1,0 +1,152 @@
+//! The cgroups on which kubelet enforces `kubeReserved` and `systemReserved`.
+
+use kops_agent_spec::KubeletConfigSpec;
+use serde::Serialize;
+
+use crate::resolve::Problems;
+
+/// The maximum length of a unit's name (`UNIT_NAME_MAX` of systemd).
+const LONGEST_NAME: usize = 255;
+
+/// A cgroup that must exist when kubelet starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservedCgroup {
+    /// The slice, if systemd makes the cgroup.
+    pub slice: Option<String>,
+    /// The directories from the cgroup root to the cgroup, each as a path from the root.
+    pub folders: Vec<String>,
+}
+
+/// The cgroups with enforced limits. Adds a problem for each name of which no cgroup can be made.
+pub(super) fn resolve(config: &KubeletConfigSpec, problems: &mut Problems) -> Vec<ReservedCgroup> {
+    let enforces = |what: &str| {
+        let mut words = config.enforce_node_allocatable.split(',');
+        words.any(|word| word.strip_suffix("-compressible").unwrap_or(word) == what)
+    };
+    let wanted = [
+        ("kube-reserved", "kubeReservedCgroup", &config.kube_reserved_cgroup),
+        ("system-reserved", "systemReservedCgroup", &config.system_reserved_cgroup),
+    ];
+    let is_cgroupfs = config.cgroup_driver == "cgroupfs";
+    wanted
+        .into_iter()
+        // Another check tells of a cgroup that is enforced and not set.
+        .filter(|(what, _, cgroup)| enforces(what) && !cgroup.is_empty())
+        .filter_map(|(_, field, cgroup)| {
+            let reserved = if is_cgroupfs { of_cgroupfs(cgroup) } else { of_systemd(cgroup) };
+            problems.keep(&format!("KubeletConfig.{field}"), reserved.ok_or_else(|| no_cgroup(cgroup)))
+        })
+        .collect()
+}
+
+fn no_cgroup(name: &str) -> String {
+    format!(
+        "is {name:?}, but kops-agent cannot make a cgroup of this name, and kubelet does not start without it; use a name of letters, \
+         digits, \":\", \"_\" and \".\", with single \"-\" between them, such as /kube-reserved.slice"
+    )
+}
+
+/// The slice that kubelet derives from a cgroup's name (`ParseSystemdToCgroupName`, `ToSystemd` in
+/// pkg/kubelet/cm/cgroup_manager_linux.go). systemd nests it in the directories of its parent slices (systemd.slice(5)).
+fn of_systemd(cgroup: &str) -> Option<ReservedCgroup> {
+    let name = cgroup.trim_end_matches('/').rsplit('/').next()?;
+    let name = name.strip_suffix(".slice").unwrap_or(name);
+    let parts: Vec<&str> = name.split('-').collect();
+    let slice = format!("{name}.slice");
+    if !parts.iter().all(|part| is_plain(part)) || slice.len() > LONGEST_NAME {
+        return None;
+    }
+    let folders = (1..=parts.len()).map(|many| format!("{}.slice", parts[..many].join("-")));
+    Some(ReservedCgroup { slice: Some(slice), folders: nested(folders) })
+}
+
+fn of_cgroupfs(cgroup: &str) -> Option<ReservedCgroup> {
+    let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
+    let is_path = !parts.is_empty() && parts.iter().all(|part| part.split('-').all(is_plain));
+    is_path.then(|| ReservedCgroup { slice: None, folders: nested(parts.into_iter().map(str::to_owned)) })
+}
+
+/// Whether a part of a name needs no quotes in a unit or a shell, and cannot lead out of its directory.
+fn is_plain(part: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":_.".contains(c);
+    !part.is_empty() && !part.starts_with('.') && part.chars().all(is_allowed)
+}
+
+fn nested(parts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut folders: Vec<String> = Vec::new();
+    for part in parts {
+        folders.push(match folders.last() {
+            Some(above) => format!("{above}/{part}"),
+            None => part,
+        });
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(change: impl Fn(&mut KubeletConfigSpec)) -> KubeletConfigSpec {
+        let mut config = KubeletConfigSpec {
+            enforce_node_allocatable: "pods,kube-reserved,system-reserved-compressible".into(),
+            kube_reserved_cgroup: "/kube-reserved.slice".into(),
+            system_reserved_cgroup: "/system.slice".into(),
+            ..KubeletConfigSpec::default()
+        };
+        change(&mut config);
+        config
+    }
+
+    fn told(change: impl Fn(&mut KubeletConfigSpec)) -> (usize, String) {
+        let mut problems = Problems::default();
+        let reserved = resolve(&config(change), &mut problems);
+        (reserved.len(), problems.to_string())
+    }
+
+    #[test]
+    fn only_enforced_cgroups_must_exist() {
+        let none = String::new();
+        assert_eq!(told(|_| {}), (2, none.clone()));
+        assert_eq!(told(|config| config.enforce_node_allocatable = "pods".into()), (0, none.clone()));
+        assert_eq!(told(|config| config.enforce_node_allocatable = "system-reserved".into()), (1, none));
+        let unused = |config: &mut KubeletConfigSpec| {
+            config.enforce_node_allocatable = "pods".into();
+            config.kube_reserved_cgroup = "/".into();
+        };
+        assert_eq!(told(unused).1, "");
+    }
+
+    #[test]
+    fn a_name_of_which_no_cgroup_can_be_made_is_refused() {
+        for name in ["/", "/a b", "/$(reboot)", "/a--b", "/-a", "/kube.slice/.x"] {
+            for driver in ["systemd", "cgroupfs", ""] {
+                let (made, told) = told(|config| {
+                    config.cgroup_driver = driver.into();
+                    config.kube_reserved_cgroup = name.into();
+                });
+                let start = format!("KubeletConfig.kubeReservedCgroup: is {name:?}, but");
+                assert!(made == 1 && told.starts_with(&start) && told.lines().count() == 1, "{told}");
+            }
+        }
+        let (_, told) = told(|config| {
+            config.kube_reserved_cgroup = "/".into();
+            config.system_reserved_cgroup = "/".into();
+        });
+        assert!(told.contains("\nKubeletConfig.systemReservedCgroup: is \"/\", but"), "{told}");
+    }
+
+    #[test]
+    fn a_cgroup_is_the_slice_that_kubelet_takes_its_name_for() {
+        for (cgroup, folders) in [
+            ("/a-b-c.slice", vec!["a.slice", "a.slice/a-b.slice", "a.slice/a-b.slice/a-b-c.slice"]),
+            ("kube", vec!["kube.slice"]),
+            ("/system.slice/kubelet.service", vec!["kubelet.service.slice"]),
+        ] {
+            assert_eq!(of_systemd(cgroup).unwrap().folders, folders, "{cgroup}");
+        }
+        assert_eq!(of_cgroupfs("/kube/x-y").unwrap().folders, ["kube", "kube/x-y"]);
+        assert!(of_cgroupfs("/../etc").is_none());
+    }
+}
