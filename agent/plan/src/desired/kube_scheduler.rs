@@ -159,7 +159,7 @@ mod tests {
         let node = node_with(
             "{master: m, logFormat: json, logLevel: 3, featureGates: {AllBeta: 'true', AllAlpha: 'false'}, kubeAPIQPS: 1500m, \
              kubeAPIBurst: 5, authorizationAlwaysAllowPaths: [/a, /b], enableProfiling: false, \
-             enableContentionProfiling: true, tlsCertFile: /c, tlsPrivateKeyFile: /k, \
+             enableContentionProfiling: true, tlsCertFile: /srv/kubernetes/kube-scheduler/c, tlsPrivateKeyFile: /srv/kubernetes/kube-scheduler/k, \
              leaderElection: {leaderElect: true}}",
             Vec::new(),
         );
@@ -180,8 +180,8 @@ mod tests {
                 "--logging-format=json",
                 "--master=m",
                 "--profiling=false",
-                "--tls-cert-file=/c",
-                "--tls-private-key-file=/k",
+                "--tls-cert-file=/srv/kubernetes/kube-scheduler/c",
+                "--tls-private-key-file=/srv/kubernetes/kube-scheduler/k",
                 "--v=3",
             ]
         );

@@ -160,10 +160,22 @@ fn leaders_are_elected_as_the_user_says() {
 fn no_certificate_is_issued_beside_the_users_own() {
     let certificate = ResourceId::new(Kind::Certificate, "kube-controller-manager-server");
     assert!(state_of(&node_with("{}")).get(&certificate).is_some());
-    assert!(state_of(&node_with("{tlsCertFile: /my.crt}")).get(&certificate).is_none());
-    let flags = flags_of("{tlsCertFile: /my.crt, tlsPrivateKeyFile: /my.key}");
-    assert!(flags.contains(&"--tls-cert-file=/my.crt".to_owned()), "{flags:?}");
-    assert!(flags.contains(&"--tls-private-key-file=/my.key".to_owned()), "{flags:?}");
+    assert!(
+        state_of(&node_with("{tlsCertFile: /srv/kubernetes/kube-controller-manager/my.crt}"))
+            .get(&certificate)
+            .is_none()
+    );
+    let flags = flags_of(
+        "{tlsCertFile: /srv/kubernetes/kube-controller-manager/my.crt, tlsPrivateKeyFile: /srv/kubernetes/kube-controller-manager/my.key}",
+    );
+    assert!(
+        flags.contains(&"--tls-cert-file=/srv/kubernetes/kube-controller-manager/my.crt".to_owned()),
+        "{flags:?}"
+    );
+    assert!(
+        flags.contains(&"--tls-private-key-file=/srv/kubernetes/kube-controller-manager/my.key".to_owned()),
+        "{flags:?}"
+    );
 }
 
 #[test]
