@@ -3,6 +3,7 @@
 #
 #   serve [FLAG...]      starts the servers that the machine uses (tests/src/bin/stand-ins.rs)
 #   user_data COMMAND... gives the machine what the command prints as its user-data
+#   reads_the_store      puts the store into a worker's boot config, as in that of a control plane
 #   metadata ITEM TEXT   sets an item of the metadata service
 #   boot [OPTION...]     powers the machine on, with more options of systemd-nspawn; reboot restarts it
 #   at_end COMMAND...    runs a command after the machine has ended
@@ -151,6 +152,19 @@ serve() {
 }
 
 user_data() { "$@" >"$WORLD/user-data"; }
+
+# With servers in the boot config, the agent would ask those. The cluster's authority stays, because a worker has it from nowhere
+# else.
+reads_the_store() {
+    python3 - "$CONF" <<'END'
+import sys, yaml
+path = sys.argv[1]
+config = yaml.safe_load(open(path))
+config["ConfigServer"]["servers"] = []
+yaml.safe_dump(config, open(path, "w"))
+END
+    sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
+}
 
 metadata() {
     mkdir -p "$(dirname "$WORLD/metadata/$1")"
