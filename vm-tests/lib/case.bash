@@ -129,6 +129,12 @@ serve() {
     for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
     read -ra flags <<<"$(of_machine serve)"
     flags+=("$@")
+    case $(of_machine kops) in
+    '') ;;
+    # These write the configuration of containerd 1, and do not accept the newest Kubernetes.
+    1.34.* | 1.35.*) flags+=(--kops "$(of_machine kops)" --kubelet "$VM_TESTS_KUBELET" --overlay "$VM_TESTS/lib/store-of-containerd-1") ;;
+    *) flags+=(--kops "$(of_machine kops)") ;;
+    esac
     [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
     # The standard input of the stand-ins stays open as long as this shell lives.
     mkfifo "$WORK/open"
@@ -292,6 +298,8 @@ holds() {
     # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...
     asked) asked_times 1 "$2" "${*:3}" ;;
     asked-times) [[ $(asked "$3" "${*:4}") == "$2" ]] ;;
+    # written-by VERSION: the kOps that wrote the store.
+    written-by) on "$AGENT" status | grep -F "kOps $2, told by" >/dev/null ;;
     status) on "$AGENT" status ;;
     *) fail "no such word in expected: $*" ;;
     esac
