@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
 
 use crate::example_keys::{Keyset, TOKENS, make_keysets, make_token_file};
 use crate::stand_ins::Releases;
@@ -95,6 +98,15 @@ impl ExampleStore {
         let ca = keysets.iter().find(|keyset| keyset.name == "kubernetes-ca").context("no kubernetes-ca")?;
         write_file(&self.kube_env(CONTROL_PLANE), &control_plane_kube_env())?;
         write_file(&self.kube_env(NODES), &nodes_kube_env(&ca.certificate))
+    }
+
+    /// Writes the configuration that `kops update cluster` derives for the group. Returns the `NodeupConfigHash` that pins a machine to
+    /// it.
+    pub fn write_nodeup_config(&self, group: &str, config: &str) -> anyhow::Result<String> {
+        let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
+        let folder = self.cluster_folder().join("igconfig").join(role).join(group);
+        write_file(&folder.join("nodeupconfig.yaml"), config)?;
+        Ok(STANDARD.encode(Sha256::digest(config.as_bytes())))
     }
 
     /// The folder whose subfolders are buckets.

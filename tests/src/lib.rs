@@ -38,6 +38,7 @@ pub mod proxy;
 pub mod publishers;
 pub mod random;
 pub mod registry;
+pub mod released_store;
 pub mod s3;
 pub mod scaleway;
 pub mod sigv4;

@@ -9,27 +9,32 @@ use serde_yaml::Value;
 
 use crate::digest::sha256_hex;
 use crate::example_keys::make_keysets;
-use crate::example_store::{ExampleStore, releases};
+use crate::example_store::{ExampleStore, releases, releases_before_1_37};
 use crate::machine_metadata::Cloud;
 use crate::registry::Images;
+use crate::released_store;
 use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
 /// The release of GCE's cloud provider from which kOps takes the credential provider (`pkg/assets/wellknownassets`).
 const GCE_CREDENTIALS: &str = "35.0.0";
+
+/// The version of a program in `folder`, from the file `versions` in the folder.
+///
+/// # Errors
+/// If the file is missing or incomplete.
+pub fn version_in(folder: &Path, of: &str) -> anyhow::Result<String> {
+    let file = folder.join("versions");
+    let versions = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let found = versions.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == of);
+    found.map(|(_, version)| version.to_owned()).with_context(|| format!("{} has no {of}", file.display()))
+}
 
 /// The releases in `kube`, a folder that `tests/kube/build` has made.
 ///
 /// # Errors
 /// If the file `versions` in the folder is missing or incomplete.
 pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
-    let file = kube.join("versions");
-    let versions = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let version = |of: &str| {
-        let found = versions.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == of);
-        found
-            .map(|(_, version)| version.to_owned())
-            .with_context(|| format!("{} has no {of}", file.display()))
-    };
+    let version = |of: &str| version_in(kube, of);
     Ok(Releases {
         kubernetes: version("kubernetes")?,
         containerd: version("containerd")?,
@@ -39,17 +44,36 @@ pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
     })
 }
 
+/// The program of this name in the first folder that has it.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn program_in(folders: &[impl AsRef<Path>], name: &str, version: &str) -> anyhow::Result<Vec<u8>> {
+    let built = folders.iter().map(|folder| folder.as_ref().join(name)).find(|file| file.exists());
+    // No node of these tests runs a program that is in no folder, so a script stands in for it.
+    Ok(match built {
+        Some(file) => fs::read(&file).with_context(|| format!("reading {}", file.display()))?,
+        None => script(name, version, OWN_ARCHITECTURE),
+    })
+}
+
 /// Writes the downloads of machines that run the programs in `kube` to `folder`, at the paths of the URLs, with a `.sha256` beside
-/// each.
-pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
-    let program = |name: &str, version: &str| {
-        let built = kube.join(name);
-        // No node of these tests runs the other programs, so scripts replace them.
-        Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
-    };
+/// each. `kubelet` is a folder with an older kubelet, for machines of older kOps. `kops` has the versions of these.
+pub fn write_downloads(kube: &Path, kubelet: &Path, kops: &[String], folder: &Path) -> anyhow::Result<()> {
     let releases = built_releases(kube)?;
+    let older = Releases {
+        kubernetes: version_in(kubelet, "kubernetes")?,
+        cni_plugins: releases_before_1_37().cni_plugins,
+        ..releases.clone()
+    };
     let mut downloads = releases.stand_ins()?;
-    downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program)?);
+    downloads.extend(older.stand_ins()?);
+    for (releases, folders) in [(&older, &[kubelet, kube][..]), (&releases, &[kube][..])] {
+        downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), |name, version| {
+            program_in(folders, name, version)
+        })?);
+    }
+    downloads.extend(kops.iter().flat_map(|version| released_store::downloads(version)));
     // On GCE, kubelet gets its registry credentials from this program. The tests pull no image that needs them.
     let name = "auth-provider-gcp";
     downloads.insert(

@@ -34,6 +34,9 @@ pub const OWN_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } 
 pub const CONTAINERD_BINARIES: [&str; 4] =
     ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
 
+/// The programs that only a containerd 1 archive has, beside [`CONTAINERD_BINARIES`].
+const CONTAINERD_1_BINARIES: [&str; 2] = ["containerd-shim", "containerd-shim-runc-v1"];
+
 /// The programs in an archive of the CNI plugins, which also has a license and a README.
 pub const CNI_PLUGINS: [&str; 18] = [
     "bandwidth",
@@ -124,7 +127,12 @@ impl Releases {
         let path = format!(
             "/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{arch}.tar.gz"
         );
-        files.insert(path, containerd_archive(Archive::new(compression), &|name| program(name, version))?);
+        let mut programs = CONTAINERD_BINARIES.to_vec();
+        if version.starts_with("1.") {
+            programs.extend(CONTAINERD_1_BINARIES);
+        }
+        let archive = Archive::new(compression);
+        files.insert(path, containerd_archive(archive, &programs, &|name| program(name, version))?);
 
         let version = &self.runc;
         let path = format!("/opencontainers/runc/releases/download/v{version}/runc.{arch}");
@@ -138,9 +146,13 @@ type Program<'a> = dyn Fn(&str, &str) -> anyhow::Result<Vec<u8>> + 'a;
 /// The bytes of a program of one release, by name.
 type Member<'a> = dyn Fn(&str) -> anyhow::Result<Vec<u8>> + 'a;
 
-fn containerd_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec<u8>> {
+fn containerd_archive(
+    mut archive: Archive,
+    programs: &[&str],
+    program: &Member<'_>,
+) -> anyhow::Result<Vec<u8>> {
     archive.add_directory("bin/")?;
-    for name in CONTAINERD_BINARIES {
+    for name in programs {
         archive.add(&format!("bin/{name}"), 0o755, &program(name)?)?;
     }
     archive.finish()

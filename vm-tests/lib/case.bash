@@ -3,6 +3,7 @@
 #
 #   serve [FLAG...]      starts the servers that the machine uses (tests/src/bin/stand-ins.rs)
 #   user_data COMMAND... gives the machine what the command prints as its user-data
+#   reads_the_store      puts the store into a worker's boot config, as in that of a control plane
 #   metadata ITEM TEXT   sets an item of the metadata service
 #   boot [OPTION...]     powers the machine on, with more options of systemd-nspawn; reboot restarts it
 #   at_end COMMAND...    runs a command after the machine has ended
@@ -128,6 +129,12 @@ serve() {
     for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
     read -ra flags <<<"$(of_machine serve)"
     flags+=("$@")
+    case $(of_machine kops) in
+    '') ;;
+    # These write the configuration of containerd 1, and do not accept the newest Kubernetes.
+    1.34.* | 1.35.*) flags+=(--kops "$(of_machine kops)" --kubelet "$VM_TESTS_KUBELET" --overlay "$VM_TESTS/lib/store-of-containerd-1") ;;
+    *) flags+=(--kops "$(of_machine kops)") ;;
+    esac
     [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
     # The standard input of the stand-ins stays open as long as this shell lives.
     mkfifo "$WORK/open"
@@ -151,6 +158,19 @@ serve() {
 }
 
 user_data() { "$@" >"$WORLD/user-data"; }
+
+# With servers in the boot config, the agent would ask those. The cluster's authority stays, because a worker has it from nowhere
+# else.
+reads_the_store() {
+    python3 - "$CONF" <<'END'
+import sys, yaml
+path = sys.argv[1]
+config = yaml.safe_load(open(path))
+config["ConfigServer"]["servers"] = []
+yaml.safe_dump(config, open(path, "w"))
+END
+    sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
+}
 
 metadata() {
     mkdir -p "$(dirname "$WORLD/metadata/$1")"
@@ -278,6 +298,8 @@ holds() {
     # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...
     asked) asked_times 1 "$2" "${*:3}" ;;
     asked-times) [[ $(asked "$3" "${*:4}") == "$2" ]] ;;
+    # written-by VERSION: the kOps that wrote the store.
+    written-by) on "$AGENT" status | grep -F "kOps $2, told by" >/dev/null ;;
     status) on "$AGENT" status ;;
     *) fail "no such word in expected: $*" ;;
     esac

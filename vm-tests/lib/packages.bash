@@ -4,7 +4,6 @@
 #   RELEASED             the folder of signed repositories with two versions, 0.0.1 and 0.0.2, for `serve --mirror "$RELEASED"`
 #   bake SCRIPT          runs a script in the machine's root before the boot, as for a golden image; /mnt is RELEASED
 #   apt_source           adds the repository to the machine's apt, as docs/install/packages.md says
-#   reads_the_store      puts the store into a worker's boot config, as in that of a control plane
 #   boot_config [FILE]   prints user-data that writes the boot config, and the variables of the store to FILE
 #   apt COMMAND...       runs apt-get on the machine
 #   has_version V        fails unless this version of the package is installed, with its own program. `package_version` prints the
@@ -50,19 +49,6 @@ apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty
 
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
-
-# With servers in the boot config, the agent would ask those. The cluster's authority stays, because a worker has it from nowhere
-# else.
-reads_the_store() {
-    python3 - "$CONF" <<'END'
-import sys, yaml
-path = sys.argv[1]
-config = yaml.safe_load(open(path))
-config["ConfigServer"]["servers"] = []
-yaml.safe_dump(config, open(path, "w"))
-END
-    sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
-}
 
 # Without FILE, the variables go into the file of kOps' script.
 boot_config() {

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use flate2::Compression;
 use kops_agent_tests::machine_store;
 use kops_agent_tests::registry::Images;
-use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases, script};
+use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 
 /// Downloads and images that are built once and served to every test cluster.
 pub struct Assets {
@@ -30,15 +30,45 @@ pub fn assets() -> &'static Assets {
     })
 }
 
-impl Assets {
-    /// The downloads, by the paths of their URLs.
+/// The programs of a cluster's machines: their versions, and the folders that have them. The first folder with a program counts.
+pub struct Programs {
+    pub releases: Releases,
+    folders: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// The programs of `tests/kube`.
+    pub fn newest() -> Programs {
+        let Assets { releases, kube, .. } = assets();
+        Programs { releases: releases.clone(), folders: vec![kube.clone()] }
+    }
+
+    /// With the kubelet of `tests/kube/kubelet-1.34`. The other programs of Kubernetes are still those of `tests/kube`.
+    pub fn with_kubelet_1_34(mut self) -> Programs {
+        let folder = self.with("kube/kubelet-1.34/build");
+        self.releases.kubernetes = machine_store::version_in(&folder, "kubernetes").unwrap();
+        self
+    }
+
+    /// With containerd 1.7.
+    pub fn with_containerd_1(mut self) -> Programs {
+        let folder = self.with("machines/containerd-1");
+        self.releases.containerd = machine_store::version_in(&folder, "containerd").unwrap();
+        self
+    }
+
+    fn with(&mut self, build: &str) -> PathBuf {
+        let folder = PathBuf::from(crate::script(build, &[]).trim());
+        self.folders.insert(0, folder.clone());
+        folder
+    }
+
+    /// The downloads, by the paths of their URLs. The other architecture has stand-ins only.
     pub fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
-        let program = |name: &str, version: &str| {
-            let built = self.kube.join(name);
-            // No node of these tests runs a program that `tests/kube` does not build, so a script stands in for it.
-            Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
-        };
-        self.releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap()
+        let program = |name: &str, version: &str| machine_store::program_in(&self.folders, name, version);
+        let mut downloads = self.releases.stand_ins().unwrap();
+        downloads.extend(self.releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap());
+        downloads
     }
 }
 

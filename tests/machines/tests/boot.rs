@@ -4,10 +4,7 @@
 use std::fs;
 use std::thread;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_store::NODES;
-use sha2::{Digest, Sha256};
 
 use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
 use kops_agent_machines::containers::containers;
@@ -95,25 +92,11 @@ pub fn what_is_denied_stays(cluster: &Cluster) {
 
 /// Between `kops update cluster` and the rolling update, the agent keeps a node at its last applied configuration.
 pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
-    let derive = ["config", "derive", "--config-base", cluster.config_base(), "--instance-group", NODES];
-    let environment = cluster.environment();
-    let mut command = vec!["env"];
-    command.extend(environment.iter().map(String::as_str));
-    command.push(AGENT);
-    command.extend(derive);
-    // The configuration lists downloads for both architectures, but the test serves only one. The other gets hashes of zeros.
-    let lines = node.try_run(&command).stderr;
-    let unhashed = lines.lines().filter_map(|line| line.strip_prefix("  http"));
-    let hashes: String = unhashed.map(|url| format!("{}  http{url}\n", "0".repeat(64))).collect();
-    node.write("/root/hashes", &hashes);
-    command.extend(["--asset-hashes", "/root/hashes"]);
-    let config = node.run(&command);
-    node.run(&["rm", "/root/hashes"]);
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
     let applied = fs::read(&file).unwrap();
-    fs::write(&file, &config).unwrap();
+    let config = cluster.derive(node, NODES);
+    let hash = cluster.store.write_nodeup_config(NODES, &config).unwrap();
     let boot_config = node.read(BOOT_CONFIG);
-    let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
     node.write(BOOT_CONFIG, &format!("{boot_config}NodeupConfigHash: {hash}\n"));
     crate::converge(cluster, node);
 

@@ -11,15 +11,18 @@ use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::ec2::{Ec2, Instance as Ec2Instance};
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
-use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
+use kops_agent_tests::example_store::{
+    CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION, releases_before_1_37,
+};
 use kops_agent_tests::imds;
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::registry;
+use kops_agent_tests::released_store;
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::{Principal, Sts};
 use tempfile::TempDir;
 
-use kops_agent_machines::assets::{self, assets};
+use kops_agent_machines::assets::{self, Programs, assets};
 use kops_agent_machines::instance::{self, hostname};
 use kops_agent_machines::machine::{Ended, Machine};
 use kops_agent_machines::network::{HOST, METADATA, Network};
@@ -38,6 +41,13 @@ const NODE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 11));
 pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
 /// The name of the worker's Node. See [`CONTROL_PLANE_NAME`].
 pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
+
+/// The version of kOps that writes a cluster's store, and the programs of the cluster's machines.
+pub struct Written {
+    /// `None` for the kOps of the example store.
+    pub kops: Option<&'static str>,
+    pub programs: Programs,
+}
 
 /// A cluster. Dropping it ends its machines first, and then the servers that the machines use.
 pub struct Cluster {
@@ -58,10 +68,15 @@ impl Cluster {
     /// Boots the machines of a cluster from the root file system of this Debian suite. The machines have no part of
     /// Kubernetes yet.
     pub fn boot(suite: &str) -> Cluster {
+        Cluster::boot_written(suite, &Written { kops: None, programs: Programs::newest() })
+    }
+
+    /// Like [`Cluster::boot`], with another store.
+    pub fn boot_written(suite: &str, written: &Written) -> Cluster {
         let root = PathBuf::from(kops_agent_machines::script("machines/root", &[suite]).trim());
         let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
         let folder = tempfile::tempdir().unwrap();
-        let downloads = Downloads::start_on(network.listen(HOST, 0), assets().downloads()).unwrap();
+        let downloads = Downloads::start_on(network.listen(HOST, 0), written.downloads()).unwrap();
         let packages =
             Downloads::start_on(network.listen(HOST, 0), package_files(&root.join("packages"))).unwrap();
         let registry_socket = network.listen(HOST, 0);
@@ -72,7 +87,7 @@ impl Cluster {
         let metadata = imds::start(network.listen(METADATA, 80), instances.into()).unwrap();
 
         let store = ExampleStore::write_with_keys(folder.path(), Some(&downloads.url()), keysets()).unwrap();
-        adapt(&store, &format!("http://{registry_address}"));
+        adapt(&store, written, &format!("http://{registry_address}"));
         let s3 = S3Server::start_on(network.listen(HOST, 0), &store.buckets()).unwrap();
 
         let ec2 = Ec2::start_on(network.listen(HOST, 0)).unwrap();
@@ -161,6 +176,15 @@ impl Cluster {
         machine.try_run(&command)
     }
 
+    /// Derives the configuration of a group from the store, on this machine, as `kops update cluster` does.
+    pub fn derive(&self, machine: &Machine, group: &str) -> String {
+        let environment = self.environment();
+        let derive = [AGENT, "config", "derive", "--config-base", CONFIG_BASE, "--instance-group", group];
+        let command: Vec<&str> =
+            ["env"].into_iter().chain(environment.iter().map(String::as_str)).chain(derive).collect();
+        machine.run(&command)
+    }
+
     /// Runs kubectl with the administrator's kubeconfig, and returns its output. `None` if kubectl fails.
     pub fn kubectl(&self, arguments: &[&str]) -> Option<String> {
         let kubectl = ["kubectl", "--kubeconfig", "/root/.kube/config", "--request-timeout=10s"];
@@ -191,21 +215,55 @@ fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(folder).unwrap().flat_map(|entry| spellings(entry.unwrap())).collect()
 }
 
+impl Written {
+    /// A store of this version of kOps, which is older than that of the example store.
+    pub fn by(kops: &'static str, mut programs: Programs) -> Written {
+        programs.releases.cni_plugins = releases_before_1_37().cni_plugins;
+        Written { kops: Some(kops), programs }
+    }
+
+    fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut downloads = self.programs.downloads();
+        downloads.extend(self.kops.into_iter().flat_map(released_store::downloads));
+        downloads
+    }
+
+    /// containerd's settings for a test machine, as `spec.containerd.configAdditions`. A host of tests may not lower the OOM score, which
+    /// containerd would try for every pod. kOps 1.34 and 1.35 write the configuration of containerd 1 for every containerd.
+    fn containerd_settings(&self) -> String {
+        let is_of_1 = self.programs.releases.containerd.starts_with("1.");
+        let plugin = match is_of_1 || self.kops.is_some_and(|kops| kops < "1.36") {
+            true => "io.containerd.grpc.v1.cri",
+            false => "io.containerd.cri.v1.runtime",
+        };
+        let mut settings = format!("      plugins.\"{plugin}\".restrict_oom_score_adj: \"true\"\n");
+        if is_of_1 {
+            // Debian's containerd has another default.
+            settings.push_str(&format!("      plugins.\"{plugin}\".cni.bin_dir: /opt/cni/bin\n"));
+        }
+        settings
+    }
+}
+
 /// Changes the example cluster so that it can run on test machines.
-fn adapt(store: &ExampleStore, registry: &str) {
+fn adapt(store: &ExampleStore, written: &Written, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
-    let releases = &assets().releases;
+    let releases = &written.programs.releases;
+    // Images have the programs of `tests/kube`, also if kubelet is older.
+    let of_images = &assets().releases.kubernetes;
     for file in [
         "cluster-completed.spec",
         "config",
-        "kops-version.txt",
         "manifests/channels/kops-channels.yaml",
         "manifests/static/kube-apiserver-healthcheck.yaml",
     ] {
         let path = folder.join(file);
         let text = fs::read_to_string(&path).unwrap();
-        let text = text.replace(&example.kubernetes, &releases.kubernetes);
+        let text = text.replace(&example.kubernetes, of_images);
+        let [of_images, of_kubelet] =
+            [of_images, &releases.kubernetes].map(|version| format!("kubernetesVersion: {version}\n"));
+        let text = text.replace(&of_images, &of_kubelet);
         let text = text.replace(&example.containerd, &releases.containerd);
         fs::write(&path, text.replace(&example.runc, &releases.runc)).unwrap();
     }
@@ -216,10 +274,8 @@ fn adapt(store: &ExampleStore, registry: &str) {
     assert_eq!(text.matches(disk).count(), 2, "the example's kubelets no longer watch their disks so");
     fs::write(&spec, text.replace(disk, "")).unwrap();
     let containerd = format!(
-        "  containerd:\n    configAdditions:\n      \
-         # A host of tests may not lower it, which containerd would try for every pod.\n      \
-         plugins.\"io.containerd.cri.v1.runtime\".restrict_oom_score_adj: \"true\"\n    \
-         registryMirrors:\n      registry.k8s.io:\n      - {registry}\n"
+        "  containerd:\n    configAdditions:\n{}    registryMirrors:\n      registry.k8s.io:\n      - {registry}\n",
+        written.containerd_settings()
     );
     edit(&spec, "  containerd:\n", &containerd).unwrap();
     // These clusters run without kube-proxy.
@@ -236,6 +292,9 @@ fn adapt(store: &ExampleStore, registry: &str) {
     for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
         let path = folder.join(format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
         fs::write(path, assets::etcd_pod("registry.k8s.io", name, client, peer)).unwrap();
+    }
+    if let Some(kops) = written.kops {
+        released_store::write_as(store, kops).unwrap();
     }
 }
 

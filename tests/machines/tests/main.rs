@@ -10,6 +10,7 @@ mod boot;
 mod cluster;
 mod controller;
 mod pacing;
+mod releases;
 mod service;
 mod systemd;
 mod timing;
@@ -19,11 +20,12 @@ mod upkeep;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use kops_agent_machines::assets::Programs;
 use kops_agent_machines::containers::{containers, static_pod_runs};
 use kops_agent_machines::step;
 use kops_agent_tests::program::kops_agent;
 
-use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
+use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME, Written};
 use kops_agent_machines::machine::Machine;
 use upkeep::Traces;
 
@@ -341,4 +343,23 @@ fn debian_12_becomes_a_cluster() {
 #[ignore = "boots machines: tests/machines/run"]
 fn debian_13_becomes_a_cluster() {
     becomes_a_cluster("trixie");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34() {
+    let programs = Programs::newest().with_kubelet_1_34().with_containerd_1();
+    releases::become_a_cluster("trixie", &Written::by("1.34.3", programs));
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_12_becomes_a_cluster_of_kops_1_35_with_kubernetes_1_34() {
+    releases::become_a_cluster("bookworm", &Written::by("1.35.2", Programs::newest().with_kubelet_1_34()));
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_13_becomes_a_cluster_of_kops_1_36_with_kubernetes_1_36() {
+    releases::become_a_cluster("trixie", &Written::by("1.36.2", Programs::newest()));
 }

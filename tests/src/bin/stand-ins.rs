@@ -22,6 +22,7 @@ use kops_agent_tests::machine_store;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use kops_agent_tests::proxy::Proxy;
 use kops_agent_tests::registry;
+use kops_agent_tests::released_store;
 use kops_agent_tests::s3::S3Server;
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
@@ -48,7 +49,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Writes what machines download of the programs that tests/kube/build has built to a folder, by the paths of the URLs.
-    Downloads { kube: PathBuf, folder: PathBuf },
+    Downloads {
+        kube: PathBuf,
+        /// Folder with an older kubelet, for `serve --kubelet`.
+        kubelet: PathBuf,
+        folder: PathBuf,
+        /// Versions of kOps, for `serve --kops`.
+        kops: Vec<String>,
+    },
     /// Prints the addresses that the network has to have for `serve`.
     Addresses,
     /// Serves until standard input closes. Prints variables for the boot script, and an empty line once all is ready.
@@ -69,6 +77,12 @@ struct Serve {
     /// What tests/kube/build has built.
     #[arg(long)]
     kube: PathBuf,
+    /// The version of kOps that writes the store; without it, that of the example store.
+    #[arg(long)]
+    kops: Option<String>,
+    /// The folder of an older kubelet, whose version the machine runs.
+    #[arg(long)]
+    kubelet: Option<PathBuf>,
     /// Folders that the mirrors serve.
     #[arg(long)]
     mirror: Vec<PathBuf>,
@@ -88,7 +102,9 @@ struct Serve {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Downloads { kube, folder } => machine_store::write_downloads(&kube, &folder),
+        Command::Downloads { kube, kubelet, folder, kops } => {
+            machine_store::write_downloads(&kube, &kubelet, &kops, &folder)
+        }
         Command::Addresses => {
             let lines: String = (0..SERVERS.len()).map(|number| format!("{}\n", address(number))).collect();
             Ok(io::stdout().write_all(lines.as_bytes())?)
@@ -103,7 +119,10 @@ fn address(number: usize) -> Ipv4Addr {
 
 fn serve(arguments: &Serve) -> anyhow::Result<()> {
     let controls = Controls::new(&arguments.folder)?;
-    let releases = machine_store::built_releases(&arguments.kube)?;
+    let mut releases = machine_store::built_releases(&arguments.kube)?;
+    if let Some(kubelet) = &arguments.kubelet {
+        releases.kubernetes = machine_store::version_in(kubelet, "kubernetes")?;
+    }
     let store = machine_store::write(
         &arguments.folder,
         arguments.cloud,
@@ -111,6 +130,9 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
         "http://mirror.example.com",
         &arguments.overlay,
     )?;
+    if let Some(kops) = &arguments.kops {
+        released_store::write_as(&store, kops)?;
+    }
 
     let metadata = Metadata::new(
         arguments.cloud,

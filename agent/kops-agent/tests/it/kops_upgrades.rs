@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use kops_agent_tests::stand_ins::{ARCHITECTURES, script};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::example::{Ended, Machine, agent};
 
@@ -32,14 +29,12 @@ const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
 struct Upgraded {
     machine: Machine,
     group: &'static str,
-    /// The folder of the group's configuration in the store.
-    folder: &'static str,
     /// The boot config without a pinned configuration.
     boot: String,
 }
 
 impl Upgraded {
-    fn new(group: &'static str, folder: &'static str) -> Upgraded {
+    fn new(group: &'static str) -> Upgraded {
         let machine = Machine::of(group);
         machine.serve_downloads_before_1_37();
         for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
@@ -49,7 +44,7 @@ impl Upgraded {
             }
         }
         let boot = fs::read_to_string(machine.cluster.store.kube_env(group)).unwrap();
-        Upgraded { machine, group, folder, boot }
+        Upgraded { machine, group, boot }
     }
 
     /// Changes the store as `kops update cluster --yes` of this version does. Returns the hash of the group's
@@ -62,9 +57,7 @@ impl Upgraded {
         derive.args(["config", "derive", "--config-base", CONFIG_BASE, "--instance-group", self.group]);
         let derived = Ended::of(&mut derive);
         derived.with(0, &[]);
-        let file = store.join("igconfig").join(self.folder).join(self.group).join("nodeupconfig.yaml");
-        fs::write(file, &derived.stdout).unwrap();
-        STANDARD.encode(Sha256::digest(derived.stdout.as_bytes()))
+        self.machine.cluster.store.write_nodeup_config(self.group, &derived.stdout).unwrap()
     }
 
     /// Gives the machine the user-data that pins this configuration.
@@ -145,7 +138,7 @@ impl Upgraded {
 
 #[test]
 fn protokube_leaves_a_control_plane_in_one_step_and_comes_back() {
-    let control_plane = Upgraded::new(CONTROL_PLANE, "control-plane");
+    let control_plane = Upgraded::new(CONTROL_PLANE);
     control_plane.goes(|version, files, asked| {
         let has_protokube = version < "1.36";
         for path in OF_PROTOKUBE {
@@ -168,7 +161,7 @@ fn protokube_leaves_a_control_plane_in_one_step_and_comes_back() {
 
 #[test]
 fn a_worker_goes_through_all_releases_and_back() {
-    Upgraded::new(NODES, "node").goes(|version, files, _| {
+    Upgraded::new(NODES).goes(|version, files, _| {
         assert!(OF_PROTOKUBE.iter().all(|path| !files.contains_key(*path)), "{version}");
     });
 }

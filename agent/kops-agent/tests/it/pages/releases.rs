@@ -143,21 +143,28 @@ impl Ran {
     }
 }
 
-/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots. They boot from
-/// the example store, which one release wrote.
+/// The minor versions of Kubernetes and the distributions of the machines that `tests/machines` boots from a store of this
+/// release. The names of its tests tell: `debian_13_becomes_a_cluster_of_kops_1_34_with_kubernetes_1_34`. A name without
+/// versions is of the example store.
 fn booted(release: KopsRelease) -> BTreeSet<(u64, String)> {
     let version = read("tests/example/store/kops-version.txt");
-    if WrittenBy::of_store(Some(&version)).unwrap().release != release {
-        return BTreeSet::new();
-    }
+    let of_example = WrittenBy::of_store(Some(&version)).unwrap().release.to_string();
     let go_mod = read("tests/kube/go.mod");
-    let (_, kubernetes) = go_mod.split_once("k8s.io/kubernetes v1.").unwrap();
-    let minor = kubernetes.split('.').next().unwrap().parse().unwrap();
+    let (_, of_go_mod) = go_mod.split_once("k8s.io/kubernetes v").unwrap();
     let tests = read("tests/machines/tests/main.rs");
-    let suites =
-        tests.lines().filter_map(|line| line.strip_prefix("fn ")?.strip_suffix("_becomes_a_cluster() {"));
-    let booted: BTreeSet<(u64, String)> = suites.map(|suite| (minor, suite.replace('_', ""))).collect();
-    assert!(!booted.is_empty(), "tests/machines boots nothing");
+    let names = tests.lines().filter_map(|line| line.strip_prefix("fn ")?.strip_suffix("() {"));
+    let clusters = names.filter_map(|name| name.split_once("_becomes_a_cluster"));
+    let booted = clusters.filter_map(|(distribution, of)| {
+        let of = of.replace('_', ".");
+        let (kops, kubernetes) = match of.strip_prefix(".of.kops.") {
+            Some(versions) => versions.split_once(".with.kubernetes.").unwrap(),
+            None => (of_example.as_str(), of_go_mod),
+        };
+        let minor = kubernetes.split('.').nth(1).unwrap().parse().unwrap();
+        (kops == release.to_string()).then(|| (minor, distribution.replace('_', "")))
+    });
+    let booted: BTreeSet<(u64, String)> = booted.collect();
+    assert!(!booted.is_empty(), "tests/machines boots nothing of kOps {release}");
     booted
 }
 
