@@ -165,3 +165,32 @@ fn a_worker_goes_through_all_releases_and_back() {
         assert!(OF_PROTOKUBE.iter().all(|path| !files.contains_key(*path)), "{version}");
     });
 }
+
+/// The programs that apply add-ons leave with their release, also if nodeup made them. The old and the new program would both apply
+/// add-ons. Other files of nodeup stay.
+#[test]
+fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
+    const NODEUPS: &str = "etc/logrotate.d/etcd-leases";
+    for (before, after) in [("1.35.2", "1.36.2"), ("1.36.2", "1.35.2")] {
+        let control_plane = Upgraded::new(CONTROL_PLANE, "control-plane");
+        control_plane.pin(&control_plane.update_cluster(before));
+        control_plane.converge();
+        // Without a record, the machine looks as nodeup leaves it.
+        fs::remove_dir_all(control_plane.machine.root().join("var/lib/kops-agent")).unwrap();
+        control_plane.converge();
+        let old = control_plane.files();
+
+        control_plane.pin(&control_plane.update_cluster(after));
+        let asked = control_plane.converge();
+        let files = control_plane.files();
+        for path in OF_PROTOKUBE.iter().chain([&OF_CHANNELS]) {
+            assert_ne!(old.contains_key(*path), files.contains_key(*path), "{before} to {after}: {path}");
+        }
+        let stops = asked.lines().any(|line| line == "systemd: stop protokube.service");
+        assert_eq!(stops, after == "1.36.2", "{asked}");
+        // Only kOps 1.35 has this file.
+        assert!(files.contains_key(NODEUPS), "{before} to {after}");
+        let again = control_plane.machine.run("converge", &[]);
+        assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+    }
+}

@@ -7,12 +7,13 @@ use serde_json::json;
 
 use crate::redaction::LOGIN_VARIABLES;
 use crate::resolve::{NodeConfig, StoredPod};
-use crate::resource::{DesiredState, File, Mode, User};
+use crate::resource::{DesiredState, File, Kind, Mode, ResourceId, User};
 use kops_agent_spec::go_yaml;
 
-use super::paths::KOPS_CHANNELS_KUBECONFIG;
-use super::{certificates, pod};
+use super::paths::{self, KOPS_CHANNELS_KUBECONFIG};
+use super::{certificates, pod, protokube};
 
+const POD: &str = "kops-channels";
 /// The user that runs the pod or the service (pkg/wellknownusers).
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
@@ -29,6 +30,13 @@ pub(super) enum AppliedBy {
     Service,
 }
 
+/// Whether a resource is part of a program of kOps that applies addons. Such a program must not run beside its successor: both would
+/// apply addons and label the node.
+pub(crate) fn applies_addons(id: &ResourceId) -> bool {
+    let is = |(kind, name): (Kind, &str)| id.kind == kind && id.name == name;
+    protokube::PARTS.into_iter().any(is) || is((Kind::File, &paths::manifest(POD)))
+}
+
 /// Adds the user, the kubeconfig and, unless the service replaces it, the pod. Adds nothing on other machines than control-plane
 /// machines, or if protokube applies addons.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
@@ -40,7 +48,7 @@ pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     state.add(User { name: USER.into(), uid: UID, home: HOME.into(), shell: "/sbin/nologin".into() });
     add_kubeconfig(node, USER, state);
     if let Some(stored) = pod {
-        let file = pod::manifest_file("kops-channels", manifest(node, stored));
+        let file = pod::manifest_file(POD, manifest(node, stored));
         // Upstream lets all users read the manifest. Only kubelet reads it, as root.
         state.add(if is_given_login(stored) { file.mode(Mode::PRIVATE) } else { file });
     }
@@ -76,7 +84,6 @@ fn manifest(node: &NodeConfig, stored: &StoredPod) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::resolve::testing::control_plane;
-    use crate::resource::{Kind, ResourceId};
     use kops_agent_spec::ContainerdConfig;
 
     use super::*;

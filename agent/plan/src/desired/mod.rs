@@ -26,7 +26,7 @@ mod images;
 mod ipv6_prefix;
 mod kernel_modules;
 mod keypair;
-mod kops_channels;
+pub(crate) mod kops_channels;
 mod kops_controller;
 mod kube_apiserver;
 mod kube_apiserver_healthcheck;

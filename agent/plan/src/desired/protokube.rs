@@ -6,7 +6,7 @@
 //! and v1.36.2.
 
 use crate::resolve::{Asset, NodeConfig, Project};
-use crate::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
+use crate::resource::{Content, DesiredState, File, Kind, Mode, SecretPiece, Unit};
 use kops_agent_spec::CloudProvider;
 
 use super::flags::Flags;
@@ -19,6 +19,10 @@ pub const UNIT: &str = "protokube.service";
 const PROGRAM: &str = "/opt/kops/bin/protokube";
 const CHANNELS: &str = "/opt/kops/bin/channels";
 const ENVIRONMENT: &str = "/etc/sysconfig/protokube";
+
+/// The resources that protokube consists of.
+pub(super) const PARTS: [(Kind, &str); 4] =
+    [(Kind::Unit, UNIT), (Kind::File, PROGRAM), (Kind::File, CHANNELS), (Kind::File, ENVIRONMENT)];
 
 /// Adds protokube if this node runs it.
 pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
@@ -166,15 +170,13 @@ mod tests {
     use crate::addons::AddonSettings;
     use crate::desired::{AddonsService, Services, desired_with};
     use crate::resolve::testing::control_plane;
-    use crate::resource::{Kind, ResourceId};
+    use crate::resource::ResourceId;
 
     use super::*;
 
     const BOOTSTRAP: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
     const UNIT: (Kind, &str) = (Kind::Unit, "protokube.service");
     const POD: (Kind, &str) = (Kind::File, "/etc/kubernetes/manifests/kops-channels.manifest");
-    const ALL: [(Kind, &str); 4] =
-        [(Kind::File, PROGRAM), (Kind::File, CHANNELS), (Kind::File, ENVIRONMENT), UNIT];
 
     /// A control plane as this version of kOps configures it.
     fn of_kops(version: &str, uses_gossip: bool) -> NodeConfig {
@@ -244,7 +246,7 @@ mod tests {
         for version in ["1.34.3", "1.35.2"] {
             let node = of_kops(version, false);
             let (before, after) = (state(&node, false), state(&node, true));
-            for id in ALL {
+            for id in PARTS {
                 assert!(get(&before, id).is_some() && get(&after, id).is_none(), "{version}: {id:?}");
             }
             let owner = |state: &DesiredState| {
@@ -270,7 +272,7 @@ mod tests {
     fn protokube_of_1_36_does_not_know_of_the_service() {
         let node = of_kops("1.36.2", true);
         let (before, after) = (state(&node, false), state(&node, true));
-        for id in ALL {
+        for id in PARTS {
             assert_eq!(get(&before, id), get(&after, id));
         }
         assert_eq!(flags(&after), ["--cloud=metal", "--containerized=false", "--gossip=true", "--v=4"]);

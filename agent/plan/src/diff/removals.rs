@@ -1,13 +1,15 @@
 //! Decides about resources that the agent made and that are no longer desired.
 //!
 //! The agent removes a resource that it made and that is unchanged since then. A resource that existed before the agent, or that somebody
-//! changed, stays. The plan reports it once, and after that it is no longer the agent's.
+//! changed, stays. The plan reports it once, and after that it is no longer the agent's. A program of kOps that applies addons does not
+//! stay if nodeup made it: its successor does the same work.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::step::{Action, Change, Stage, Step};
+use crate::desired::kops_channels::applies_addons;
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::unit_files::drop_in_of;
 
@@ -86,7 +88,7 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 | Kind::Mount
                 | Kind::BindMount,
                 _,
-            ) if *was_there => {
+            ) if *was_there && !applies_addons(id) => {
                 kept.push(keep("it was there before kops-agent"));
             }
             (_, OwnedNow::Changed(how)) if id.kind != Kind::Directory => {
