@@ -31,8 +31,7 @@ pub(super) enum NoProof {
     #[error("in /{KUBECONFIG}, {0}")]
     OfNoNode(RenewalRefusal),
     #[error(
-        "the certificate of {0} in /{KUBECONFIG} is not valid now; is this machine's clock right? If the certificate has expired, \
-         replace this instance"
+        "the certificate of {0} in /{KUBECONFIG} has expired or is not valid yet (check this machine's clock)"
     )]
     NotValid(String),
     #[error("the certificate in /{KUBECONFIG} is of the node {certificate}, and this machine is {machine}")]
@@ -45,6 +44,17 @@ pub(super) enum NoProof {
     Older,
 }
 
+/// Which machine left the files below a root, by the record of earlier runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeftBy {
+    /// No record tells.
+    #[default]
+    Unknown,
+    ThisMachine,
+    /// An image may be made of a node's disk.
+    AnotherMachine,
+}
+
 /// Where this machine has its proof, and what the proof must name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
@@ -52,8 +62,7 @@ pub(super) struct Identity {
     pub(super) root: PathBuf,
     /// The possible names of this machine's Node.
     pub(super) names: Vec<String>,
-    /// Whether another machine left the files below the root.
-    pub(super) has_files_of_another: bool,
+    pub(super) left_by: LeftBy,
 }
 
 impl Identity {
@@ -62,7 +71,7 @@ impl Identity {
     /// # Errors
     /// Nothing proves it.
     pub(super) fn proof(&self, now: OffsetDateTime) -> Result<PemPair, NoProof> {
-        if self.has_files_of_another {
+        if self.left_by == LeftBy::AnotherMachine {
             return Err(NoProof::FilesOfAnother);
         }
         let Present { pair, holder, begins } = present(&self.root, now)?;
@@ -74,6 +83,8 @@ impl Identity {
         }
         let issued = begins + BACKDATED;
         match first_boot(&self.root) {
+            // cloud-init writes the file again after `cloud-init clean`, or while the metadata service is unreachable.
+            _ if self.left_by == LeftBy::ThisMachine => Ok(pair),
             Some(first_boot) if issued + MOST_SKEW < first_boot => Err(NoProof::Older),
             _ => Ok(pair),
         }

@@ -36,6 +36,7 @@ use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
 use identity::Identity;
+pub use identity::LeftBy;
 use round::{Failures, ask_each};
 use server::{Failure, NoServer, Server};
 pub use slot::NoAnswer;
@@ -187,7 +188,7 @@ impl KopsController {
             identity: Identity {
                 root: PathBuf::from("/"),
                 names: possible_node_names(boot.cloud_provider, facts),
-                has_files_of_another: false,
+                left_by: LeftBy::Unknown,
             },
             retries: Retries {
                 deadline: timeout,
@@ -204,9 +205,9 @@ impl KopsController {
         KopsController { identity, ..self }
     }
 
-    /// Sets whether another machine left these files. Then they do not prove that this machine is a node.
-    pub fn with_files_of_another(self, has_files_of_another: bool) -> KopsController {
-        let identity = Identity { has_files_of_another, ..self.identity };
+    /// Sets which machine left these files. Those of another machine do not prove that this machine is a node.
+    pub fn with_files_left_by(self, left_by: LeftBy) -> KopsController {
+        let identity = Identity { left_by, ..self.identity };
         KopsController { identity, ..self }
     }
 

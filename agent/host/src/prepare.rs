@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step};
 use kops_agent_plan::digest::{is_sha256_hex, sha256_hex};
+use kops_agent_plan::overlap::Machine;
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
@@ -159,6 +160,7 @@ impl<'a> Preparation<'a> {
     pub(crate) async fn finish(
         mut self,
         downloads: &Downloads,
+        machine: Machine,
         tried: impl FnOnce(),
         progress: &dyn Progress,
     ) -> Result<Prepared<'a>> {
@@ -167,7 +169,9 @@ impl<'a> Preparation<'a> {
             let files = fetch_files(host, steps, requests, downloads, progress).await;
             host.refuse_other_files(desired)?;
             let files = files?;
-            let brings_packages = steps.iter().any(|(step, _)| step.resource.kind == Kind::Package);
+            // A working node changes only once all its programs start.
+            let brings_packages = machine == Machine::NotYetANode
+                && steps.iter().any(|(step, _)| step.resource.kind == Kind::Package);
             let put_off = trial::refuse_what_does_not_start(&files.ready, brings_packages, &*host.commands)?;
             tried();
             let undelivered = files.fetch_images(host, requests, downloads, progress).await;

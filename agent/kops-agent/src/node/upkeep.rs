@@ -57,6 +57,10 @@ pub async fn place_before_first_run(root: &Path, conf: &Path, waits_for_lock: bo
 async fn place(root: &Path, upkeep: &Upkeep, waits_for_lock: bool) -> Result<()> {
     let host = machine::open(root)?;
     let _lock = machine::lock(waits_for_lock, &host).await?;
+    // kops-controller may leave a node that nodeup made as it is, and that is no failure.
+    if !host.is_no_node_yet()? {
+        return Ok(());
+    }
     let downloads = Downloads::new(LocationClient::new()?);
     apply::early(&host, &upkeep.timers(), &Materials::default(), &downloads, &Watch::new()).await?;
     Ok(())

@@ -84,7 +84,7 @@ fn no_kubeconfig_but_its_own_makes_a_machine_a_node() {
         (Kubelet { user: "system:kube-proxy".into(), ..own() }, "not for a node's kubelet"),
         (Kubelet { organization: "system:masters", ..own() }, "not for a node's kubelet"),
         (Kubelet { has_its_key: false, ..own() }, "has no certificate with its key"),
-        (Kubelet { life: Duration::days(29), ..own() }, "is not valid now"),
+        (Kubelet { life: Duration::days(29), ..own() }, "has expired or is not valid yet"),
         (Kubelet { first_boot: Some(Duration::days(1)), ..own() }, "is older than this instance"),
         // The certificate begins before the instance, but was issued after.
         (Kubelet { first_boot: Some(Duration::minutes(1)), age: Duration::ZERO, ..own() }, ""),

@@ -46,7 +46,8 @@ impl Entry {
 pub(super) fn of_unit(unit: &str) -> Vec<String> {
     let (of_processes, of_systemd) = (format!("_SYSTEMD_UNIT={unit}"), format!("UNIT={unit}"));
     let entries = [&*of_processes, "+", "_PID=1", &of_systemd];
-    let how = ["--lines", LAST_ENTRIES, "--output=json", "--no-pager", "--quiet"];
+    // Without `--all`, JSON has null in the place of a long message.
+    let how = ["--all", "--lines", LAST_ENTRIES, "--output=json", "--no-pager", "--quiet"];
     let command = [&["journalctl"][..], &entries, &how].concat();
     ask(&command).map_or(vec![], |outcome| telling(&of_failed_start(&outcome.stdout)))
 }
