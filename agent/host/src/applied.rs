@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::attempt::Attempt;
@@ -57,7 +58,7 @@ pub struct Applied {
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
     /// The boot config that the node follows in the place of its user-data's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
     pub sources: Sources,
     /// PEM certificates of the keysets that the state needs.
@@ -72,8 +73,10 @@ pub struct Applied {
     digest: String,
 }
 
-/// Ignores evidence of a kind that this version does not know, so that the state is not lost.
-fn if_readable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenBy>, D::Error> {
+/// Ignores a value that this version does not know, so that the state is not lost.
+fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(serde_json::Value::deserialize(deserializer)?).ok())
 }
 

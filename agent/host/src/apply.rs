@@ -97,9 +97,9 @@ impl Host {
         let mut prepared = if begins_with_packages {
             is_unread |= self.note_sight(&record, desired, secrets, &preparation.certificates, scope)?;
             let (installing, allow) = Installing::begin(self, plan, desired)?;
-            installing.beside(preparation.finish(downloads, allow, progress), progress).await?
+            installing.beside(preparation.finish(downloads, machine, allow, progress), progress).await?
         } else {
-            preparation.finish(downloads, || {}, progress).await?
+            preparation.finish(downloads, machine, || {}, progress).await?
         };
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {
@@ -281,6 +281,10 @@ impl Host {
     pub fn note_superseded(&self, by: &str, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
+        // Another run has taken that configuration meanwhile.
+        if record.config_hash == by {
+            return Ok(());
+        }
         let is_over = is_put_right && record.failure.is_some();
         if record.superseded.as_ref().is_some_and(|superseded| superseded.by == by) && !is_over {
             return Ok(());

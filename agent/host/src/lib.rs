@@ -63,7 +63,7 @@ pub use lock::Lock;
 pub use places::TIMELINE;
 pub use private_files::{PrivateFile, PrivateFiles};
 pub use reader::Reader;
-pub use record::{Decided, Failure, Record, Superseded};
+pub use record::{Decided, Failure, Mark, Record, Superseded};
 pub use reset::{Reset, Resetting};
 pub use rollback::Renewing;
 pub use rolled_back::RolledBack;

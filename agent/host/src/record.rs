@@ -97,7 +97,23 @@ pub struct Superseded {
     pub by: String,
 }
 
+/// The states that a record names. It is another one after each run that changed a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    config_hash: String,
+    settled: Option<String>,
+    begun: Option<String>,
+}
+
 impl Record {
+    pub fn mark(&self) -> Mark {
+        Mark {
+            config_hash: self.config_hash.clone(),
+            settled: self.settled_state.clone(),
+            begun: self.begun_state.clone(),
+        }
+    }
+
     /// Path below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
 

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::diff::{OwnedNow, OwnedState};
+use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::ResourceId;
 use serde::Serialize;
@@ -99,7 +100,7 @@ impl Host {
         let failure = first_failure::last_failure(&self.root, &record)?;
         let applied = self.applied()?;
         let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
-        let followed_from = followed.map(|followed| followed.user_data.nodeup_config_hash.clone());
+        let followed_from = followed.and_then(Followed::pinned_by_user_data).map(str::to_owned);
         let written_by = applied.and_then(|applied| applied.written_by);
         Ok(Status {
             converged: is_as_left && units.iter().all(|unit| unit.running),

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::digest::sha256_hex;
 use kops_agent_spec::BootConfig;
 
 /// How many earlier configurations a node remembers. A cluster changes a few times a week, so this is about a year.
@@ -38,6 +39,9 @@ pub struct Followed {
     pub boot: BootConfig,
     /// The hashes of the configurations that this node has left, the oldest first.
     pub past: Vec<String>,
+    /// Digests of the certificates of authorities that this node trusted once and does not trust now.
+    #[serde(default)]
+    pub dropped: Vec<String>,
 }
 
 /// Why a node does not take a configuration.
@@ -66,6 +70,11 @@ pub enum NotFollowed {
     )]
     NotCurrent { wanted: String, current: String },
     #[error(
+        "cannot follow: the group's current boot config trusts an authority again that this node has dropped; if going back is wanted, give \
+         --follow={hash}"
+    )]
+    Distrusted { hash: String },
+    #[error(
         "cannot follow: this node has run the group's current configuration {hash} before and left it for a newer one; if going back is \
          wanted, give --follow={hash}"
     )]
@@ -87,10 +96,32 @@ impl Followed {
         user_data: &'a BootConfig,
         follow: &Follow,
     ) -> &'a BootConfig {
-        match followed.filter(|followed| followed.user_data == *user_data) {
+        match followed.filter(|followed| followed.is_of(user_data)) {
             Some(followed) if *follow != Follow::UserData => &followed.boot,
             _ => user_data,
         }
+    }
+
+    /// The hash that the user-data pins, if the node follows another configuration.
+    pub fn pinned_by_user_data(&self) -> Option<&str> {
+        let pinned = self.user_data.nodeup_config_hash.as_str();
+        (pinned != self.boot.nodeup_config_hash).then_some(pinned)
+    }
+
+    /// Whether this state is of a machine with this user-data. Fields that a later agent reads in addition are not
+    /// compared: a state of an earlier agent lacks them.
+    fn is_of(&self, user_data: &BootConfig) -> bool {
+        let known = |boot: &BootConfig| {
+            let addresses = (boot.api_server_ips.clone(), boot.etcd_ips.clone());
+            (
+                names(boot),
+                boot.config_base.clone(),
+                boot.config_server.clone(),
+                boot.nodeup_config_hash.clone(),
+                addresses,
+            )
+        };
+        known(&self.user_data) == known(user_data)
     }
 
     /// The state after this run, which has taken `boot` in the place of the boot config in effect.
@@ -103,35 +134,57 @@ impl Followed {
         follow: &Follow,
         boot: BootConfig,
     ) -> Result<Option<Followed>, NotFollowed> {
-        let before = followed.filter(|followed| followed.user_data == *user_data);
-        let wanted = match follow {
+        let before = followed.filter(|followed| followed.is_of(user_data));
+        let (mut past, mut dropped) =
+            before.map(|before| (before.past.clone(), before.dropped.clone())).unwrap_or_default();
+        let left = Followed::in_effect(followed, user_data, &Follow::Stay);
+        let (current, trusted) = (&boot.nodeup_config_hash, authorities(&boot));
+        match follow {
             Follow::Stay => return Ok(before.cloned()),
-            Follow::UserData => return Ok(None),
-            Follow::Newest => None,
-            Follow::To(hash) => Some(hash),
-        };
-        let mut past = before.map(|before| before.past.clone()).unwrap_or_default();
-        let left = &Followed::in_effect(followed, user_data, follow).nodeup_config_hash;
-        let current = &boot.nodeup_config_hash;
-        match wanted {
-            Some(wanted) if current.is_empty() => {
+            Follow::UserData if before.is_none() => return Ok(None),
+            Follow::UserData => {}
+            Follow::To(wanted) if current.is_empty() => {
                 return Err(NotFollowed::NotPinned { wanted: wanted.clone() });
             }
-            // Each run takes the current configuration anyway.
-            None if current.is_empty() => return Ok(before.cloned()),
-            Some(wanted) if wanted != current => {
+            Follow::To(wanted) if wanted != current => {
                 return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: current.clone() });
             }
-            None if past.contains(current) => return Err(NotFollowed::Older { hash: current.clone() }),
-            _ => {}
+            Follow::To(_) => {}
+            Follow::Newest if past.contains(current) => {
+                return Err(NotFollowed::Older { hash: current.clone() });
+            }
+            Follow::Newest if trusted.iter().any(|authority| dropped.contains(authority)) => {
+                return Err(NotFollowed::Distrusted { hash: current.clone() });
+            }
+            Follow::Newest if boot == *left => return Ok(before.cloned()),
+            Follow::Newest => {}
         }
-        if left != current {
-            past.push(left.clone());
+        if left.nodeup_config_hash != *current {
+            past.push(left.nodeup_config_hash.clone());
         }
         past.retain(|hash| hash != current && !hash.is_empty());
         past.drain(..past.len().saturating_sub(MOST_PAST));
-        Ok(Some(Followed { user_data: user_data.clone(), boot, past }))
+        dropped.extend(authorities(left));
+        dropped.retain(|authority| !trusted.contains(authority));
+        dropped.drain(..dropped.len().saturating_sub(MOST_PAST));
+        Ok(Some(Followed { user_data: user_data.clone(), boot, past, dropped }))
     }
+}
+
+/// The fields that say which node a boot config is for, each with its value.
+fn names(boot: &BootConfig) -> [(&'static str, String); 4] {
+    [
+        ("ClusterName", boot.cluster_name.clone()),
+        ("InstanceGroupName", boot.instance_group_name.clone()),
+        ("InstanceGroupRole", boot.instance_group_role.name().to_owned()),
+        ("CloudProvider", boot.cloud_provider.to_string()),
+    ]
+}
+
+/// Digests of the authorities that a boot config trusts.
+fn authorities(boot: &BootConfig) -> Vec<String> {
+    let bundle = boot.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str());
+    certificates(bundle).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
 }
 
 /// The boot config in effect with the parts of a served one that a running node takes: the hash of the configuration
@@ -140,14 +193,6 @@ impl Followed {
 /// # Errors
 /// The served one is for another node, trusts none of this node's authorities, or pins nothing.
 pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, NotFollowed> {
-    let names = |boot: &BootConfig| {
-        [
-            ("ClusterName", boot.cluster_name.clone()),
-            ("InstanceGroupName", boot.instance_group_name.clone()),
-            ("InstanceGroupRole", boot.instance_group_role.name().to_owned()),
-            ("CloudProvider", boot.cloud_provider.to_string()),
-        ]
-    };
     for ((field, ours), (_, theirs)) in names(in_effect).into_iter().zip(names(served)) {
         if ours != theirs {
             return Err(NotFollowed::OtherNode { field, ours, theirs });
@@ -157,7 +202,10 @@ pub fn taken(in_effect: &BootConfig, served: &BootConfig) -> Result<BootConfig, 
         return Err(NotFollowed::Unpinned);
     }
     let mut taken = in_effect.clone();
-    taken.nodeup_config_hash.clone_from(&served.nodeup_config_hash);
+    // A machine whose user-data pins nothing takes the current configuration in each run.
+    if !in_effect.nodeup_config_hash.is_empty() {
+        taken.nodeup_config_hash.clone_from(&served.nodeup_config_hash);
+    }
     if let Some(server) = &mut taken.config_server {
         let theirs = served.config_server.as_ref().map_or("", |server| server.ca_certificates.as_str());
         let ours = certificates(&server.ca_certificates);
@@ -226,6 +274,14 @@ mod tests {
         let after = |follow: Follow| Followed::after(None, &boot("", "x"), &follow, boot("", "x"));
         assert_eq!(after(Follow::Newest), Ok(None));
         assert_eq!(after(Follow::To("b=".into())), Err(NotFollowed::NotPinned { wanted: "b=".into() }));
+
+        // It still takes the next authority.
+        let (one, two) = (certificate("one"), certificate("two"));
+        let both = taken(&boot("", &one), &boot("b=", &(one.clone() + &two))).unwrap();
+        assert_eq!(both, boot("", &(one.clone() + &two)));
+        let followed =
+            Followed::after(None, &boot("", &one), &Follow::Newest, both.clone()).unwrap().unwrap();
+        assert_eq!((followed.boot, followed.past.len()), (both, 0));
     }
 
     #[test]
@@ -250,7 +306,10 @@ mod tests {
             Followed::after(Some(&followed), user_data, &follow, boot("a=", "x"))
         };
         assert_eq!(after(&boot("a=", "x"), Follow::Stay), Ok(Some(followed.clone())));
-        assert_eq!(after(&boot("a=", "x"), Follow::UserData), Ok(None));
+        let back = after(&boot("a=", "x"), Follow::UserData).unwrap().unwrap();
+        assert_eq!((back.boot.nodeup_config_hash.as_str(), back.pinned_by_user_data()), ("a=", None));
+        assert_eq!(newest(Some(&back), "b="), Err(NotFollowed::Older { hash: "b=".into() }));
+        assert_eq!(Followed::after(None, &boot("a=", "x"), &Follow::UserData, boot("a=", "x")), Ok(None));
         assert_eq!(after(&boot("a=", "y"), Follow::Stay), Ok(None));
     }
 
@@ -262,6 +321,23 @@ mod tests {
         served.config_server.as_mut().unwrap().servers = vec!["https://elsewhere:3988/".into()];
         let taken = taken(&boot("a=", &one), &served).unwrap();
         assert_eq!(taken, boot("b=", &(one + &two)));
+    }
+
+    #[test]
+    fn an_authority_that_was_dropped_comes_back_only_with_the_hash() {
+        let (one, two) = (certificate("one"), certificate("two"));
+        let both = one.clone() + &two;
+        let user_data = boot("a=", &one);
+        let after = |followed: Option<&Followed>, follow: Follow, all: &str| {
+            Followed::after(followed, &user_data, &follow, boot("a=", all))
+        };
+        let created = after(None, Follow::Newest, &both).unwrap();
+        let distrusted = after(created.as_ref(), Follow::Newest, &two).unwrap();
+        assert_eq!(distrusted.as_ref().unwrap().dropped.len(), 1);
+        let refused = after(distrusted.as_ref(), Follow::Newest, &both);
+        assert_eq!(refused, Err(NotFollowed::Distrusted { hash: "a=".into() }));
+        let back = after(distrusted.as_ref(), Follow::To("a=".into()), &both).unwrap().unwrap();
+        assert_eq!((back.dropped.len(), back.boot), (0, boot("a=", &both)));
     }
 
     #[test]

@@ -208,7 +208,8 @@ fn bad_request(reason: &'static str, message: String) -> Refusal {
 fn given(request: &BootstrapRequest) -> String {
     let certs = request.certs.iter().flatten().map(|(name, _)| name.as_str());
     let config = request.include_node_config.then_some("its configuration");
-    let boot_config = request.include_boot_config.then_some("its boot config");
+    let boot_config =
+        (request.include_node_config && request.include_boot_config).then_some("its boot config");
     let all: Vec<&str> = config.into_iter().chain(boot_config).chain(certs).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use kops_agent_cloud::verify::Refusal;
 use kops_agent_derivation::{Derivation, cluster_files};
 use kops_agent_plan::derive;
+use kops_agent_plan::resolve::KUBERNETES_CA;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::{BootConfig, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
@@ -73,8 +74,8 @@ impl BootConfigs {
 
     async fn derive(&self, name: &str) -> Result<BootConfig> {
         let files = cluster_files::read(&self.store, &self.config_base, name).await?;
-        if let Some((id, denied)) = files.denied_keysets.first_key_value() {
-            return Err(anyhow!("the keyset {id} cannot be read: {denied}"));
+        if let Some(denied) = files.denied_keysets.get(KUBERNETES_CA) {
+            return Err(anyhow!("the keyset {KUBERNETES_CA} cannot be read: {denied}"));
         }
         let derivation = Derivation::of_group(files);
         derive::boot_config(&derivation.inputs(), "").context("deriving it from the cluster spec")

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, ValueEnum};
 use kops_agent_plan::following::Follow;
 
@@ -111,8 +111,8 @@ pub struct FollowArgs {
     /// Take the current configuration of the instance group instead of the one that the user-data pins, and stay with
     /// it, also after a reboot. With HASH (a NodeupConfigHash), take it only if it has this hash; only then may it be
     /// one that this node has left before.
-    #[arg(long, value_name = "HASH", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    pub follow: Option<String>,
+    #[arg(long, value_name = "HASH", num_args = 0..=1, require_equals = true, value_parser = NonEmptyStringValueParser::new())]
+    pub follow: Option<Option<String>>,
 
     /// Go back to the configuration that the user-data pins.
     #[arg(long, conflicts_with = "follow")]
@@ -125,8 +125,8 @@ impl FollowArgs {
         options.source.follow = match &self.follow {
             _ if self.no_follow => Follow::UserData,
             None => Follow::Stay,
-            Some(hash) if hash.is_empty() => Follow::Newest,
-            Some(hash) => Follow::To(hash.clone()),
+            Some(None) => Follow::Newest,
+            Some(Some(hash)) => Follow::To(hash.clone()),
         };
         options
     }

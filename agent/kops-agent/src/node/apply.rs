@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
 use kops_agent_net::{Buckets, LocationClient};
 use kops_agent_plan::desired::PROTOKUBE_UNIT;
@@ -25,6 +25,11 @@ use crate::progress::Watch;
 /// A step failed. The plan of the next run shows what is left to do.
 pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = lock(options.waits_for_lock, host).await?;
+    if host.record()?.mark() != decision.mark {
+        bail!(
+            "another run has changed this machine since this run began, so this run changes nothing; run it again"
+        );
+    }
     let watch = Watch::new();
     if let Some(rolled_back) =
         host.finish_rollback(&watch).await.context("finishing the rollback of an earlier run")?
@@ -96,7 +101,8 @@ async fn carry_out(
         .proven(decision.is_proven)
         .written_by(decision.written_by.clone())
         .following(decision.followed.clone());
-    if !decision.is_last_applied && !plan.is_empty() {
+    let is_change = !plan.is_empty() || host.record()?.config_hash != config_hash;
+    if !decision.is_last_applied && is_change {
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }
     let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_host::Sources;
+use kops_agent_host::{Mark, Sources};
 use kops_agent_plan::desired::Services;
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
@@ -20,7 +20,7 @@ use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
 use super::environment::Environment;
-use super::machine::is_left_by_another;
+use super::machine::{left_by, mark};
 use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, OwnService};
@@ -59,6 +59,8 @@ pub struct Decision {
     pub written_by: Option<WrittenBy>,
     /// The boot config that this node follows in the place of its user-data's.
     pub followed: Option<Followed>,
+    /// The state of the record at the time of this decision.
+    pub mark: Mark,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -67,6 +69,7 @@ pub struct Decision {
 /// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
 pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
     service_manager::doing("reading what the cluster wants of this node");
+    let mark = mark(&options.source.node_root)?;
     let store = Arc::new(options.store.open()?);
     let spec = spec::read(&store, options, hashes, before).await?;
     let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
@@ -115,7 +118,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let timeout = store.retries().deadline;
     let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout)
         .for_node_at(node_root)
-        .with_files_of_another(is_left_by_another(node_root, &facts));
+        .with_files_left_by(left_by(node_root, &facts));
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),
@@ -139,6 +142,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         is_proven,
         written_by: Some(node.written_by),
         followed,
+        mark,
     })
 }
 

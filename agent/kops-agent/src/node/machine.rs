@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_bootstrap_client as bootstrap_client;
-use kops_agent_host::{Host, Lock, Record};
+use kops_agent_bootstrap_client::{self as bootstrap_client, LeftBy};
+use kops_agent_host::{Host, Lock, Mark, Record};
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::program;
 use kops_agent_process::service_manager;
@@ -56,11 +56,22 @@ pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
 }
 
-/// Whether another machine left the record here: an image may be made of a node's disk.
-pub fn is_left_by_another(root: &Path, facts: &Facts) -> bool {
+/// Which machine left the files of a node here.
+pub fn left_by(root: &Path, facts: &Facts) -> LeftBy {
     let applied = || open(root)?.applied().map_err(anyhow::Error::from);
     let applied = if has_record(root) { applied().ok().flatten() } else { None };
-    applied.is_some_and(|applied| applied.machine != facts.machine())
+    applied.map_or(LeftBy::Unknown, |applied| match applied.machine == facts.machine() {
+        true => LeftBy::ThisMachine,
+        false => LeftBy::AnotherMachine,
+    })
+}
+
+/// The state of the record, to notice that another run has changed the machine since.
+///
+/// # Errors
+/// The record cannot be read.
+pub fn mark(root: &Path) -> Result<Mark> {
+    if has_record(root) { Ok(open(root)?.record()?.mark()) } else { Ok(Mark::default()) }
 }
 
 pub fn kubeconfig(root: &Path) -> PathBuf {

@@ -35,7 +35,7 @@ use tokio::join;
 
 use configuration::{Configuration, derived, pinned_and_proven};
 
-use crate::node::machine::is_left_by_another;
+use crate::node::machine::left_by;
 
 pub use before::Before;
 pub(crate) use configuration::SpecDiffers;
@@ -91,6 +91,12 @@ pub async fn read(
         true => current(store, &base, boot).await?,
         false => boot,
     };
+    if options.follow.asks_for_current() && boot.asks_server() {
+        log::warn!(
+            "this machine keeps the authorities that it trusts, because --config-base names the state store; leave --config-base out to \
+             take the current ones from kops-controller"
+        );
+    }
     if options.config_from == ConfigFrom::NodeupConfig {
         let pinned = nodeup_config::read(store, &base, &boot).await?;
         return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before, None).await;
@@ -169,7 +175,7 @@ async fn only_written(
 async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
     let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline)
         .for_node_at(&options.node_root)
-        .with_files_of_another(is_left_by_another(&options.node_root, &facts));
+        .with_files_left_by(left_by(&options.node_root, &facts));
     let (boot, served) = match options.follow.asks_for_current() {
         true => config_server::current(&kops_controller, &boot).await?,
         false => {

@@ -90,6 +90,7 @@ fn a_node_that_reads_the_store_follows_stays_and_goes_back() {
         node.run("converge", &["--no-follow"]).with(0, &[]);
         assert_eq!(json_status(&node)["followedFrom"], serde_json::Value::Null);
         assert_eq!(node.files(), files);
+        node.run("converge", &["--follow="]).with(2, &["a value is required"]);
     }
 }
 

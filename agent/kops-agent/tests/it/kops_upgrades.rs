@@ -172,7 +172,7 @@ fn a_worker_goes_through_all_releases_and_back() {
 fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
     const NODEUPS: &str = "etc/logrotate.d/etcd-leases";
     for (before, after) in [("1.35.2", "1.36.2"), ("1.36.2", "1.35.2")] {
-        let control_plane = Upgraded::new(CONTROL_PLANE, "control-plane");
+        let control_plane = Upgraded::new(CONTROL_PLANE);
         control_plane.pin(&control_plane.update_cluster(before));
         control_plane.converge();
         // Without a record, the machine looks as nodeup leaves it.

@@ -160,6 +160,7 @@ async fn decide(
     wanted: Option<&Decision>,
 ) -> Result<Option<(Instead, Decision)>> {
     // Without the boot config, nothing shows that this is still the same node.
+    let mark = host.record()?.mark();
     let Ok(user_data) = boot_config(&options.source.conf, &options.store).await else { return Ok(None) };
     let Some((applied, is_begun)) = state(host).context("reading the last applied configuration")? else {
         return Ok(None);
@@ -222,6 +223,7 @@ async fn decide(
         is_proven: applied.is_proven,
         written_by: applied.written_by.clone(),
         followed: applied.followed.clone(),
+        mark,
     };
     if is_begun && !is_carried_on(host, &decision)? {
         return Ok(None);
