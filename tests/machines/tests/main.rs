@@ -98,10 +98,11 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     }
 }
 
-/// The agent logs when apt has fetched the packages. It installs them later, once the downloaded programs start.
-fn apt_has_told_that_packages_are_fetched(machine: &Machine, unit: &str) {
+/// The agent logs when apt has fetched the packages. It installs them later, once the downloaded programs start. While
+/// another apt has the locks, it cannot fetch them ahead.
+fn packages_were_fetched(machine: &Machine, unit: &str, when: &str) {
     let said = machine.run(&["journalctl", "--no-pager", "--unit", unit]);
-    assert!(said.contains("the packages are fetched"), "{said}");
+    assert!(said.contains(when), "{said}");
 }
 
 fn programs_run_from_our_units(machine: &Machine) {
@@ -250,8 +251,8 @@ fn becomes_a_cluster(suite: &str) {
     service::is_clean(control_plane, "kops-configuration.service");
     service::is_clean(node, "kops-agent.service");
     service::is_clean(node, "kops-agent-verify.service");
-    apt_has_told_that_packages_are_fetched(control_plane, "kops-configuration.service");
-    apt_has_told_that_packages_are_fetched(node, "kops-agent.service");
+    packages_were_fetched(control_plane, "kops-configuration.service", "the packages are fetched");
+    packages_were_fetched(node, "kops-agent.service", "packages are fetched when they are installed");
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         assert_ne!(machine.read("/root/apt-hook"), "", "apt's hook has not run on {}", machine.name());
