@@ -51,7 +51,7 @@ pub enum LeftBy {
     #[default]
     Unknown,
     ThisMachine,
-    /// An image may be made of a node's disk.
+    /// This disk is a copy of another node's disk.
     AnotherMachine,
 }
 
@@ -81,13 +81,11 @@ impl Identity {
                 machine: self.names.join(" or "),
             });
         }
-        let issued = begins + BACKDATED;
-        match first_boot(&self.root) {
-            // cloud-init writes the file again after `cloud-init clean`, or while the metadata service is unreachable.
-            _ if self.left_by == LeftBy::ThisMachine => Ok(pair),
-            Some(first_boot) if issued + MOST_SKEW < first_boot => Err(NoProof::Older),
-            _ => Ok(pair),
-        }
+        // The record comes first: cloud-init writes its file again after `cloud-init clean`, or while the metadata service is
+        // unreachable.
+        let is_older = self.left_by != LeftBy::ThisMachine
+            && first_boot(&self.root).is_some_and(|first_boot| begins + BACKDATED + MOST_SKEW < first_boot);
+        if is_older { Err(NoProof::Older) } else { Ok(pair) }
     }
 }
 
@@ -113,7 +111,7 @@ pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Present, NoPro
     }
 }
 
-/// When cloud-init first ran on this instance; `None` if that is not known.
+/// When cloud-init first ran on this instance; `None` if unknown.
 fn first_boot(root: &Path) -> Option<OffsetDateTime> {
     let text = std::fs::read_to_string(root.join(FIRST_BOOT)).ok()?;
     let (_pid, seconds) = text.split_once(':')?;

@@ -205,7 +205,7 @@ impl KopsController {
         KopsController { identity, ..self }
     }
 
-    /// Sets which machine left these files. Those of another machine do not prove that this machine is a node.
+    /// Sets which machine wrote the files below the root. Files of another machine do not prove that this machine is a node.
     pub fn with_files_left_by(self, left_by: LeftBy) -> KopsController {
         let identity = Identity { left_by, ..self.identity };
         KopsController { identity, ..self }

@@ -47,7 +47,7 @@ pub(super) async fn ask_each<T>(
 pub(super) struct Failures(Vec<(String, Failure)>);
 
 impl Failures {
-    /// Each server, with the requested address and its failure.
+    /// The requested servers, each with its address and its failure.
     pub(super) fn each(&self) -> impl Iterator<Item = (&str, &Failure)> {
         self.0.iter().map(|(server, failure)| (server.as_str(), failure))
     }

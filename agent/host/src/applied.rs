@@ -57,7 +57,7 @@ pub struct Applied {
     /// The kOps release that wrote the configuration; `None` if an earlier version of the agent did not record it.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub written_by: Option<WrittenBy>,
-    /// The boot config that the node follows in the place of its user-data's.
+    /// The boot config that the node follows in place of the one in its user-data.
     #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
     pub sources: Sources,

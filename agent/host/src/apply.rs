@@ -174,7 +174,12 @@ impl Host {
             return failures.map_or(Ok(report), Err);
         }
         if scope == Scope::Early {
-            record.settle_written(&self.root, plan, desired, &written)?;
+            record.settle_only(
+                &self.root,
+                plan.steps.iter().map(|step| &step.resource),
+                desired,
+                &written,
+            )?;
             record.write_early(&self.root)?;
         }
         let _step = self.measure(Work::Other, "removals and record");

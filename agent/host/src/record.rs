@@ -64,7 +64,7 @@ pub struct Record {
     /// Whether a record was ever lost on this machine.
     #[serde(skip)]
     pub(crate) was_lost: bool,
-    /// Whether there is no record, and these claims are only those of early units.
+    /// Whether the claims come from the file of early units, because there is no record.
     #[serde(skip)]
     is_early: bool,
 }
@@ -97,12 +97,19 @@ pub struct Superseded {
     pub by: String,
 }
 
-/// The states that a record names. It is another one after each run that changed a machine.
+/// The states that a record names. Each run that changes the machine changes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     config_hash: String,
     settled: Option<String>,
     begun: Option<String>,
+}
+
+impl Mark {
+    /// Whether the machine last converged to the configuration with this hash.
+    pub fn has_converged_to(&self, config_hash: &str) -> bool {
+        self.config_hash == config_hash
+    }
 }
 
 impl Record {

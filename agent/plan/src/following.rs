@@ -29,13 +29,13 @@ pub enum Follow {
     UserData,
 }
 
-/// The boot config that a node has taken in the place of its user-data's.
+/// The boot config that a node has taken in place of the one in its user-data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Followed {
     /// The boot config of the user-data. A machine with other user-data does not use `boot`.
     pub user_data: BootConfig,
-    /// The boot config in its place.
+    /// The boot config that replaces it.
     pub boot: BootConfig,
     /// The hashes of the configurations that this node has left, the oldest first.
     pub past: Vec<String>,
@@ -108,8 +108,8 @@ impl Followed {
         (pinned != self.boot.nodeup_config_hash).then_some(pinned)
     }
 
-    /// Whether this state is of a machine with this user-data. Fields that a later agent reads in addition are not
-    /// compared: a state of an earlier agent lacks them.
+    /// Whether this state was made with the same user-data. Compares only fields that each version of the state has: a
+    /// later agent may read more fields of the user-data.
     fn is_of(&self, user_data: &BootConfig) -> bool {
         let known = |boot: &BootConfig| {
             let addresses = (boot.api_server_ips.clone(), boot.etcd_ips.clone());
@@ -187,8 +187,8 @@ fn authorities(boot: &BootConfig) -> Vec<String> {
     certificates(bundle).iter().map(|certificate| sha256_hex(certificate.as_bytes())).collect()
 }
 
-/// The boot config in effect with the parts of a served one that a running node takes: the hash of the configuration
-/// and the authorities. The addresses of servers stay, because only kOps knows those of load balancers.
+/// Returns the boot config in effect with two parts of a served boot config: the hash of the configuration and the
+/// authorities. The addresses of servers stay, because only kOps knows the addresses of load balancers.
 ///
 /// # Errors
 /// The served one is for another node, trusts none of this node's authorities, or pins nothing.

@@ -14,12 +14,9 @@ use kops_agent_process::output::error_text;
 use kops_agent_spec::{BootConfig, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 use parking_lot::Mutex as StdMutex;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-/// The last boot config of a group, with its time. The lock is held while it is derived, so that nodes that follow
-/// together share one derivation.
-type Last = Mutex<Option<(Instant, BootConfig)>>;
+use super::cached::Cached;
 
 pub(super) struct BootConfigs {
     store: Arc<Store>,
@@ -29,7 +26,7 @@ pub(super) struct BootConfigs {
     /// The TTL of a boot config.
     good_for: Duration,
     /// The groups by name. Only a verified machine adds its group.
-    groups: StdMutex<BTreeMap<String, Arc<Last>>>,
+    groups: StdMutex<BTreeMap<String, Arc<Cached<BootConfig>>>>,
 }
 
 impl BootConfigs {
@@ -50,17 +47,8 @@ impl BootConfigs {
     /// The cluster spec is wrong, or the store does not answer in time.
     pub(super) async fn of_group(&self, name: &str, nodeup_config: &str) -> Result<String, Refusal> {
         let group = self.groups.lock().entry(name.to_owned()).or_default().clone();
-        let deriving = async {
-            let mut last = group.lock().await;
-            if let Some((at, boot)) = &*last
-                && at.elapsed() < self.good_for
-            {
-                return Ok(boot.clone());
-            }
-            let boot = self.derive(name).await?;
-            *last = Some((Instant::now(), boot.clone()));
-            Ok(boot)
-        };
+        // The future of a derivation is large, and the stack of a thread is not.
+        let deriving = group.get(self.good_for, Box::pin(self.derive(name)));
         let late = |_| Err(anyhow!("the store does not answer within {:.0?}", self.within));
         let derived = timeout(self.within, deriving).await.unwrap_or_else(late);
         let mut boot = derived.map_err(|error| {

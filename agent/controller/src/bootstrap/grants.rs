@@ -12,10 +12,10 @@ use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
 use parking_lot::Mutex as StdMutex;
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::boot_configs::BootConfigs;
+use super::cached::Cached;
 use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
 use super::no_node_config::no_node_config;
@@ -54,8 +54,7 @@ struct SavedSpec {
 
 /// A file of the store; `None` if it does not exist.
 type StoredFile = Option<Arc<Vec<u8>>>;
-/// The last read of a URL, with its time; `None` before the first read. The lock is held during a read.
-type Look = Mutex<Option<(Instant, StoredFile)>>;
+type Look = Cached<StoredFile>;
 
 pub struct Grants {
     store: Arc<Store>,
@@ -242,22 +241,14 @@ impl Grants {
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let look = self.look(url);
-        let look = async {
-            let mut last = look.lock().await;
-            if let Some((at, file)) = last.as_ref()
-                && at.elapsed() < FILE_TTL
-            {
-                return Ok(file.clone());
+        let read = async {
+            match self.store.read(url).await {
+                Ok(text) => Ok(Some(Arc::new(text))),
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(unavailable(error_text(&error.into()))),
             }
-            let file = match self.store.read(url).await {
-                Ok(text) => Some(Arc::new(text)),
-                Err(StoreError::NotFound { .. }) => None,
-                Err(error) => return Err(unavailable(error_text(&error.into()))),
-            };
-            *last = Some((Instant::now(), file.clone()));
-            Ok(file)
         };
-        timeout(TIMEOUT, look)
+        timeout(TIMEOUT, look.get(FILE_TTL, read))
             .await
             .unwrap_or_else(|_| Err(unavailable(format!("the store does not return {url} in time"))))
     }
@@ -271,10 +262,7 @@ impl Grants {
     /// Returns the cache entry of a URL. Drops expired entries that no request uses.
     fn look(&self, url: &str) -> Arc<Look> {
         let mut looks = self.looks.lock();
-        let is_fresh = |look: &Look| {
-            look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FILE_TTL))
-        };
-        looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
+        looks.retain(|_, look| Arc::strong_count(look) > 1 || look.is_fresh(FILE_TTL));
         looks.entry(url.to_owned()).or_default().clone()
     }
 }

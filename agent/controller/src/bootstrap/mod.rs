@@ -6,6 +6,7 @@
 mod answer;
 mod audit;
 mod boot_configs;
+mod cached;
 mod call_back;
 pub mod connections;
 mod control_planes;

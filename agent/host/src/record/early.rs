@@ -61,7 +61,7 @@ mod tests {
         record.claim(root, &plan, &early, &BTreeMap::new()).unwrap();
         record.write_early(root).unwrap();
         write_file(root, "/early", 0o644, None, b"early").unwrap();
-        record.settle_written(root, &plan, &early, &BTreeMap::new()).unwrap();
+        record.settle_only(root, std::iter::once(&id), &early, &BTreeMap::new()).unwrap();
         record.write_early(root).unwrap();
 
         let record = host.record().unwrap();

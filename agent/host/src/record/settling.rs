@@ -90,29 +90,8 @@ impl Record {
         Ok(())
     }
 
-    /// Records the final state of the given desired resources that a run wrote. All others keep their entries.
+    /// Records the final state of the given desired resources. All others keep their entries.
     pub(crate) fn settle_only<'a>(
-        &mut self,
-        root: &Root,
-        ids: impl Iterator<Item = &'a ResourceId>,
-        desired: &DesiredState,
-        written: &BTreeMap<String, String>,
-    ) -> Result<()> {
-        self.settle_all(root, ids.filter(|id| written.contains_key(&path_of(root, id))), desired, written)
-    }
-
-    /// Records the final state of the desired resources that a plan writes. All others keep their entries.
-    pub(crate) fn settle_written(
-        &mut self,
-        root: &Root,
-        plan: &Plan,
-        desired: &DesiredState,
-        written: &BTreeMap<String, String>,
-    ) -> Result<()> {
-        self.settle_all(root, plan.steps.iter().map(|step| &step.resource), desired, written)
-    }
-
-    fn settle_all<'a>(
         &mut self,
         root: &Root,
         ids: impl Iterator<Item = &'a ResourceId>,

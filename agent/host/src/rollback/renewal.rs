@@ -10,6 +10,7 @@ use time::{Duration, OffsetDateTime};
 use super::journal::Journal;
 use crate::error::Result;
 use crate::host::Host;
+use crate::places::path_of;
 use crate::record::{Failure, Record};
 use crate::rolled_back::RolledBack;
 use crate::root::Root;
@@ -97,7 +98,8 @@ pub(crate) fn settle_renewal(
         return Ok(());
     }
     let ids = || plan.steps.iter().map(|step| &step.resource);
-    record.settle_only(root, ids(), desired, written)?;
+    let files = ids().filter(|id| written.contains_key(&path_of(root, id)));
+    record.settle_only(root, files, desired, written)?;
     record.forget_begun(ids());
     record.begun_state = None;
     let failed = record.renewal_failure.take();

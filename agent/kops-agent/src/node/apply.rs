@@ -101,7 +101,7 @@ async fn carry_out(
         .proven(decision.is_proven)
         .written_by(decision.written_by.clone())
         .following(decision.followed.clone());
-    let is_change = !plan.is_empty() || host.record()?.config_hash != config_hash;
+    let is_change = !plan.is_empty() || !decision.mark.has_converged_to(config_hash);
     if !decision.is_last_applied && is_change {
         host.keep_begun(&applied).context("saving the configuration before it is applied")?;
     }

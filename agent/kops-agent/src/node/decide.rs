@@ -57,7 +57,7 @@ pub struct Decision {
     /// The kOps release that wrote the configuration; `None` if an older kops-agent applied it without noting the
     /// release.
     pub written_by: Option<WrittenBy>,
-    /// The boot config that this node follows in the place of its user-data's.
+    /// The boot config that this node follows in place of the one in its user-data.
     pub followed: Option<Followed>,
     /// The state of the record at the time of this decision.
     pub mark: Mark,

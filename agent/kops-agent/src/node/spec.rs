@@ -43,7 +43,7 @@ pub async fn read(
     Ok(spec)
 }
 
-/// The boot config that this machine has taken in the place of its user-data's: the one of an unfinished change, or else
+/// The boot config that this machine has taken in place of the one in its user-data: the one of an unfinished change, or else
 /// the last applied one.
 ///
 /// # Errors

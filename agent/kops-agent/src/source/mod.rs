@@ -87,9 +87,9 @@ pub async fn read(
         return served(store, options, boot, facts).await;
     }
     let base = options.config_base(&boot)?;
-    let boot = match options.follow.asks_for_current() && !boot.nodeup_config_hash.is_empty() {
-        true => current(store, &base, boot).await?,
-        false => boot,
+    let (boot, written) = match options.follow.asks_for_current() && !boot.nodeup_config_hash.is_empty() {
+        true => current(store, &base, boot).await.map(|(boot, written)| (boot, Some(written)))?,
+        false => (boot, None),
     };
     if options.follow.asks_for_current() && boot.asks_server() {
         log::warn!(
@@ -98,10 +98,16 @@ pub async fn read(
         );
     }
     if options.config_from == ConfigFrom::NodeupConfig {
-        let pinned = nodeup_config::read(store, &base, &boot).await?;
+        let pinned = match written {
+            Some(written) => written,
+            None => nodeup_config::read(store, &base, &boot).await?,
+        };
         return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before, None).await;
     }
-    let pinned = nodeup_config::pinned(store, &base, &boot).await?;
+    let pinned = match written {
+        Some(written) => Some(written),
+        None => nodeup_config::pinned(store, &base, &boot).await?,
+    };
     let mut configuration = match (options.config_from, pinned) {
         (ConfigFrom::Auto, Some(pinned)) => {
             pinned_and_proven(store, &base, options, &boot, &facts, pinned).await
@@ -204,11 +210,11 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     Ok(spec)
 }
 
-/// The boot config with the hash of the configuration that kOps wrote last for the group.
+/// The configuration that kOps wrote last for the group, and the boot config with its hash.
 ///
 /// # Errors
 /// The store cannot be read, or has no such configuration for this machine.
-async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<BootConfig> {
+async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<(BootConfig, Pinned)> {
     let unpinned = BootConfig { nodeup_config_hash: String::new(), ..boot };
     let Some(written) = nodeup_config::written(store, base, &unpinned).await? else {
         return Err(WrongConfiguration(format!(
@@ -217,7 +223,7 @@ async fn current(store: &Store, base: &str, boot: BootConfig) -> Result<BootConf
         ))
         .into());
     };
-    Ok(BootConfig { nodeup_config_hash: NodeupConfig::hash(&written.file.text), ..unpinned })
+    Ok((BootConfig { nodeup_config_hash: NodeupConfig::hash(&written.file.text), ..unpinned }, written))
 }
 
 /// Whether the location of a manifest is complete: a URL, or a path of this machine. `kops toolbox enroll` copies the

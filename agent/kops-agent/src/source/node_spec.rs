@@ -29,7 +29,7 @@ pub struct NodeSpec {
     pub denied: Denied,
     /// The store's folders of keys and secrets.
     pub sources: Sources,
-    /// The boot config that this node follows in the place of its user-data's.
+    /// The boot config that this node follows in place of the one in its user-data.
     pub followed: Option<Followed>,
 }
 

@@ -173,7 +173,7 @@ impl Following {
         let served = Served { nodeup_config, boot_config: boot, ..self.worker.served.clone() };
         drop(self.server.take());
         let server = KopsController::start_renewing_at(self.address, served).unwrap();
-        // The Node is Ready.
+        // The server answers like this to a Node that is Ready.
         let registered = Mood::Refusing(409, "");
         server.answer_next(&[registered.clone(), registered]);
         let mut agent =

@@ -41,7 +41,7 @@ fn words(name: &str) -> Vec<String> {
 #[derive(Debug, PartialEq, Eq)]
 struct Distribution {
     id: &'static str,
-    /// Digits that begin with those of `VERSION_ID`.
+    /// The digits of the version in the image's name, such as `2404`.
     version: String,
 }
 

@@ -17,7 +17,7 @@ pub struct ReservedCgroup {
     pub folders: Vec<String>,
 }
 
-/// The cgroups with enforced limits. Adds a problem for each name of which no cgroup can be made.
+/// Returns the cgroups on which kubelet enforces limits. Adds a problem for each cgroup that cannot be made.
 pub(super) fn resolve(config: &KubeletConfigSpec, problems: &mut Problems) -> Vec<ReservedCgroup> {
     let enforces = |what: &str| {
         let mut words = config.enforce_node_allocatable.split(',');
