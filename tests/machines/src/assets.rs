@@ -43,7 +43,7 @@ impl Programs {
         Programs { releases: releases.clone(), folders: vec![kube.clone()] }
     }
 
-    /// With the kubelet of `tests/kube/kubelet-1.34`. The other programs of Kubernetes are still those of `tests/kube`.
+    /// Replaces kubelet by the build of `tests/kube/kubelet-1.34`. All other programs stay the ones of `tests/kube`.
     pub fn with_kubelet_1_34(mut self) -> Programs {
         let folder = self.with("kube/kubelet-1.34/build");
         self.releases.kubernetes = machine_store::version_in(&folder, "kubernetes").unwrap();

@@ -1,7 +1,7 @@
 //! A worker: its configuration from kOps, and its boot.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -22,6 +22,9 @@ use super::{LIAR, MACHINE, OTHER_PORT, PORT, authority};
 use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot};
 use crate::cluster::{CLUSTER, CONFIG_BASE, GROUP_LABEL, path_of, plain_agent};
+
+const BOOT_CONFIG: &str = "kube_env.yaml";
+const BOOT_CONFIG_OF_UPSTREAM: &str = "kube_env-of-upstream.yaml";
 
 /// A worker that a test boots.
 pub struct Machine<'a, G> {
@@ -58,12 +61,14 @@ impl<'a, G: Ground> Machine<'a, G> {
         let name = format!("kops-controller.internal.{CLUSTER}");
         write_files(&folder, &[&name, &format!("api.internal.{CLUSTER}")]);
         let hash = STANDARD.encode(Sha256::digest(&config));
-        let boot_config = format!(
-            "CloudProvider: {}\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{indented}  servers:\n  \
-             - https://{name}:{OTHER_PORT}/\n  - https://{name}:{PORT}/\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
-            G::NAME
-        );
-        fs::write(folder.join("kube_env.yaml"), boot_config).unwrap();
+        for (file, port) in [(BOOT_CONFIG, PORT), (BOOT_CONFIG_OF_UPSTREAM, OTHER_PORT)] {
+            let boot_config = format!(
+                "CloudProvider: {}\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{indented}  servers:\n  \
+                 - https://{name}:{port}/\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
+                G::NAME
+            );
+            fs::write(folder.join(file), boot_config).unwrap();
+        }
         Machine { ground, folder, config, _downloads: downloads }
     }
 
@@ -78,24 +83,28 @@ impl<'a, G: Ground> Machine<'a, G> {
     }
 
     pub fn boot(&self) -> Booted {
-        self.boot_at(false)
+        self.boot_from(BOOT_CONFIG, "root", None)
+    }
+
+    /// Boots this machine with the stand-in for kOps' own kops-controller as its only server.
+    pub fn boot_at_upstream(&self) -> Booted {
+        self.boot_from(BOOT_CONFIG_OF_UPSTREAM, "root-of-upstream", None)
     }
 
     /// Boots a liar on another machine. The liar claims to be this machine.
     pub fn boot_as_liar(&self) -> Booted {
-        self.boot_at(true)
+        self.boot_from(BOOT_CONFIG, "liar", Some(LIAR))
     }
 
-    fn boot_at(&self, is_liar: bool) -> Booted {
-        let liar = is_liar.then_some(LIAR);
-        let root = self.folder.join(if is_liar { "liar" } else { "root" });
+    fn boot_from(&self, boot_config: &str, root: &str, liar: Option<Ipv4Addr>) -> Booted {
+        let root = self.folder.join(root);
         fs::create_dir(&root).unwrap();
         let _metadata = self.ground.serve_metadata(MACHINE, liar);
         on_machine(liar.unwrap_or(MACHINE.address), &self.ground.hostname(MACHINE), &self.folder, || {
-            let _equipment = self.ground.equip(&root, is_liar);
+            let _equipment = self.ground.equip(&root, liar.is_some());
             let mut agent = plain_agent();
             agent.envs(self.ground.variables()).args(["converge", "--store-timeout", "1", "--conf"]);
-            agent.arg(self.folder.join("kube_env.yaml")).arg("--root").arg(&root);
+            agent.arg(self.folder.join(boot_config)).arg("--root").arg(&root);
             let output = agent.output().unwrap();
             let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
             Booted { code: output.status.code(), said, root: root.clone() }

@@ -36,7 +36,7 @@ const UPSTREAM: Lot = Lot { number: 2, address: Ipv4Addr::new(10, 20, 32, 30) };
 /// The address of the liar, which claims to be `MACHINE`.
 const LIAR: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 66);
 const PORT: u16 = 3988;
-/// The port of the stand-in for kOps' own kops-controller. Our node asks it first.
+/// The port of the stand-in for kOps' own kops-controller.
 const OTHER_PORT: u16 = 3989;
 
 macro_rules! each_cloud {
@@ -73,12 +73,16 @@ fn boots_to_label<G: Ground>() {
     }
     assert_eq!(requests(&controller, "granted", "Granted"), 2, "of upstream's nodeup");
 
-    let other =
-        upstream::KopsController::start(&authority(&world.cluster), (CONTROL_PLANE, OTHER_PORT).into());
+    let other = (CONTROL_PLANE, OTHER_PORT).into();
+    let other = upstream::KopsController::start(&authority(&world.cluster), other, machine.config());
+    let refused = machine.boot_at_upstream();
+    assert_eq!(refused.code, Some(1), "{}", refused.said);
+    other.has_understood(&ground);
+    drop(other);
+
     let booted = machine.boot();
     assert_eq!(booted.code, Some(0), "{}", booted.said);
     assert_eq!(requests(&controller, "granted", "Granted"), 4, "its configuration and its certificates");
-    other.has_understood(&ground);
     is_good_for_its_own_node_only(&ground, &world.cluster, &machine.kubeconfig(&booted.root).unwrap());
     machine.with_kubelet(&booted.root, || {
         eventually("the kubelet has joined", || {
