@@ -42,6 +42,7 @@ pub struct NodeStatus {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeInfo {
     pub kubelet_version: String,
+    pub container_runtime_version: String,
 }
 
 /// A condition of a Node. Kubernetes writes an unknown time as null.

@@ -74,7 +74,7 @@ pub struct Applied {
 }
 
 /// Ignores a value that this version does not know, so that the state is not lost.
-fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(serde_json::Value::deserialize(deserializer)?).ok())

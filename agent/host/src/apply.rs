@@ -19,6 +19,7 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{Kept, Plan, Stage};
+use kops_agent_plan::fleet::Next;
 use kops_agent_plan::late_pods::{LatePods, late_pods};
 use kops_agent_plan::overlap::{self, installing};
 use kops_agent_plan::resource::DesiredState;
@@ -278,12 +279,12 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records, for `status`, that new machines get another configuration. If this machine was repaired since, an
-    /// earlier failure is over.
+    /// Records, for `status` and for the report to the cluster, that new machines get another configuration, and the change
+    /// to it if this run has planned it. If this machine was repaired since, an earlier failure is over.
     ///
     /// # Errors
     /// The record cannot be written, or another run holds the lock.
-    pub fn note_superseded(&self, by: &str, is_put_right: bool) -> Result<()> {
+    pub fn note_superseded(&self, by: &str, next: Option<Next>, is_put_right: bool) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
         // Another run has taken that configuration meanwhile.
@@ -291,17 +292,36 @@ impl Host {
             return Ok(());
         }
         let is_over = is_put_right && record.failure.is_some();
-        if record.superseded.as_ref().is_some_and(|superseded| superseded.by == by) && !is_over {
+        let known = record.superseded.take();
+        let is_known = known.as_ref().is_some_and(|known| known.by == by);
+        if is_known && next.is_none() && !is_over {
             return Ok(());
         }
-        let since = match record.superseded.take() {
-            Some(superseded) => superseded.since,
-            None => self.timestamp(),
+        let (since, known) = match known {
+            Some(known) => (known.since, known.next.filter(|_| is_known)),
+            None => (self.timestamp(), None),
         };
-        record.superseded = Some(Superseded { since, by: by.to_owned() });
+        record.superseded = Some(Superseded { since, by: by.to_owned(), next: next.or(known) });
         if is_over {
             record.failure = None;
         }
+        record.write(&self.root)
+    }
+
+    /// Records that new machines get this machine's configuration, if that is the one with this hash.
+    ///
+    /// # Errors
+    /// The record cannot be written, or another run holds the lock.
+    pub fn note_current(&self, config_hash: &str) -> Result<()> {
+        if self.record()?.superseded.is_none() {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let mut record = self.record()?;
+        if record.config_hash != config_hash {
+            return Ok(());
+        }
+        record.superseded = None;
         record.write(&self.root)
     }
 }

@@ -225,7 +225,7 @@ impl Host {
     }
 
     /// The current time in RFC 3339, in whole seconds.
-    pub(crate) fn timestamp(&self) -> String {
+    pub fn timestamp(&self) -> String {
         timestamp(self.now())
     }
 

@@ -14,10 +14,12 @@ mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_plan::fleet::Next;
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::applied::if_readable;
 use crate::attempt::Attempt;
 use crate::rolled_back::RolledBack;
 use crate::root::Metadata;
@@ -95,6 +97,9 @@ pub struct Superseded {
     pub since: String,
     /// `NodeupConfigHash` of the other configuration.
     pub by: String,
+    /// The change to it; `None` if no run has planned it.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    pub next: Option<Next>,
 }
 
 /// The states that a record names. Each run that changes the machine changes them.

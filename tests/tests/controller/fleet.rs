@@ -196,6 +196,50 @@ fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_o
 
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
+fn a_superseded_node_tells_the_change_that_waits_for_it_and_fleet_plan_shows_it() {
+    let cluster = Cluster::start();
+    let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+    let plan = || {
+        let (code, shown) =
+            ended(plain_agent().args(["fleet", "plan", "-o", "json", "--kubeconfig"]).arg(&admin));
+        assert_eq!(code, Some(0), "{shown}");
+        serde_json::from_str::<Value>(&shown).unwrap()["items"][0].clone()
+    };
+    create(&cluster, "a", "nodes");
+    create(&cluster, "b", "nodes");
+    let mut record = running(OLD, LONG_AGO);
+    record["superseded"] = json!({"since": LATER, "by": NEW, "next": {
+        "schemaVersion": 1, "at": LATER, "runs": OLD, "hash": NEW, "outcome": {"planned": {
+            "create": 0, "change": 2, "remove": 0, "restarts": ["kubelet.service"], "takesSlot": true,
+            "versions": {"kubelet": "1.36.0", "containerd": "2.1.4"},
+        }},
+    }});
+    tells(&machine(&cluster, "a", &record));
+    let group = plan();
+    assert_eq!(
+        (&group["superseded"], &group["unknown"], &group["from"]),
+        (&json!(1), &json!(1), &json!("a"))
+    );
+    assert_eq!(group["next"]["outcome"]["planned"]["restarts"], json!(["kubelet.service"]), "{group:#}");
+
+    // A record that another version wrote hides neither the report nor the rest of the record.
+    record["superseded"]["next"]["schemaVersion"] = "two".into();
+    tells(&machine(&cluster, "a", &record));
+    let annotation = |node: &Value| node["metadata"]["annotations"]["kops-agent/next"].clone();
+    assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
+    assert_eq!(plan()["superseded"], 1);
+
+    // The next configuration is taken: the annotation goes.
+    record["superseded"]["next"]["schemaVersion"] = 1.into();
+    tells(&machine(&cluster, "a", &record));
+    assert!(annotation(&node(&cluster, "a")).is_string());
+    tells(&machine(&cluster, "a", &running(NEW, LATER)));
+    assert_eq!(annotation(&node(&cluster, "a")), Value::Null);
+    assert_eq!((&plan()["current"], &plan()["next"]), (&json!(1), &Value::Null));
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
 fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() {
     let cluster = Cluster::start();
     create(&cluster, "a", "nodes");
@@ -257,11 +301,11 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     assert_eq!(
         shown,
         format!(
-            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES  KUBELET  AGENT\n\
-             gpu    failed  True   False       RunFailed  {old}  -              -             -        {agent}\n\
-             gpu    silent  True   -           -          -             -              -             -        -\n\
-             nodes  new     True   True        Converged  {new}  -              -             -        {agent}\n\
-             nodes  old     True   True        Converged  {old}  {new}   -             -        {agent}\n\
+            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES  KUBELET  AGENT\n\
+             gpu    failed  True   False       RunFailed  {old}  -              -        -             -        {agent}\n\
+             gpu    silent  True   -           -          -             -              -        -             -        -\n\
+             nodes  new     True   True        Converged  {new}  -              -        -             -        {agent}\n\
+             nodes  old     True   True        Converged  {old}  {new}   -        -             -        {agent}\n\
              failed: the run of {LATER} failed: no network\n"
         )
     );

@@ -1,9 +1,23 @@
-//! The command line of `kops-agent fleet status`.
+//! The command line of `kops-agent fleet plan` and `kops-agent fleet status`.
 
 use clap::Args;
 use kops_agent_process::output::Output;
 
 use crate::kubernetes::KubeconfigArgs;
+
+/// Arguments of `fleet plan`.
+#[derive(Args, Clone, Debug)]
+pub struct FleetPlanArgs {
+    /// Access to the API server, as a user with the right to list Nodes.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// Show only this instance group; may be given more than once
+    #[arg(long = "instance-group", value_name = "NAME")]
+    pub instance_groups: Vec<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
 
 /// Arguments of `fleet status`.
 #[derive(Args, Clone, Debug)]

@@ -1,18 +1,20 @@
 //! The state of a cluster's nodes, as their Nodes report it. `tell` reports the state of this node; `status` shows all
-//! nodes.
+//! nodes, and `plan` the changes that wait for them.
 //!
 //! `kops_agent_plan::fleet` decides what a node reports, and what follows from all reports.
 
 mod args;
 mod drain;
 mod nodes;
+mod planning;
 mod slots;
 mod status;
 mod table;
 mod telling;
 mod watching;
 
-pub use args::FleetStatusArgs;
+pub use args::{FleetPlanArgs, FleetStatusArgs};
 pub use drain::{OwnNode, Remaining};
+pub use planning::plan;
 pub use status::status;
 pub use telling::{Told, Untold, tell};

@@ -1,7 +1,10 @@
 //! Reads Nodes from the API server, with the fields that fleet commands need.
 
-use kops_agent_plan::fleet::{AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
+use kops_agent_plan::fleet::{
+    AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, NEXT, SeenCondition, SeenNode,
+};
 use kops_agent_plan::labels::INSTANCE_GROUP;
+use kops_agent_plan::pacing::Versions;
 use kube::Client;
 use kube::api::ListParams;
 
@@ -28,6 +31,12 @@ pub(super) fn known(node: &NodeObject) -> Option<Known> {
     })
 }
 
+/// Returns the versions that the Node's kubelet reports.
+pub(super) fn versions(node: &NodeObject) -> Versions {
+    let info = node.status.as_ref().map(|status| status.node_info.clone()).unwrap_or_default();
+    Versions { kubelet: info.kubelet_version, containerd: info.container_runtime_version }
+}
+
 /// Extracts the fields that fleet commands need.
 pub(super) fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
@@ -46,6 +55,8 @@ pub(super) fn seen(node: NodeObject) -> SeenNode {
         configured: status.condition(CONDITION).map(condition),
         first_certificate: annotations.remove(FIRST_CERTIFICATE).unwrap_or_default(),
         agent_version: annotations.remove(AGENT_VERSION).unwrap_or_default(),
+        next: annotations.remove(NEXT).unwrap_or_default(),
+        followed_from: annotations.remove(FOLLOWED_FROM).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -65,9 +76,9 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: "{}", FOLLOWED_FROM: "b="}},
             "spec": {"providerID": "aws:///a/i-1"},
-            "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
+            "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.1.4"}}
         }))
         .unwrap();
         let expected = Known { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
@@ -85,7 +96,11 @@ mod tests {
             }),
             first_certificate: "t kubelet".into(),
             agent_version: "0.1.0 (abc)".into(),
+            next: "{}".into(),
+            followed_from: "b=".into(),
         };
+        let containerd = "containerd://2.1.4".to_owned();
+        assert_eq!(versions(&node), Versions { kubelet: "v1.36.0".into(), containerd });
         assert_eq!(seen(node), expected);
         let bare: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();

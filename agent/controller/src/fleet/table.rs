@@ -7,7 +7,7 @@ use kops_agent_process::output::{self, one_line};
 use kops_agent_spec::terminal::cell;
 
 /// The number of characters of a hash that the table shows.
-const SHOWN_OF_HASH: usize = 12;
+pub(super) const SHOWN_OF_HASH: usize = 12;
 /// The longest problem, in characters: a kubelet may write any amount into its own Node.
 pub(super) const SHOWN_OF_PROBLEM: usize = 600;
 
@@ -24,11 +24,12 @@ pub(super) fn table(rows: &[Row]) -> String {
         "REASON",
         "HASH",
         "SUPERSEDED BY",
+        "FOLLOWS",
         "CERTIFICATES",
         "KUBELET",
         "AGENT",
     ];
-    let lines: Vec<[String; 10]> =
+    let lines: Vec<[String; 11]> =
         std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
     let mut text = output::columns(&lines);
     for row in rows.iter().filter(|row| !row.problem.is_empty()) {
@@ -39,7 +40,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn line(row: &Row) -> [String; 10] {
+fn line(row: &Row) -> [String; 11] {
     let told = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     let short =
         |hash: Option<&str>| told(&hash.unwrap_or_default().chars().take(SHOWN_OF_HASH).collect::<String>());
@@ -51,6 +52,7 @@ fn line(row: &Row) -> [String; 10] {
         told(&row.reason),
         short(row.runs.as_ref().map(|runs| runs.hash.as_str())),
         short(row.superseded_by.as_deref()),
+        told(row.followed_from.as_ref().map_or("", |_| "yes")),
         told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
         told(&row.kubelet_version),
         // Only the JSON output contains the commit.
@@ -114,15 +116,16 @@ mod tests {
                 }),
                 kubelet_version: "v1.36.0".into(),
                 agent_version: "0.1.0 (abc)".into(),
+                followed_from: Some("c=".into()),
                 ..row("i-1")
             },
             row("i-2"),
         ];
         assert_eq!(
             table(&rows),
-            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET  AGENT\n\
-             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0  0.1.0\n\
-             nodes  i-2   True   -           -          -             -              -                         -        -\n\
+            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  FOLLOWS  CERTIFICATES              KUBELET  AGENT\n\
+             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   yes      kubelet 2026-12-24 (28d)  v1.36.0  0.1.0\n\
+             nodes  i-2   True   -           -          -             -              -        -                         -        -\n\
              i-1: the run of t failed: no [2J network\n"
         );
         let mut expired = rows[0].first_certificate.clone().unwrap_or_default();

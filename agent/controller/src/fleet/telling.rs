@@ -93,7 +93,8 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Unto
     let nodes = Nodes::of(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
     let is_left_cordoned = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED));
-    let patch = Patch::Strategic(statement.patch(nodes::known(&found).as_ref(), &now()));
+    let (known, versions) = (nodes::known(&found), nodes::versions(&found));
+    let patch = Patch::Strategic(statement.patch(known.as_ref(), &versions, &now()));
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match answer(nodes.patch_status(&node, &parameters, &patch)).await {
         Ok(_) => Ok(Told { node, is_left_cordoned }),

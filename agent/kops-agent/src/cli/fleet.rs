@@ -3,16 +3,21 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use kops_agent_controller::fleet::FleetStatusArgs;
+use kops_agent_controller::fleet::{FleetPlanArgs, FleetStatusArgs};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
+    /// Show the change that waits for the nodes of each instance group: how many are superseded, what changes, which
+    /// units and static pods restart. Each node plans its own change every hour and reports it in its Node; this command
+    /// only reads Nodes. It does not tell which groups need new machines.
+    Plan(FleetPlanArgs),
     /// Show which configuration each node of a cluster runs, whether its group has a newer one, what failed, and which
     /// certificate expires first. Ends with 4 if a node is not ready, not configured or superseded, has not reported,
     /// or has a certificate that expires within 7 days.
     Status(FleetStatusArgs),
     /// Report the status of this node to the cluster, as each run does at its end. Sets the condition KopsConfigured of
-    /// its Node, and the annotation of the certificate that expires first, with kubelet's credentials.
+    /// its Node, and the annotations of the certificate that expires first, of the next configuration and of the followed
+    /// one, with kubelet's credentials.
     Tell(FleetTellArgs),
 }
 

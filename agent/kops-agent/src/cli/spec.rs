@@ -121,14 +121,13 @@ pub struct FollowArgs {
 
 impl FollowArgs {
     /// These options, with the configuration that these flags ask for.
-    pub fn applied_to(&self, mut options: NodeOptions) -> NodeOptions {
-        options.source.follow = match &self.follow {
+    pub fn applied_to(&self, options: NodeOptions) -> NodeOptions {
+        options.following(match &self.follow {
             _ if self.no_follow => Follow::UserData,
             None => Follow::Stay,
             Some(None) => Follow::Newest,
             Some(Some(hash)) => Follow::To(hash.clone()),
-        };
-        options
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::node::condition::{self, Compared};
 use crate::node::convergence;
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
+use crate::node::next::next;
 use crate::node::options::{NodeOptions, RunOptions};
 use crate::node::upkeep;
 use crate::{exit, output};
@@ -134,7 +135,12 @@ impl Run<'_> {
             Instead::Superseded(by) => {
                 let report = noted(root, report)?;
                 noted(root, convergence::remember_ready(&self.on).await)?;
-                let noting = host.note_superseded(&by, last_applied::unmended(&report).is_none());
+                // At boot other units wait for this run, so the timer's `verify` plans the change.
+                let next = match self.args.retries {
+                    0 => Some(Box::pin(next(&self.options, &host, &by)).await),
+                    _ => None,
+                };
+                let noting = host.note_superseded(&by, next, last_applied::unmended(&report).is_none());
                 noting.unwrap_or_else(|error| {
                     log::warn!("cannot record for `kops-agent status` that this node is superseded: {error}")
                 });

@@ -1,4 +1,5 @@
-//! `kops-agent fleet`: shows the status of a cluster's nodes, and reports the status of this node.
+//! `kops-agent fleet`: shows the status of a cluster's nodes and the changes that wait for them, and reports the status of
+//! this node.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
     match command {
+        FleetCommand::Plan(args) => Box::pin(fleet::plan(args)).await,
         FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
         FleetCommand::Tell(args) if args.only_uncordon => {
             machine::must_exist(&args.root)?;

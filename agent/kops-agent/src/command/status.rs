@@ -357,7 +357,8 @@ mod tests {
 
     #[test]
     fn a_node_that_is_superseded_says_so_and_is_well() {
-        let superseded = Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into() });
+        let superseded =
+            Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into(), next: None });
         let converged = Status {
             superseded,
             converged: true,

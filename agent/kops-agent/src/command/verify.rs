@@ -14,6 +14,7 @@ use crate::node::condition::{self, Compared};
 use crate::node::decide::{self, Decision};
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
+use crate::node::next::next;
 use crate::node::options::{NodeOptions, RunOptions};
 use crate::node::plan::plan;
 use crate::node::{convergence, pacing, renewal};
@@ -110,8 +111,13 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     };
     match instead {
         Some((Instead::Superseded(by), _)) => {
+            // A plain `verify` reports nothing to the cluster, and may compare with another store than the machine's.
+            let next = match args.repair || args.renew {
+                true => Some(Box::pin(next(options, &host, &by)).await),
+                false => None,
+            };
             // A user without write access may run `verify` too, so this failure is no warning.
-            let noting = host.note_superseded(&by, args.repair && code == exit::CONVERGED);
+            let noting = host.note_superseded(&by, next, args.repair && code == exit::CONVERGED);
             noting.unwrap_or_else(|error| {
                 log::debug!("cannot record for `kops-agent status` that this node is superseded: {error}")
             });
@@ -120,7 +126,17 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
         // The wanted state is known (an earlier run rolled it back), and this machine differs from it.
         Some((Instead::Refused, _)) if !args.repair => Ok(exit::DIFFERENT),
         Some((Instead::Refused | Instead::Failed, error)) => Err(error),
-        Some((Instead::Registered, _)) | None => Ok(code),
+        Some((Instead::Registered, _)) => Ok(code),
+        None => {
+            if args.repair || args.renew {
+                host.note_current(&decision.config_hash).unwrap_or_else(|error| {
+                    log::warn!(
+                        "cannot record for `kops-agent status` that this node is current again: {error}"
+                    )
+                });
+            }
+            Ok(code)
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use kops_agent_controller::fleet::{self, Told, Untold};
 use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
+use kops_agent_plan::following::Followed;
 use kops_agent_process::program::with_path_in_commands;
 use kops_agent_process::version::VERSION;
 
@@ -108,11 +109,14 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     let host = machine::open(root)?;
     let record = host.record().context("reading the record of earlier runs")?;
     let certificates = host.certificates().context("reading when this node's certificates expire")?;
+    let applied = host.applied().context("reading the last applied configuration")?;
+    let followed = applied.as_ref().and_then(|applied| applied.followed.as_ref());
     // The list is sorted by expiry. A certificate that cannot be read is reported as drift instead.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
     let report = NodeReport {
         first_certificate: dated.next(),
         agent_version: VERSION.to_owned(),
+        followed_from: followed.and_then(Followed::pinned_by_user_data).map(str::to_owned),
         ..report(record, compared)
     };
     let mut statement = report.statement();
@@ -148,9 +152,11 @@ fn report(record: Record, compared: Compared) -> NodeReport {
         _ => None,
     };
     let since = converged_since.unwrap_or_default();
+    let next = superseded.as_ref().and_then(|by| by.next.clone());
     NodeReport {
         runs: (!config_hash.is_empty()).then_some(Configuration { hash: config_hash, since }),
         superseded_by: superseded.map(|by| Configuration { hash: by.by, since: by.since }),
+        next,
         trouble,
         ..NodeReport::default()
     }

@@ -11,6 +11,7 @@ use kops_agent_host::{Mark, Sources};
 use kops_agent_plan::desired::Services;
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
+use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, lifecycle_action, supposed};
@@ -59,6 +60,8 @@ pub struct Decision {
     pub written_by: Option<WrittenBy>,
     /// The boot config that this node follows in place of the one in its user-data.
     pub followed: Option<Followed>,
+    /// The versions of the components whose upgrade may drain the node; empty for the last applied state.
+    pub versions: Versions,
     /// The state of the record at the time of this decision.
     pub mark: Mark,
 }
@@ -125,7 +128,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
     let names = [node.boot.cluster_name.clone(), node.boot.instance_group_name.clone()];
-    let is_last_applied = false;
+    let (versions, is_last_applied) = (versions(&node), false);
     Ok(Decision {
         desired,
         materials,
@@ -142,8 +145,16 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         is_proven,
         written_by: Some(node.written_by),
         followed,
+        versions,
         mark,
     })
+}
+
+/// The versions of kubelet and of containerd, if the agent installs containerd.
+fn versions(node: &NodeConfig) -> Versions {
+    let containerd = &node.container_runtime;
+    let version = containerd.release.as_ref().and(containerd.config.version.clone());
+    Versions { kubelet: node.kubernetes_version.number(), containerd: version.unwrap_or_default() }
 }
 
 /// Step 4: resolves the configuration of the node.

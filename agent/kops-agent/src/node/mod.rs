@@ -9,7 +9,7 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, and `converge` goes to the end. If a node cannot be decided
 //! or applied, [`last_applied`] replaces the decision. [`convergence`] has the parts of a run around the plan, and
-//! [`condition`] reports to the cluster at the end of a run. [`pacing`] makes a run wait if its change would disrupt a
+//! [`condition`] reports to the cluster at the end of a run, with the change that [`next`] has planned. [`pacing`] makes a run wait if its change would disrupt a
 //! working node while other nodes of its group are disrupted.
 
 mod addons_service;
@@ -24,6 +24,7 @@ pub mod facts;
 pub mod last_applied;
 pub mod machine;
 pub mod materials;
+pub mod next;
 pub mod options;
 pub mod own_services;
 pub mod pacing;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kops_agent_host::Stopwatch;
+use kops_agent_plan::following::Follow;
 
 use crate::source::{SourceOptions, StoreOptions};
 
@@ -17,6 +18,14 @@ pub struct NodeOptions {
     pub controller: bool,
     /// Whether the flag asks for the service that applies add-ons.
     pub addons: bool,
+}
+
+impl NodeOptions {
+    /// Returns these options for this configuration of the node's group.
+    pub fn following(mut self, follow: Follow) -> NodeOptions {
+        self.source.follow = follow;
+        self
+    }
 }
 
 /// Options of a run that changes a machine.

@@ -35,7 +35,7 @@ pub async fn read(
     let current = &spec.inputs.boot.nodeup_config_hash;
     if boot.nodeup_config_hash != *current {
         log::info!(
-            "following the instance group {}: from configuration {} to {current}",
+            "the current configuration of the instance group {} is {current}; this node has {}",
             boot.instance_group_name,
             boot.nodeup_config_hash
         );

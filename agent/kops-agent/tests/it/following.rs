@@ -20,7 +20,7 @@ const SYSCTL: &str = "net.core.somaxconn = 4321";
 const SYSCTL_FILE: &str = "etc/sysctl.d/99-k8s-general.conf";
 
 /// Changes the group's configuration in the store as `kops update cluster` does. Returns the new hash.
-fn update(machine: &Machine, path: &str, sysctl: &str) -> String {
+pub(crate) fn update(machine: &Machine, path: &str, sysctl: &str) -> String {
     let file = machine.cluster.store.cluster_folder().join(path);
     let text = with_sysctl(&fs::read_to_string(&file).unwrap(), sysctl);
     fs::write(&file, &text).unwrap();
@@ -33,7 +33,7 @@ fn with_sysctl(nodeup_config: &str, sysctl: &str) -> String {
     format!("{without}SysctlParameters:\n- {sysctl}\n")
 }
 
-fn json_status(machine: &Machine) -> serde_json::Value {
+pub(crate) fn json_status(machine: &Machine) -> serde_json::Value {
     serde_json::from_str(&status(machine, "json").stdout).unwrap()
 }
 
@@ -110,7 +110,7 @@ fn new_user_data_ends_the_following() {
 }
 
 /// Changes the group's configuration so that kubelet must restart. Returns the new hash.
-fn more_pods(machine: &Machine, path: &str) -> String {
+pub(crate) fn more_pods(machine: &Machine, path: &str) -> String {
     let file = machine.cluster.store.cluster_folder().join(path);
     let text = fs::read_to_string(&file).unwrap();
     let more = text.replace("KubeletConfig:\n", "KubeletConfig:\n  maxPods: 99\n");
@@ -192,8 +192,14 @@ fn a_worker_follows_by_its_server_and_takes_the_next_authority() {
     let next = Keyset::make("kubernetes-ca", 9).unwrap().certificate;
     let both = format!("{ours}{next}");
     node.run(&["plan", "--follow"], Some(&both)).with(0, &[]);
+    // The node sees the change that waits for it, and takes nothing.
+    node.run(&["verify", "--renew"], Some(&both)).with(0, &[]);
+    let planned = json_status(&node.worker.machine)["superseded"]["next"].clone();
+    assert!(planned["outcome"]["planned"]["change"].as_u64().unwrap() > 0, "{planned:#}");
+    assert!(!node.worker.read(SYSCTL_FILE).contains(SYSCTL));
     node.run(&["converge"], Some(&both)).with(0, &["kops-agent converge --follow"]);
-    node.run(&["converge", "--follow"], Some(&both)).with(0, &["following the instance group nodes"]);
+    node.run(&["converge", "--follow"], Some(&both))
+        .with(0, &["the current configuration of the instance group nodes is"]);
     assert!(node.worker.read(SYSCTL_FILE).contains(SYSCTL));
     let authorities = &node.worker.kubeconfig("var/lib/kubelet/kubeconfig")[2];
     assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "{authorities}");

@@ -52,7 +52,9 @@ fn several_files_a_context_and_a_program_lead_to_the_api_server() {
         .unwrap();
     let store = format!("s3://channels={}", folder.path().display());
     let of_addons = ["--channel", "s3://channels/channel.yaml", "--store-mirror", &store];
-    for (verb, flags, code) in [("fleet status", &[][..], 4), ("addons status", &of_addons, 0)] {
+    for (verb, flags, code) in
+        [("fleet status", &[][..], 4), ("fleet plan", &[], 0), ("addons status", &of_addons, 0)]
+    {
         let mut agent = Command::new(example::agent());
         agent
             .env_clear()

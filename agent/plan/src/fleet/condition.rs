@@ -4,10 +4,14 @@ use serde_json::{Value, json};
 
 use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::message::{Configuration, Told};
+use super::next::{NEXT, Next};
+use crate::pacing::Versions;
 use crate::redaction::Redactor;
 
 /// The annotation with the agent's version.
 pub const AGENT_VERSION: &str = "kops-agent/version";
+/// The annotation with the configuration that the user-data pins, on a node that follows its group to another one.
+pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
 /// The type of the condition.
 pub const CONDITION: &str = "KopsConfigured";
 
@@ -24,6 +28,10 @@ pub struct NodeReport {
     pub first_certificate: Option<FirstCertificate>,
     /// The version of the agent on the node.
     pub agent_version: String,
+    /// The change to the next configuration of its group; `None` if the node is current, or has not looked.
+    pub next: Option<Next>,
+    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
 }
 
 /// A problem of a node.
@@ -61,6 +69,10 @@ pub struct Statement {
     pub first_certificate: Option<FirstCertificate>,
     /// The version of the agent on the node.
     pub agent_version: String,
+    /// The change to the next configuration of its group; `None` if the node is current, or has not looked.
+    pub next: Option<Next>,
+    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
 }
 
 /// The condition that the Node already has.
@@ -102,6 +114,8 @@ impl NodeReport {
             message: told.message(),
             first_certificate: self.first_certificate.clone(),
             agent_version: self.agent_version.clone(),
+            next: self.next.clone(),
+            followed_from: self.followed_from.clone(),
         }
     }
 }
@@ -109,14 +123,18 @@ impl NodeReport {
 impl Statement {
     /// A strategic merge patch of a Node's status, which only changes this condition and the agent's annotations. The API server keeps the
     /// conditions of other types. It accepts annotations in a patch of the status, as kubelet sends them (upstream:
-    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `now` is in RFC 3339.
-    pub fn patch(&self, known: Option<&Known>, now: &str) -> Value {
+    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are
+    /// the Node's present ones. `now` is in RFC 3339.
+    pub fn patch(&self, known: Option<&Known>, versions: &Versions, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
         let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
         let since = since.map_or(now, |known| known.last_transition_time.as_str());
         // A null removes the annotation of an earlier run.
         let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
-        let annotations = json!({FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version});
+        let next = self.next.as_ref().and_then(|next| next.value(versions));
+        let annotations = json!({
+            FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version, NEXT: next, FOLLOWED_FROM: self.followed_from,
+        });
         json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
             "lastHeartbeatTime": now, "lastTransitionTime": since,
@@ -190,7 +208,7 @@ mod tests {
     fn the_time_of_a_transition_is_that_of_the_change_of_status() {
         let known = |status: &str| Known { status: status.into(), last_transition_time: "before".into() };
         let times = |known: Option<Known>| {
-            let patch = runs().statement().patch(known.as_ref(), "now");
+            let patch = runs().statement().patch(known.as_ref(), &Versions::default(), "now");
             let condition = &patch["status"]["conditions"][0];
             ["lastTransitionTime", "lastHeartbeatTime"]
                 .map(|time| condition[time].as_str().unwrap().to_owned())
@@ -206,12 +224,20 @@ mod tests {
     fn the_patch_has_this_condition_and_the_agents_annotations_and_nothing_else() {
         let certificate = FirstCertificate::of("/var/lib/kubelet/kubeconfig", 0);
         let agent_version = "0.1.0 (abc)".to_owned();
-        let report = NodeReport { first_certificate: certificate, agent_version, ..runs() };
-        let patch = report.statement().patch(None, "now");
-        let annotations = json!({"annotations": {FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)"}});
+        let next = Next::not_planned("2026-01-01T00:00:00Z", "a=", "b=", "no network");
+        let value = next.value(&Versions::default());
+        let (next, followed_from) = (Some(next), Some("c=".to_owned()));
+        let report =
+            NodeReport { first_certificate: certificate, agent_version, next, followed_from, ..runs() };
+        let patch = report.statement().patch(None, &Versions::default(), "now");
+        let annotations = json!({"annotations": {
+            FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
+        }});
         assert_eq!(patch["metadata"], annotations);
-        let without = runs().statement().patch(None, "now");
-        assert_eq!(without["metadata"]["annotations"][FIRST_CERTIFICATE], Value::Null, "it is taken away");
+        let without = runs().statement().patch(None, &Versions::default(), "now");
+        for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM] {
+            assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
+        }
         assert_eq!(patch.as_object().unwrap().len(), 2);
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);

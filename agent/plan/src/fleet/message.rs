@@ -74,10 +74,14 @@ impl Configuration {
     /// Parses the output of [`Configuration::text`]; `None` if the hash is invalid.
     fn read(text: &str) -> Option<Configuration> {
         let (hash, since) = text.split_once(SINCE).unwrap_or((text, ""));
-        let is_hash = (1..=LONGEST_HASH).contains(&hash.len())
-            && hash.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte));
-        is_hash.then(|| Configuration { hash: hash.to_owned(), since: since.to_owned() })
+        is_hash(hash).then(|| Configuration { hash: hash.to_owned(), since: since.to_owned() })
     }
+}
+
+/// Whether a text may be a `NodeupConfigHash`.
+pub(super) fn is_hash(text: &str) -> bool {
+    (1..=LONGEST_HASH).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte))
 }
 
 #[cfg(test)]

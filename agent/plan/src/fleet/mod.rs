@@ -1,12 +1,17 @@
 //! Reports of a cluster's nodes about their configurations. A node writes a condition and annotations into its own Node,
-//! including the certificate that expires first. `rows` summarizes the Nodes of a cluster.
+//! including the certificate that expires first, and the change to the next configuration of its group. `rows` summarizes the
+//! Nodes of a cluster, and `groups` the changes of each instance group.
 
 mod certificate;
 mod condition;
+mod groups;
 mod message;
+mod next;
 mod rows;
 
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
-pub use condition::{AGENT_VERSION, CONDITION, Known, NodeReport, Statement, Trouble};
+pub use condition::{AGENT_VERSION, CONDITION, FOLLOWED_FROM, Known, NodeReport, Statement, Trouble};
+pub use groups::{GroupPlan, NodePlan, State, groups};
 pub use message::{Configuration, Told};
+pub use next::{NEXT, Next, NextPlan, Outcome};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

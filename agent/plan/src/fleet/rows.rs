@@ -11,14 +11,14 @@ use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
 use super::certificate::{FirstCertificate, SeenCertificate};
-use super::message::{Configuration, Told};
+use super::message::{Configuration, Told, is_hash};
 
 /// The status of a condition that is true.
 const TRUE: &str = "True";
 /// Maximum length of a version, in characters. A kubelet can write any value into its own Node.
 const LONGEST_VERSION: usize = 100;
 /// How far the clock of a machine may be ahead of this one's.
-const CLOCK_SKEW: Duration = Duration::minutes(5);
+pub(super) const CLOCK_SKEW: Duration = Duration::minutes(5);
 
 /// The fields of a Node for the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,10 @@ pub struct SeenNode {
     pub first_certificate: String,
     /// Its annotation of the agent's version; empty if it has no such annotation.
     pub agent_version: String,
+    /// Its annotation of the next configuration; empty if it has no such annotation.
+    pub next: String,
+    /// Its annotation of the configuration that its user-data pins; empty if it has no such annotation.
+    pub followed_from: String,
 }
 
 /// A condition of a Node.
@@ -74,6 +78,8 @@ pub struct Row {
     pub kubelet_version: String,
     /// The version of the agent on it; empty if the node has not reported one.
     pub agent_version: String,
+    /// The hash that its user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
 }
 
 impl Row {
@@ -120,8 +126,7 @@ fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDat
 }
 
 fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: OffsetDateTime) -> Row {
-    let SeenNode { name, group, kubelet_version, ready, configured, first_certificate, agent_version } =
-        node.clone();
+    let SeenNode { name, group, kubelet_version, ready, configured, first_certificate, .. } = node.clone();
     let SeenCondition { status, reason, last_heartbeat_time, .. } = configured.unwrap_or_default();
     let superseded_by = told.runs.as_ref().and_then(|runs| {
         let newer = told.superseded_by.as_ref().or(newest)?;
@@ -140,7 +145,8 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: Offset
         first_certificate: FirstCertificate::read(&first_certificate)
             .map(|certificate| certificate.seen(now)),
         kubelet_version,
-        agent_version: agent_version.chars().take(LONGEST_VERSION).collect(),
+        agent_version: node.agent_version.chars().take(LONGEST_VERSION).collect(),
+        followed_from: Some(node.followed_from.clone()).filter(|hash| is_hash(hash)),
     }
 }
 
@@ -272,7 +278,13 @@ mod tests {
         let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "1969-01-01T00:00:00Z") });
         let first_certificate = "1970-01-29T01:00:00Z kubelet".into();
         let agent_version = "0.1.0 (abc)".to_owned();
-        let seen = SeenNode { kubelet_version: "v1.36.0".into(), first_certificate, agent_version, ..seen };
+        let seen = SeenNode {
+            kubelet_version: "v1.36.0".into(),
+            first_certificate,
+            agent_version,
+            followed_from: "b=".into(),
+            ..seen
+        };
         let row = rows(vec![seen]).remove(0);
         let expected = Row {
             name: "a".into(),
@@ -291,6 +303,7 @@ mod tests {
             }),
             kubelet_version: "v1.36.0".into(),
             agent_version: "0.1.0 (abc)".into(),
+            followed_from: Some("b=".into()),
         };
         assert_eq!(row, expected);
     }

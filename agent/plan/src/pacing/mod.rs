@@ -5,6 +5,7 @@
 //! the server, [`slots`] decides which node has a slot. `docs/pacing.md` defines the protocol, which is kops-agent's own; kOps'
 //! kops-controller has no equivalent.
 
+mod auto_drain;
 mod disruption;
 pub mod drain;
 pub mod message;
@@ -17,6 +18,7 @@ use crate::labels::INSTANCE_GROUP;
 use crate::resource::DesiredState;
 use crate::static_pod::{Rank, is_manifest, rank};
 
+pub use auto_drain::{Versions, drains};
 pub use disruption::restarted;
 
 /// The file of the API server's static pod (kops: `nodeup/pkg/model/kube_apiserver.go`).

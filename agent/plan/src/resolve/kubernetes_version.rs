@@ -81,6 +81,11 @@ impl KubernetesVersion {
         ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
     }
 
+    /// The version without a leading `v`, a suffix or the URL of a build.
+    pub fn number(&self) -> String {
+        format!("{}.{}.{}", self.major, self.minor, self.patch)
+    }
+
     pub fn minor(&self) -> u64 {
         self.minor
     }

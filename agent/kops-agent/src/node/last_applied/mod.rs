@@ -24,6 +24,7 @@ use kops_agent_bootstrap_client::KopsController;
 use kops_agent_host::{Applied, Host, Report, Unfinished};
 use kops_agent_plan::diff::{Keeping, Kept};
 use kops_agent_plan::following::Followed;
+use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::resource::Kind;
 
 use super::apply::apply;
@@ -223,6 +224,7 @@ async fn decide(
         is_proven: applied.is_proven,
         written_by: applied.written_by.clone(),
         followed: applied.followed.clone(),
+        versions: Versions::default(),
         mark,
     };
     if is_begun && !is_carried_on(host, &decision)? {

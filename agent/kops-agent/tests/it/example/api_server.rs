@@ -1,11 +1,12 @@
-//! An API server that answers each request with the same few objects.
+//! An API server with a few objects, of which only its Nodes can be patched.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -28,14 +29,20 @@ pub struct Asked {
 }
 
 impl ApiServer {
+    /// A server with one Node that has reported nothing.
     pub fn start() -> ApiServer {
+        ApiServer::with_nodes(vec![json!({"metadata": {"name": "node-1"}, "spec": {}, "status": {}})])
+    }
+
+    pub fn with_nodes(nodes: Vec<Value>) -> ApiServer {
+        let nodes = Arc::new(Mutex::new(nodes));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (told, asked) = mpsc::channel();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let told = told.clone();
-                thread::spawn(move || answer(stream.unwrap(), &told));
+                let (told, nodes) = (told.clone(), nodes.clone());
+                thread::spawn(move || answer(stream.unwrap(), &told, &nodes));
             }
         });
         ApiServer { url, asked }
@@ -60,20 +67,38 @@ impl ApiServer {
     }
 }
 
-fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>, nodes: &Mutex<Vec<Value>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut lines = reader.by_ref().lines().map_while(Result::ok);
     let Some(request) = lines.next() else { return };
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut authorization = String::new();
+    let (mut authorization, mut length) = (String::new(), 0);
     for header in lines.take_while(|line| !line.is_empty()) {
-        if let Some((name, value)) = header.split_once(": ")
-            && name.eq_ignore_ascii_case("authorization")
-        {
-            value.clone_into(&mut authorization);
+        match header.split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("authorization") => {
+                value.clone_into(&mut authorization);
+            }
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.parse().unwrap();
+            }
+            _ => {}
         }
     }
+    let mut patch = vec![0; length];
+    reader.read_exact(&mut patch).unwrap();
     let is_watch = path.contains("watch=");
-    let body = document(&path).to_string();
+    let name = path.strip_prefix("/api/v1/nodes/").and_then(|rest| rest.split(['/', '?']).next());
+    let body = match name {
+        Some(name) => {
+            let mut nodes = nodes.lock().unwrap();
+            let node = nodes.iter_mut().find(|node| node["metadata"]["name"] == name).unwrap();
+            if request.starts_with("PATCH ") {
+                apply(node, &serde_json::from_slice(&patch).unwrap());
+            }
+            node.to_string()
+        }
+        None => document(&path, &nodes.lock().unwrap()).to_string(),
+    };
     let _ = told.send(Asked { path, authorization });
     let mut head = String::from("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n");
     if is_watch {
@@ -85,10 +110,20 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>) {
     let _ = stream.write_all((head + &body).as_bytes());
 }
 
+/// Applies the annotations and the condition of a node's report.
+fn apply(node: &mut Value, patch: &Value) {
+    for (name, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+        node["metadata"]["annotations"][name] = value.clone();
+    }
+    let annotations = node["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.retain(|_, value| !value.is_null());
+    node["status"]["conditions"] = patch["status"]["conditions"].clone();
+}
+
 /// An object with the fields of a list, of the server's version, and of discovery.
-fn document(path: &str) -> Value {
+fn document(path: &str, nodes: &[Value]) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
-        json!([{"metadata": {"name": "node-1"}, "spec": {}, "status": {}}])
+        json!(nodes)
     } else if path.starts_with("/api/v1/namespaces?") || path == "/api/v1/namespaces" {
         let annotation = format!("addons.k8s.io/{ADDON}");
         let version = json!({"channel": "old", "manifestHash": "hash"}).to_string();

@@ -233,6 +233,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "addons status",
         "addons diff",
         "addons apply",
+        "fleet plan",
         "fleet status",
         "fleet tell",
         "explain",

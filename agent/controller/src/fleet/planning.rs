@@ -1,0 +1,212 @@
+//! `kops-agent fleet plan`: shows the change that waits for the nodes of each instance group, as the Nodes report it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_plan::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups};
+use kops_agent_process::output::{Output, one_line};
+use kops_agent_process::{exit, output};
+use kops_agent_spec::terminal::cell;
+use time::OffsetDateTime;
+
+use super::args::FleetPlanArgs;
+use super::nodes;
+use super::table::{SHOWN_OF_HASH, SHOWN_OF_PROBLEM};
+use crate::kubernetes;
+
+/// The most nodes of a group that the lines below the table name.
+const NAMED_NODES: usize = 5;
+
+/// Prints the change of each group. Changes nothing.
+///
+/// # Errors
+/// There is no kubeconfig, the API server does not list Nodes or does not answer, or a group has no Nodes.
+pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
+    let chosen = args.kubeconfig.choose(None, |name| std::env::var_os(name))?;
+    let client = kubernetes::client_of(&chosen)?;
+    let nodes = nodes::all(client).await.with_context(|| format!("listing Nodes by {chosen}"))?;
+    let mut groups = groups(&nodes, OffsetDateTime::now_utc());
+    let wanted: BTreeSet<&str> = args.instance_groups.iter().map(String::as_str).collect();
+    if let Some(absent) = wanted.iter().find(|wanted| groups.iter().all(|group| group.group != **wanted)) {
+        bail!(
+            "no Node has the label kops.k8s.io/instancegroup={absent}; `kops-agent fleet plan` without --instance-group shows all groups"
+        );
+    }
+    groups.retain(|group| wanted.is_empty() || wanted.contains(group.group.as_str()));
+    match args.output {
+        Output::Json => output::print_json(&groups)?,
+        Output::Text => output::print_text(&table(&groups))?,
+    };
+    Ok(exit::CONVERGED)
+}
+
+/// One line per group, and below the table one line for each problem.
+fn table(groups: &[GroupPlan]) -> String {
+    if groups.is_empty() {
+        return "There are no Nodes.\n".to_owned();
+    }
+    let header = [
+        "GROUP",
+        "CURRENT",
+        "SUPERSEDED",
+        "UNKNOWN",
+        "NEXT",
+        "CHANGES",
+        "RESTARTS",
+        "SLOT",
+        "DRAIN",
+        "AS PLANNED BY",
+    ];
+    let lines: Vec<[String; 10]> =
+        std::iter::once(header.map(str::to_owned)).chain(groups.iter().map(line)).collect();
+    let mut text = output::columns(&lines);
+    for group in groups {
+        for problem in problems(group) {
+            let (group, problem) = (shown(&group.group), one_line(&problem, SHOWN_OF_PROBLEM));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{}: {problem}", cell(group));
+        }
+    }
+    text
+}
+
+fn shown(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+fn line(group: &GroupPlan) -> [String; 10] {
+    let counts = [group.current, group.superseded, group.unknown].map(|count| count.to_string());
+    let [current, superseded, unknown] = counts;
+    let next = group.next.as_ref();
+    let hash: String = next.map(|next| next.hash.chars().take(SHOWN_OF_HASH).collect()).unwrap_or_default();
+    let [changes, restarts, slot, drain] = match next.map(|next| &next.outcome) {
+        Some(Outcome::Planned(plan)) => change(plan),
+        _ => ["-"; 4].map(str::to_owned),
+    };
+    let from = match (&group.from, next) {
+        (Some(from), Some(Next { at, .. })) => format!("{from} {at}"),
+        _ => "-".to_owned(),
+    };
+    let (name, hash) = (shown(&group.group).to_owned(), shown(&hash).to_owned());
+    [name, current, superseded, unknown, hash, changes, restarts, slot, drain, from]
+}
+
+/// The cells of a plan: what changes, what restarts, whether it takes a slot and whether the rule `auto` drains.
+fn change(plan: &NextPlan) -> [String; 4] {
+    let NextPlan { create, change, remove, restarts, more_restarts, takes_slot, drains, .. } = plan;
+    let counts = [(create, "new"), (change, "changed"), (remove, "removed")];
+    let counts = counts.into_iter().filter(|(count, _)| **count > 0);
+    let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+    let mut names = restarts.clone();
+    if *more_restarts > 0 {
+        names.push(format!("and {more_restarts} more"));
+    }
+    let or_none = |texts: &[String]| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    [or_none(&counts), or_none(&names), yes(*takes_slot), drains.map_or_else(|| "unknown".to_owned(), yes)]
+}
+
+fn problems(group: &GroupPlan) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let (Some(from), Some(Outcome::Problem(problem))) =
+        (&group.from, group.next.as_ref().map(|next| &next.outcome))
+    {
+        problems.push(format!("{} cannot plan the change: {problem}", cell(from)));
+    }
+    problems.extend(group.disagreements.iter().cloned());
+    let unclear: Vec<&NodePlan> = group.nodes.iter().filter(|node| !node.why.is_empty()).collect();
+    problems
+        .extend(unclear.iter().take(NAMED_NODES).map(|node| format!("{}: {}", cell(&node.name), node.why)));
+    if unclear.len() > NAMED_NODES {
+        problems.push(format!(
+            "{} more nodes have told no change; -o json names them",
+            unclear.len() - NAMED_NODES
+        ));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::fleet::{SeenCondition, SeenNode};
+    use kops_agent_plan::pacing::Versions;
+
+    use super::*;
+
+    const AT: &str = "2026-11-26T04:05:06Z";
+
+    fn superseded(name: &str, next: &Next) -> SeenNode {
+        let message = format!("configuration a= since {AT}; superseded by {} since {AT}", next.hash);
+        SeenNode {
+            name: name.into(),
+            group: "nodes".into(),
+            configured: Some(SeenCondition {
+                message,
+                last_heartbeat_time: AT.into(),
+                ..SeenCondition::default()
+            }),
+            next: next.value(&Versions { kubelet: "v1.35.0".into(), containerd: String::new() }).unwrap(),
+            ..SeenNode::default()
+        }
+    }
+
+    fn shown(nodes: &[SeenNode]) -> String {
+        let now = OffsetDateTime::parse(AT, &time::format_description::well_known::Rfc3339).unwrap();
+        table(&groups(nodes, now))
+    }
+
+    fn planned() -> Next {
+        let plan = NextPlan {
+            change: 2,
+            remove: 1,
+            restarts: ["kubelet.service", "static pod kube-proxy"].map(str::to_owned).into(),
+            more_restarts: 3,
+            takes_slot: true,
+            versions: Versions { kubelet: "1.36.0".into(), containerd: String::new() },
+            ..NextPlan::default()
+        };
+        Next::planned(AT, "a=", "fedcba9876543210=", plan)
+    }
+
+    #[test]
+    fn the_table_has_a_line_a_group_and_what_is_unclear_below() {
+        let silent = SeenNode { name: "i-2".into(), group: "nodes".into(), ..SeenNode::default() };
+        assert_eq!(
+            shown(&[superseded("i-1", &planned()), silent]),
+            "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
+             nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
+             nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n"
+        );
+        let refused = Next::not_planned(AT, "a=", "b=", "no network");
+        let text = shown(&[superseded("i-1", &refused)]);
+        assert!(text.contains("nodes: i-1 cannot plan the change: no network\n"), "{text}");
+        assert_eq!(shown(&[]), "There are no Nodes.\n");
+    }
+
+    #[test]
+    fn many_silent_nodes_are_counted() {
+        let silent = |number: usize| SeenNode { name: format!("i-{number}"), ..SeenNode::default() };
+        let text = shown(&(0..NAMED_NODES + 2).map(silent).collect::<Vec<_>>());
+        assert!(text.ends_with("-: 2 more nodes have told no change; -o json names them\n"), "{text}");
+    }
+
+    #[test]
+    fn no_kubelet_ends_the_table_by_what_it_writes_into_its_own_node() {
+        let long = "x\u{1b}[2J".repeat(1 << 15);
+        let mut named = superseded(&long, &planned());
+        named.group.clone_from(&long);
+        let mut told = superseded("i", &planned());
+        told.next.clone_from(&long);
+        told.configured.as_mut().unwrap().message = format!("configuration a=; superseded by b=; {long}");
+        let unread = superseded("i", &Next::not_planned(AT, "a=", "b=", &long));
+        for nodes in [vec![named], vec![told], vec![unread]] {
+            let text = shown(&nodes);
+            assert!(
+                text.lines().all(|line| line.chars().count() < 4000 && !line.contains('\u{1b}')),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,145 @@
+use super::super::{Configuration, NextPlan, NodeReport, Outcome, SeenCondition};
+use super::*;
+use crate::pacing::Versions;
+
+const NOW: &str = "2026-11-26T12:00:00Z";
+const EARLIER: &str = "2026-11-26T11:30:00Z";
+const TODAY: &str = "2026-11-26T03:00:00Z";
+
+fn plans(nodes: &[SeenNode]) -> Vec<GroupPlan> {
+    groups(nodes, OffsetDateTime::parse(NOW, &Rfc3339).unwrap())
+}
+
+fn configuration(hash: &str) -> Option<Configuration> {
+    Some(Configuration { hash: hash.into(), since: TODAY.into() })
+}
+
+fn node(name: &str, report: NodeReport) -> SeenNode {
+    let next = report.next.as_ref().and_then(|next| next.value(&Versions::default()));
+    let message = report.statement().message;
+    let configured =
+        Some(SeenCondition { message, last_heartbeat_time: EARLIER.into(), ..SeenCondition::default() });
+    let (name, group) = (name.to_owned(), "nodes".to_owned());
+    SeenNode { name, group, configured, next: next.unwrap_or_default(), ..SeenNode::default() }
+}
+
+fn current(name: &str, runs: &str) -> SeenNode {
+    node(name, NodeReport { runs: configuration(runs), ..NodeReport::default() })
+}
+
+fn restarting(unit: &str) -> NextPlan {
+    NextPlan { change: 1, restarts: vec![unit.to_owned()], ..NextPlan::default() }
+}
+
+/// A node that runs `a=`, and has planned the change to another configuration.
+fn superseded(name: &str, next: Next) -> SeenNode {
+    let (runs, superseded_by) = (configuration("a="), configuration(&next.hash));
+    node(name, NodeReport { runs, superseded_by, next: Some(next), ..NodeReport::default() })
+}
+
+fn planned(at: &str, unit: &str) -> Next {
+    Next::planned(at, "a=", "b=", restarting(unit))
+}
+
+fn states(plan: &GroupPlan) -> [usize; 3] {
+    [plan.current, plan.superseded, plan.unknown]
+}
+
+#[test]
+fn the_newest_plan_of_a_node_stands_for_its_group() {
+    let nodes = [
+        superseded("i-3", planned("2026-11-26T11:00:00Z", "kubelet.service")),
+        superseded("i-2", planned(EARLIER, "kubelet.service")),
+        superseded("i-1", planned("2026-11-26T11:00:00Z", "kubelet.service")),
+        SeenNode { group: "gpu".into(), ..current("g", "c=") },
+    ];
+    let plans = plans(&nodes);
+    assert_eq!(plans.iter().map(|plan| plan.group.as_str()).collect::<Vec<_>>(), ["gpu", "nodes"]);
+    assert_eq!((states(&plans[0]), &plans[0].next), ([1, 0, 0], &None));
+    assert_eq!((states(&plans[1]), plans[1].from.as_deref()), ([0, 3, 0], Some("i-2")));
+    assert_eq!(plans[1].next.as_ref().unwrap().at, EARLIER);
+    assert!(plans[1].disagreements.is_empty(), "{plans:#?}");
+}
+
+#[test]
+fn nodes_of_a_group_that_disagree_are_told() {
+    let nodes = [
+        superseded("i-1", planned(EARLIER, "kubelet.service")),
+        superseded("i-2", planned("2026-11-26T11:00:00Z", "containerd.service")),
+        current("i-3", "a="),
+        current("i-4", "a="),
+    ];
+    let plan = plans(&nodes).remove(0);
+    assert_eq!(
+        plan.disagreements,
+        [
+            "the nodes know 2 configurations as the newest of the group: a= (i-3 and 1 other node), b= (i-1 and 1 other node)",
+            "another change than on i-1 waits for i-2",
+        ]
+    );
+    let problem = superseded("i-2", Next::not_planned(EARLIER, "a=", "b=", "no network"));
+    let nodes = [superseded("i-1", planned(EARLIER, "kubelet.service")), problem];
+    let plan = plans(&nodes).remove(0);
+    assert_eq!(plan.disagreements, ["another change than on i-1 waits for i-2"]);
+    assert!(
+        matches!(&plan.nodes[1].next.as_ref().unwrap().outcome, Outcome::Problem(why) if why == "no network")
+    );
+}
+
+#[test]
+fn what_is_not_known_of_a_node_is_said() {
+    let at = |time: &str| {
+        let mut node = current("i", "a=");
+        node.configured.as_mut().unwrap().last_heartbeat_time = time.into();
+        node
+    };
+    let by_verify = "its next hourly verify does";
+    for (node, state, why) in [
+        (SeenNode { name: "i".into(), ..SeenNode::default() }, State::Unknown, "it has reported nothing"),
+        (node("i", NodeReport::default()), State::Unknown, "it has not converged yet"),
+        (at("2026-11-26T08:59:59Z"), State::Unknown, "no report since 2026-11-26T08:59:59Z"),
+        (at("2026-11-26T12:05:01Z"), State::Unknown, "a time in the future"),
+        (at(""), State::Unknown, "has no time"),
+        (at("2026-11-26T09:00:00Z"), State::Current, ""),
+        (
+            SeenNode { next: String::new(), ..superseded("i", planned(EARLIER, "a")) },
+            State::Superseded,
+            by_verify,
+        ),
+        (
+            SeenNode { next: "{".into(), ..superseded("i", planned(EARLIER, "a")) },
+            State::Superseded,
+            "kops-agent/next",
+        ),
+        (superseded("i", planned("2026-11-26T12:05:01Z", "a")), State::Superseded, "a time in the future"),
+        (
+            superseded("i", Next::planned(EARLIER, "z=", "b=", NextPlan::default())),
+            State::Superseded,
+            "another configuration than it runs",
+        ),
+    ] {
+        let plan = plans(std::slice::from_ref(&node)).remove(0).nodes.remove(0);
+        assert_eq!((plan.state, &plan.next), (state, &None), "{node:?}");
+        assert!(plan.why.contains(why) && plan.why.is_empty() == why.is_empty(), "{plan:?}");
+    }
+}
+
+#[test]
+fn a_node_that_lies_changes_nothing_of_the_others() {
+    let honest = [
+        superseded("i-1", planned(EARLIER, "kubelet.service")),
+        current("i-2", "b="),
+        SeenNode { name: "i-3".into(), group: "nodes".into(), ..SeenNode::default() },
+    ];
+    let before = plans(&honest).remove(0);
+    for liar in [
+        current("liar", "zzz="),
+        superseded("liar", Next::planned(NOW, "a=", "zzz=", restarting("x.service"))),
+        superseded("liar", planned("2999-01-01T00:00:00Z", "x.service")),
+        SeenNode { next: "[".repeat(4000), ..superseded("liar", planned(EARLIER, "a")) },
+    ] {
+        let plan = plans(&[&honest[..], std::slice::from_ref(&liar)].concat()).remove(0);
+        assert_eq!(plan.nodes[..3], before.nodes, "{liar:?}");
+        assert_eq!(plan.nodes[3].name, "liar");
+    }
+}
