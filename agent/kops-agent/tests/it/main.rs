@@ -20,6 +20,7 @@ mod example;
 mod example_node;
 mod failing_units;
 mod first_boot;
+mod first_boot_releases;
 mod following;
 mod free_text;
 mod json;
