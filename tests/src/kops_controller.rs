@@ -49,6 +49,8 @@ pub struct Served {
     pub docker_config: String,
     /// The group's boot config, for nodes that follow; `None` on upstream's server.
     pub boot_config: Option<String>,
+    /// The text of the store's `kops-version.txt`; `None` on upstream's server.
+    pub kops_version: Option<String>,
 }
 
 /// How the server answers one request.
@@ -290,6 +292,9 @@ impl State {
         }
         let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served.docker_config) });
         let mut answer = json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } });
+        if let Some(version) = &self.served.kops_version {
+            answer["nodeConfig"]["kopsVersion"] = version.as_str().into();
+        }
         if let Some(boot_config) = self.served.boot_config.as_ref().filter(|_| with_boot_config) {
             answer["bootConfig"] = boot_config.as_str().into();
         }

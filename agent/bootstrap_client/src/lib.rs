@@ -366,6 +366,12 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
+        // So does the form of the proof.
+        if let (Some(callback), Err(failed)) = (&self.callback, &asked)
+            && failed.has_failed_call_back()
+        {
+            callback.refused();
+        }
         asked
     }
 

@@ -5,7 +5,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kops_agent_cloud::callback::{Caller, Proof};
+use kops_agent_pki::PemPair;
 use kops_agent_spec::facts::HetznerFacts;
+use kops_agent_tests::authority::{Authority, common_name};
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::kops_releases::{
     RELEASES, RecordedServer, Release, certificates_request, configuration_request,
@@ -119,4 +122,42 @@ async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none
     assert!(given_by == server.url() && given.is_some());
     let tokens: Vec<String> = server.asked().into_iter().map(|asked| asked.token).collect();
     assert_eq!(tokens, ["0", "1", "1", "1", "2"]);
+}
+
+/// kops-controller of kOps 1.34.0 and 1.34.1 refuses the proof that other releases expect. Other causes of that answer change nothing.
+#[tokio::test]
+async fn the_proof_changes_its_form_where_an_answered_call_back_failed() {
+    kops_agent_net::tls::install_provider();
+    let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+    let callers = Authority::new("kubernetes-ca").unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = common_name(&challenge::caller_name("c.example.com"));
+    let issued = callers.issue(&params).unwrap();
+    let identity = PemPair { certificate: issued.certificate, private_key: issued.private_key };
+    let failed = (400, "callback failed");
+    let server = RecordedServer::start(&RELEASES[0], &authority, &[failed; 3]).unwrap();
+    let callback =
+        CallbackServer::start("c.example.com", &callers.pem, (Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let asking = Asking {
+        authenticator: Box::new(Counting::default()),
+        trust: tls::client_config_trusting(&authority.certificate).unwrap(),
+        callback: Some(callback),
+        request: BootstrapRequest::for_node_config(),
+        identity: Identity::default(),
+    };
+    let servers = Server::all(&[server.url()], "").unwrap();
+    let accept = |answer: BootstrapResponse| Ok(answer.node_config);
+    // What kops-controller finds at the machine's address for the last request.
+    let proof = async || {
+        let last = server.asked().pop().unwrap();
+        let challenge = BootstrapRequest::parse(last.body.as_bytes()).unwrap().challenge.unwrap();
+        let address = challenge.endpoint.parse().unwrap();
+        let caller = Caller::of("c.example.com");
+        caller.call(address, &challenge, &identity, [7; 16]).await.unwrap()
+    };
+    asking.round(&servers, &asking.trust, accept).await.unwrap_err();
+    asking.round(&servers, &asking.trust, accept).await.unwrap_err();
+    assert_eq!(proof().await, Proof::OfSecret, "no challenge was answered before");
+    asking.round(&servers, &asking.trust, accept).await.unwrap_err();
+    assert_eq!(proof().await, Proof::Constant);
 }

@@ -65,6 +65,13 @@ impl Failures {
         self.0.iter().any(|(_, failure)| matches!(failure, Failure::Refused { status: 403, .. }))
     }
 
+    /// Whether a server answered that its call-back failed (upstream: `bootstrap` in `cmd/kops-controller/pkg/server/server.go`).
+    pub(super) fn has_failed_call_back(&self) -> bool {
+        self.0.iter().any(|(_, failure)| {
+            matches!(failure, Failure::Refused { status: 400, line, .. } if line.contains("callback failed"))
+        })
+    }
+
     /// Whether nothing listens at any of the addresses. A server that cannot serve yet does listen.
     pub(super) fn is_unanswered(&self) -> bool {
         self.0.iter().all(|(_, failure)| failure.is_of_no_server())

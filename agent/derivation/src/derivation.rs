@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
+use kops_agent_plan::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::{Architecture, Facts};
 use kops_agent_spec::go_yaml;
@@ -76,7 +76,8 @@ impl Derivation {
 
     /// Derives like the kOps release that wrote this configuration of the group, with the addresses in that configuration.
     pub fn as_wrote(self, pinned: &NodeupConfig) -> Derivation {
-        let written_by = WrittenBy::find(self.files.kops_version.as_deref(), pinned);
+        let told = self.files.kops_version.clone().map(Told::by_version_file);
+        let written_by = WrittenBy::find(told.as_ref(), pinned);
         Derivation { written_by, ..self.with_addresses_of(pinned) }
     }
 

@@ -3,6 +3,7 @@
 //! Each difference is a method (a gate) that is named after its effect. No other module compares kOps versions. Source: upstream at the
 //! tags v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
 
+mod patches;
 mod written_by;
 
 use std::fmt;
@@ -12,14 +13,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use kops_agent_spec::NodeupConfig;
 
-pub use written_by::{Evidence, WrittenBy};
+pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
 
 /// The oldest supported minor version of kOps.
 const OLDEST_SUPPORTED_MINOR: u64 = 34;
 /// The newest known minor version of kOps. Newer versions use its rules.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
-/// A kOps release, identified by its minor version. Nodes do not depend on the patch version.
+/// A kOps release, identified by its minor version. The rules of each are those of its newest known patch release: 1.34.3, 1.35.2 and
+/// 1.36.2. `patches` has what other patch releases do in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,
@@ -64,6 +66,24 @@ fn minor_of(version: &str) -> Option<u64> {
     (parts.next()? == "1").then(|| parts.next()?.parse().ok())?
 }
 
+/// The minor and patch version of a kOps version, and whether it is a preview.
+fn parts(version: &str) -> Option<(u64, u64, bool)> {
+    let without_build = version.split('+').next()?;
+    let (release, preview) = without_build.split_once('-').unwrap_or((without_build, ""));
+    let patch = release.split('.').nth(2)?.parse().ok()?;
+    Some((minor_of(version)?, patch, !preview.is_empty()))
+}
+
+/// Whether nodeup and kops-controller of this version prove a request with a constant (`buildChallengeResponse` in
+/// pkg/bootstrap/challenge_server.go): 1.34.0, 1.34.1, and the previews of 1.35.0.
+pub fn has_constant_proofs(version: &str) -> bool {
+    match parts(version) {
+        Some((34, patch, _)) => patch < 2,
+        Some((35, 0, is_preview)) => is_preview,
+        _ => false,
+    }
+}
+
 impl KopsRelease {
     /// The newest known release.
     pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
@@ -89,18 +109,39 @@ impl KopsRelease {
     }
 
     /// Infers the release from the fields that kOps writes. kOps writes `usesLegacyGossip` up to 1.36 and `channels` up to 1.35. Up to 1.34
-    /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go).
+    /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and
+    /// 1.36 have the same fields, so only an old Kubernetes tells them apart.
     fn of_fields(config: &NodeupConfig) -> KopsRelease {
+        let is_before_1_36 =
+            !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
         let minor = if config.uses_legacy_gossip.is_none() {
             NEWEST_KNOWN_MINOR
         } else if !config.kubelet_config.pod_infra_container_image.is_empty() {
             34
-        } else if !config.channels.is_empty() {
+        } else if is_before_1_36 {
             35
         } else {
             36
         };
         KopsRelease { minor }
+    }
+
+    /// Whether this release can have written these fields. Newer releases than 1.34 always name containerd's pause image, and kubelet's
+    /// only if the cluster spec has it (pkg/model/components/containerd.go).
+    fn may_have_written(self, config: &NodeupConfig) -> bool {
+        let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
+            && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
+        let fits_older_only = names_pause_image_as_1_34 && !self.pause_image_is_kubelets();
+        let has_channels_of_older = !config.channels.is_empty() && !self.protokube_applies_addons();
+        config.uses_legacy_gossip.is_some() == self.has_gossip()
+            && !fits_older_only
+            && !has_channels_of_older
+            && self.takes_kubernetes_of(config)
+    }
+
+    /// Whether this release accepts the Kubernetes of this configuration. A version that cannot be read is reported elsewhere.
+    fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
+        minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
     }
 
     /// Whether a worker's configuration from this release can look like that of another release.

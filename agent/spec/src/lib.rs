@@ -86,4 +86,5 @@ pub use openstack::*;
 pub use role::*;
 pub use scalars::*;
 pub use secret::Secret;
+pub use user_data::nodeup_urls;
 pub use yaml::{parse_document, parse_yaml};

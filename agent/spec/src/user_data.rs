@@ -1,9 +1,10 @@
-//! Finds `kube_env.yaml` in the user-data that kOps gives an instance.
+//! Finds `kube_env.yaml` and the URLs of nodeup in the user-data that kOps gives an instance.
 //!
 //! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that contains the file as a heredoc. For
 //! groups with `compressUserData`, the script contains it as base64 of gzip. With `additionalUserData`, the
 //! script is one part of a MIME message.
 
+use std::borrow::Cow;
 use std::io::Read as _;
 
 use base64::Engine as _;
@@ -37,15 +38,26 @@ pub(crate) enum NoKubeEnv {
     TooLarge,
 }
 
+/// The beginnings of the lines with the URLs of nodeup: in kOps' boot script, and in that of
+/// `packaging/cloud-init/user-data`.
+const URL_LINES: [&str; 4] = ["NODEUP_URL_AMD64=", "NODEUP_URL_ARM64=", "agent_amd64=", "agent_arm64="];
+
+/// The URLs from which this user-data downloads nodeup. Other user-data has none.
+pub fn nodeup_urls(user_data: &[u8]) -> Vec<String> {
+    let Ok(user_data) = unpacked(user_data) else { return Vec::new() };
+    let text = String::from_utf8_lossy(&user_data);
+    let scripts = if is_mime(&text) { bodies(&text) } else { vec![text.into_owned()] };
+    let lines = scripts.iter().flat_map(|script| script.lines());
+    let urls = lines
+        .filter_map(|line| URL_LINES.iter().find_map(|start| line.trim_end().strip_prefix(start)))
+        .flat_map(|urls| urls.split([',', ' ', '\'', '"']));
+    urls.filter(|url| !url.is_empty()).map(str::to_owned).collect()
+}
+
 /// The bytes of `kube_env.yaml`.
 pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
-    let unpacked;
-    let user_data = if user_data.starts_with(GZIP_MAGIC) {
-        unpacked = gunzip(user_data)?;
-        &unpacked
-    } else {
-        user_data
-    };
+    let unpacked = unpacked(user_data)?;
+    let user_data = unpacked.as_ref();
     let text = String::from_utf8_lossy(user_data);
     if text.trim().is_empty() {
         return Err(NoKubeEnv::Empty);
@@ -61,6 +73,14 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if is_kube_env && !text.starts_with("#!") { Ok(user_data.to_vec()) } else { in_script(&text) }
 }
 
+/// The user-data without the gzip around it.
+fn unpacked(user_data: &[u8]) -> Result<Cow<'_, [u8]>, NoKubeEnv> {
+    match user_data.starts_with(GZIP_MAGIC) {
+        true => gunzip(user_data).map(Cow::Owned),
+        false => Ok(Cow::Borrowed(user_data)),
+    }
+}
+
 fn is_mime(text: &str) -> bool {
     header(text, "content-type").is_some_and(|value| value.to_ascii_lowercase().starts_with("multipart/"))
 }
@@ -74,12 +94,16 @@ fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn in_mime(text: &str) -> Result<Vec<u8>, NoKubeEnv> {
-    let boundary = header(text, "content-type").and_then(boundary_of).ok_or(NoKubeEnv::NotThere)?;
+/// The decoded parts of a MIME message.
+fn bodies(text: &str) -> Vec<String> {
+    let Some(boundary) = header(text, "content-type").and_then(boundary_of) else { return Vec::new() };
     let delimiter = format!("\n--{boundary}");
-    for part in text.split(&delimiter).skip(1) {
-        let Some(part) = part.split_once('\n').map(|(_, part)| part) else { continue };
-        let Some(body) = body_of(part) else { continue };
+    let parts = text.split(&delimiter).skip(1).filter_map(|part| part.split_once('\n'));
+    parts.filter_map(|(_, part)| body_of(part)).collect()
+}
+
+fn in_mime(text: &str) -> Result<Vec<u8>, NoKubeEnv> {
+    for body in bodies(text) {
         match in_script(&body) {
             Err(NoKubeEnv::NotThere) => {}
             found => return found,
@@ -221,6 +245,27 @@ mod tests {
     fn is_found_in_a_mime_message() {
         assert_found(mime(&heredoc_script(), "7bit").as_bytes());
         assert_found(mime(&STANDARD.encode(heredoc_script()), "base64").as_bytes());
+    }
+
+    #[test]
+    fn nodeups_urls_are_found_wherever_the_script_is() {
+        const URLS: [&str; 3] =
+            ["https://a.example.com/nodeup", "https://b.example.com/nodeup", "https://a.example.com/arm64"];
+        let [first, second, arm64] = URLS;
+        let lines = format!(
+            "NODEUP_URL_AMD64={first},{second}\nNODEUP_HASH_AMD64=00\nNODEUP_URL_ARM64={arm64}\n{YAML}"
+        );
+        let of_kops = script(&lines);
+        assert_eq!(nodeup_urls(of_kops.as_bytes()), URLS);
+        assert_eq!(nodeup_urls(mime(&STANDARD.encode(&of_kops), "base64").as_bytes()), URLS);
+        assert_eq!(nodeup_urls(&gzip(mime(&of_kops, "7bit").as_bytes())), URLS);
+        let of_ours = script(&format!("agent_amd64='{first} {second}'\nagent_arm64='{arm64}'"));
+        assert_eq!(nodeup_urls(of_ours.as_bytes()), URLS);
+        for other in
+            [YAML.as_bytes(), b"", b"NODEUP_URL_AMD64=\n", b"echo NODEUP_URL_AMD64=x", &[0x1f, 0x8b, 0]]
+        {
+            assert!(nodeup_urls(other).is_empty(), "{other:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::{
-    Challenge, LONGEST_MESSAGE, METHOD, answer, decode_answer, server_name,
+    CONSTANT, Challenge, LONGEST_MESSAGE, METHOD, answer, decode_answer, server_name,
 };
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use reqwest::header::CONTENT_TYPE;
@@ -40,6 +40,17 @@ pub enum CallFailed {
     Unproven(SocketAddr),
 }
 
+/// How a machine proved that it made the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a constant proves nothing in clusters of fixed releases"]
+pub enum Proof {
+    /// The hash of the request's secret.
+    OfSecret,
+    /// [`CONSTANT`], which is all that nodeup of some releases sends. The pinned certificate still proves the request: its private key never
+    /// leaves the machine that made the request.
+    Constant,
+}
+
 /// Calls machines of one cluster.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -65,7 +76,7 @@ impl Caller {
         challenge: &ChallengeRequest,
         identity: &PemPair,
         random: [u8; 16],
-    ) -> Result<(), CallFailed> {
+    ) -> Result<Proof, CallFailed> {
         for (what, is_missing) in [
             ("challengeID", challenge.challenge_id.is_empty()),
             ("challengeSecret", challenge.challenge_secret.0.is_empty()),
@@ -80,9 +91,10 @@ impl Caller {
         let given = self.ask(address, &challenge.ca.0, identity, asked.encode()).await?;
         let proof =
             decode_answer(&given).map_err(|error| CallFailed::NotAnswered(address, error.to_string()))?;
-        match is_same(&proof, &answer(&challenge.challenge_secret.0, &random)) {
-            true => Ok(()),
-            false => Err(CallFailed::Unproven(address)),
+        match proof {
+            proof if is_same(&proof, &answer(&challenge.challenge_secret.0, &random)) => Ok(Proof::OfSecret),
+            proof if proof == CONSTANT => Ok(Proof::Constant),
+            _ => Err(CallFailed::Unproven(address)),
         }
     }
 

@@ -7,7 +7,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use caller::Caller;
+pub use caller::{CallFailed, Caller, Proof};
 pub use server::{CallbackServer, CallbackServerError};
 
 /// The content type of gRPC, and the headers that report how a call ended.

@@ -21,7 +21,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
 use kops_agent_plan::bootstrap::challenge::{
-    Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
+    CONSTANT, Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };
 use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
 use parking_lot::Mutex;
@@ -81,13 +81,30 @@ pub enum CallbackServerError {
     Random(#[from] NoRandomness),
 }
 
+/// Answers to challenges with the proof of one kind of release. The kind is not known in advance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    #[default]
+    OfSecret,
+    /// [`CONSTANT`]. Only kops-controller gets it, and it reveals nothing.
+    Constant,
+}
+
 /// Listens for call-backs. Dropping it stops the server, but not immediately.
 #[derive(Debug)]
 pub struct CallbackServer {
     certificate: String,
     address: SocketAddr,
-    known: Arc<Mutex<Option<Known>>>,
+    state: Arc<Mutex<State>>,
     serving: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Option<Known>,
+    form: Form,
+    /// Whether a challenge was answered in this form.
+    is_answered: bool,
 }
 
 /// The challenge that the server answers.
@@ -120,10 +137,10 @@ impl CallbackServer {
         let failed = |cause| CallbackServerError::Listen { address, cause };
         let listener = listen(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let known = Arc::<Mutex<Option<Known>>>::default();
+        let state = Arc::<Mutex<State>>::default();
         let caller = Arc::from(caller_name(cluster));
-        let serving = tokio::spawn(serve(deadlines, listener, config, caller, known.clone()));
-        Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
+        let serving = tokio::spawn(serve(deadlines, listener, config, caller, state.clone()));
+        Ok(CallbackServer { certificate: pair.certificate, address, state, serving })
     }
 
     /// Stops listening, and returns after the address is free for the next server.
@@ -138,13 +155,25 @@ impl CallbackServer {
     /// If there is no randomness.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
         let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
-        *self.known.lock() = Some(Known { id: id.clone(), secret: secret.clone() });
+        self.state.lock().known = Some(Known { id: id.clone(), secret: secret.clone() });
         Ok(ChallengeRequest {
             endpoint: self.address.to_string(),
             ca: Base64(self.certificate.clone().into_bytes()),
             challenge_id: id,
             challenge_secret: secret,
         })
+    }
+
+    /// Notes that kops-controller refused the proofs of a round. If it got one, the next challenges are answered in the other form: the
+    /// kops-controller of kOps 1.34.0 and 1.34.1 accepts only [`CONSTANT`].
+    pub fn refused(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.is_answered) {
+            state.form = match state.form {
+                Form::OfSecret => Form::Constant,
+                Form::Constant => Form::OfSecret,
+            };
+        }
     }
 }
 
@@ -172,7 +201,7 @@ async fn serve(
     listener: TcpListener,
     config: ServerConfig,
     caller: Arc<str>,
-    known: Arc<Mutex<Option<Known>>>,
+    state: Arc<Mutex<State>>,
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let open = Open::at_most(CONNECTIONS);
@@ -185,10 +214,10 @@ async fn serve(
         // With this option, the second part of an answer does not wait for the acknowledgement of the first. A failure here is
         // harmless.
         let _ = socket.set_nodelay(true);
-        let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
+        let (acceptor, caller, state) = (acceptor.clone(), caller.clone(), state.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(deadlines, socket, remote, &acceptor, &caller, known, &place) => {}
+                () = connection(deadlines, socket, remote, &acceptor, &caller, state, &place) => {}
                 // A newer connection took its place.
                 _ = ended => log::debug!("{remote} was silent on the call-back port: a newer connection replaces it"),
             }
@@ -202,7 +231,7 @@ async fn connection(
     remote: SocketAddr,
     acceptor: &TlsAcceptor,
     caller: &str,
-    known: Arc<Mutex<Option<Known>>>,
+    state: Arc<Mutex<State>>,
     place: &Place,
 ) {
     let stream = match timeout(deadlines.handshake, acceptor.accept(socket)).await {
@@ -223,10 +252,10 @@ async fn connection(
         place.is_kops_controllers();
     }
     let service = service_fn(move |request| {
-        let known = known.clone();
+        let state = state.clone();
         async move {
             Ok::<_, Infallible>(match is_kops_controller {
-                true => called(request, &known).await,
+                true => called(request, &state).await,
                 false => refused(Code::Unauthenticated, "the caller is not this cluster's kops-controller"),
             })
         }
@@ -241,7 +270,7 @@ async fn connection(
     }
 }
 
-async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Response<Body> {
+async fn called(request: Request<Incoming>, state: &Mutex<State>) -> Response<Body> {
     if request.uri().path() != METHOD {
         return refused(Code::Unimplemented, "this call does not exist");
     }
@@ -254,10 +283,16 @@ async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Res
         Err(error) => return refused(Code::InvalidArgument, &error.to_string()),
     };
     let answered = {
-        let mut known = known.lock();
-        match known.take_if(|known| known.id == challenge.id) {
-            Some(known) => answer(&known.secret.0, &challenge.random),
-            None => return refused(Code::NotFound, "the challenge is unknown, or was already answered"),
+        let mut state = state.lock();
+        match (state.known.take_if(|known| known.id == challenge.id), state.form) {
+            (Some(known), form) => {
+                state.is_answered = true;
+                match form {
+                    Form::OfSecret => answer(&known.secret.0, &challenge.random),
+                    Form::Constant => CONSTANT,
+                }
+            }
+            (None, _) => return refused(Code::NotFound, "the challenge is unknown, or was already answered"),
         }
     };
     log::debug!("kops-controller has called back");

@@ -12,7 +12,6 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::caller::CallFailed;
 use super::server::{CONNECTIONS, Deadlines};
 use super::*;
 use kops_agent_net::tls;
@@ -64,8 +63,31 @@ fn address(challenge: &ChallengeRequest) -> SocketAddr {
     challenge.endpoint.parse().unwrap()
 }
 
-async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<(), CallFailed> {
+async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<Proof, CallFailed> {
     Caller::of(CLUSTER).within(AMPLE).call(address(challenge), challenge, identity, RANDOM).await
+}
+
+/// kops-controller of kOps 1.34.0 and 1.34.1 accepts only the constant, and the nodeup of these releases sends it.
+#[tokio::test]
+async fn the_form_of_the_proof_changes_after_an_answered_challenge_was_refused() {
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
+    let proof = async || call(&machine.challenge().unwrap(), &identity).await.unwrap();
+    machine.refused();
+    assert_eq!(proof().await, Proof::OfSecret, "no challenge was answered before");
+    machine.refused();
+    assert_eq!([proof().await, proof().await], [Proof::Constant; 2]);
+    machine.refused();
+    machine.refused();
+    assert_eq!(proof().await, Proof::OfSecret);
+    // The constant never replaces the request's certificate, which the caller pins.
+    machine.refused();
+    let mut lie = machine.challenge().unwrap();
+    lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
+        .unwrap()
+        .certificate
+        .into_bytes();
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::NotAnswered(..))));
 }
 
 #[tokio::test]
@@ -73,7 +95,7 @@ async fn a_machine_proves_once_that_it_has_asked() {
     let authority = new_authority();
     let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
-    call(&challenge, &identity).await.unwrap();
+    assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
     let again = call(&challenge, &identity).await.unwrap_err();
     assert!(matches!(&again, CallFailed::Refused(_, status) if status == "5"), "{again}");
 
@@ -83,7 +105,7 @@ async fn a_machine_proves_once_that_it_has_asked() {
         matches!(call(&old, &identity).await, Err(CallFailed::Refused(..))),
         "a later request took its place"
     );
-    call(&new, &identity).await.unwrap();
+    assert_eq!(call(&new, &identity).await.unwrap(), Proof::OfSecret);
 }
 
 #[tokio::test]
@@ -137,7 +159,7 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
         let [high, low] = number.to_be_bytes();
         silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
     }
-    call(&challenge, &identity).await.unwrap();
+    assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
     // The oldest connection has ended for a newer one.
     let ended = silent[0].read(&mut [0; 1]).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
@@ -161,7 +183,7 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
     for number in 1..64 {
         silent.push(connect_from(from(number), &challenge).await);
     }
-    call(&challenge, &identity).await.unwrap();
+    assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
 /// For example, pods on the machine, which can reach the port like kops-controller.
@@ -176,7 +198,7 @@ async fn silent_connections_do_not_keep_kops_controller_out() {
     for _ in 0..CONNECTIONS + 4 {
         silent.push(TcpStream::connect(address(&challenge)).await.unwrap());
     }
-    call(&challenge, &identity).await.unwrap();
+    assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
 #[tokio::test]
@@ -205,7 +227,7 @@ async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controlle
         held.push(connector.connect(name, socket).await.unwrap());
     }
     let identity = identity_of(&authority, &caller_name(CLUSTER));
-    call(&challenge, &identity).await.unwrap();
+    assert_eq!(call(&challenge, &identity).await.unwrap(), Proof::OfSecret);
 }
 
 #[tokio::test]
@@ -224,5 +246,6 @@ async fn only_the_clusters_kops_controller_is_answered() {
     (0..20).for_each(|_| with_others.certificate.push_str(&new_authority().pem));
     assert!(matches!(call(&challenge, &with_others).await, Err(CallFailed::NotAnswered(..))));
     // The challenge is still unused.
-    call(&challenge, &identity_of(&authority, &caller_name(CLUSTER))).await.unwrap();
+    let proof = call(&challenge, &identity_of(&authority, &caller_name(CLUSTER))).await.unwrap();
+    assert_eq!(proof, Proof::OfSecret);
 }

@@ -128,7 +128,7 @@ impl Bootstrap {
             in_time(signature).await?;
         }
         if let Some(challenge) = challenge {
-            self.call_back.prove(&known.node, challenge).await?;
+            self.call_back.prove(&known.node, challenge, self.grants.takes_constant_proofs()).await?;
         }
         match &holder {
             None => self.refuse_the_registered(&known.node, proof).await?,

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
 use super::keystore::{Keys, Keystore};
-use kops_agent_cloud::callback::Caller;
+use kops_agent_cloud::callback::{CallFailed, Caller, Proof};
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 
@@ -51,11 +51,16 @@ impl CallBack {
         }
     }
 
-    /// Calls a machine back to verify that it made the request.
+    /// Calls a machine back to verify that it made the request. `takes_constants` says whether a constant proof counts.
     ///
     /// # Errors
     /// The machine does not prove it, or the call-back cannot be prepared.
-    pub async fn prove(&self, node: &VerifiedNode, challenge: &ChallengeRequest) -> Result<(), Refusal> {
+    pub async fn prove(
+        &self,
+        node: &VerifiedNode,
+        challenge: &ChallengeRequest,
+        takes_constants: impl Future<Output = bool>,
+    ) -> Result<(), Refusal> {
         let endpoint = &node.challenge_endpoint;
         let address: SocketAddr = endpoint.parse().map_err(|_| {
             Refusal::not_verified(
@@ -67,7 +72,11 @@ impl CallBack {
         let random = random::bytes().map_err(|error| not_made(&error))?;
         let call = self.caller.call(address, challenge, &identity, random);
         match timeout(ANSWERED_WITHIN, call).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(Proof::OfSecret)) => Ok(()),
+            Ok(Ok(Proof::Constant)) => match takes_constants.await {
+                true => Ok(()),
+                false => Err(not_proven(CallFailed::Unproven(address).to_string())),
+            },
             Ok(Err(error)) => Err(not_proven(error.to_string())),
             Err(_) => Err(not_proven(format!("{address} does not answer its call-back in time"))),
         }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use kops_agent_derivation::cluster_files;
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_plan::bootstrap::node_config::{is_dns_name, nodeup_config_file};
+use kops_agent_plan::kops_release::has_constant_proofs;
 use kops_agent_spec::{InstanceGroupRole, Secret, parse_yaml};
 use parking_lot::Mutex as StdMutex;
 use serde::Deserialize;
@@ -65,6 +67,7 @@ pub struct Grants {
     /// Derives configurations; `None` if kOps writes them.
     derived: Option<DerivedConfigs>,
     boot_configs: BootConfigs,
+    kops_version: Cached<Option<String>>,
     /// The groups whose role, when last read, lets their machines bootstrap from a server.
     worker_groups: StdMutex<BTreeSet<String>>,
     /// The cached files by URL. Each has its own lock, so a slow file delays no request for another file.
@@ -89,6 +92,7 @@ impl Grants {
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
             derived: None,
+            kops_version: Cached::default(),
             worker_groups: StdMutex::default(),
             looks: StdMutex::default(),
         }
@@ -233,7 +237,24 @@ impl Grants {
             let secret = Secret::parse(&text, &url).map_err(|error| no_node_config(error.to_string()))?;
             node_secrets.insert(DOCKER_CONFIG.to_owned(), Bytes(secret.expose().to_vec()));
         }
-        Ok(ServedNodeConfig { nodeup_config, node_secrets })
+        let kops_version = self.kops_version().await?.unwrap_or_default();
+        Ok(ServedNodeConfig { nodeup_config, node_secrets, kops_version })
+    }
+
+    /// Whether machines of this cluster may prove a request with a constant. False if the version is unknown.
+    pub async fn takes_constant_proofs(&self) -> bool {
+        let version = self.kops_version().await.unwrap_or_default();
+        version.is_some_and(|version| has_constant_proofs(&version))
+    }
+
+    /// Returns the version of kOps that wrote the store; `None` if its file is missing, or this machine may not read it.
+    async fn kops_version(&self) -> Result<Option<String>, Refusal> {
+        let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
+        let read = cluster_files::kops_version(&self.store, &self.config_base);
+        match timeout(TIMEOUT, self.kops_version.get(FILE_TTL, read)).await {
+            Ok(found) => found.map_err(|error| unavailable(error_text(&error))),
+            Err(_) => Err(unavailable("the store does not return the kOps version in time".into())),
+        }
     }
 
     /// Returns the file at a URL, from the cache or the store; `None` if it does not exist. Concurrent requests for a file share

@@ -12,6 +12,7 @@ use kops_agent_host::system::programs;
 use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::diff;
+use kops_agent_plan::kops_release::VARIABLE as KOPS_VERSION;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 use kops_agent_process::output::{Output, error_text};
 use kops_agent_process::program;
@@ -22,6 +23,7 @@ use crate::node::materials::Materials;
 use crate::node::{machine, own_services, upkeep};
 use crate::output;
 use crate::progress::Watch;
+use crate::source::kops_version;
 
 /// The unit that runs this program at boot. nodeup uses the same name.
 pub(super) const UNIT: &str = "kops-configuration.service";
@@ -42,6 +44,7 @@ const VARIABLES: &[&[&str]] = &[
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
     &[upkeep::VARIABLE],
+    &[KOPS_VERSION],
 ];
 
 /// Installs and starts the unit on this machine. It retries after a failure as often as `retries` says, -1 without
@@ -84,7 +87,11 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let _lock = machine::lock(true, &host).await?;
     let unit_file = host.upstreams_unit_path(UNIT);
     let unit = unit(&command, systemd_version());
-    let environment = environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?);
+    let variable = |name: &str| match (std::env::var(name), name) {
+        (Err(_), KOPS_VERSION) => kops_version::of_boot_script(),
+        (set, _) => set.ok(),
+    };
+    let environment = environment(variable, &before(ENVIRONMENT)?);
     let desired = desired(&unit_file, unit, environment);
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
@@ -273,7 +280,8 @@ mod tests {
         {
             assert!(of_stores.contains(&name), "{of_stores:?}");
         }
-        let own = ["OSS_REGION", "KOPS_AGENT_CONTROLLER", "KOPS_AGENT_ADDONS", "KOPS_AGENT_TIMERS"];
+        let own =
+            ["OSS_REGION", "KOPS_AGENT_CONTROLLER", "KOPS_AGENT_ADDONS", "KOPS_AGENT_TIMERS", KOPS_VERSION];
         assert_eq!(names, [&of_stores, own.as_slice(), &of_clouds].concat());
     }
 

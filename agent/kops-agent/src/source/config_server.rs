@@ -8,6 +8,7 @@ use kops_agent_bootstrap_client::{Current, KopsController};
 use kops_agent_derivation::nodeup_config::{self, Pinned};
 use kops_agent_plan::bootstrap::message::ServedNodeConfig;
 use kops_agent_plan::following::taken;
+use kops_agent_plan::kops_release::{Evidence, Told};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::{BootConfig, Secret};
 
@@ -15,6 +16,8 @@ pub(super) struct Served {
     pub(super) pinned: Pinned,
     /// The secrets that came with it, by name.
     pub(super) secrets: BTreeMap<String, Secret>,
+    /// The kOps version of the store, if the server is kops-agent's own.
+    pub(super) kops_version: Option<Told>,
 }
 
 /// Requests the configuration from kops-controller, and rejects one without the hash that the boot config pins.
@@ -50,5 +53,7 @@ fn pinned(server: &str, served: ServedNodeConfig, boot: &BootConfig) -> Result<S
     let url = format!("nodeupConfig of {server}");
     let pinned = nodeup_config::parse(served.nodeup_config.into_bytes(), boot, url)?;
     let secrets = served.node_secrets.into_iter().map(|(name, bytes)| (name, Secret::of(bytes.0))).collect();
-    Ok(Served { pinned, secrets })
+    let told = |version| Told { version, by: Evidence::KopsController };
+    let kops_version = Some(served.kops_version).filter(|version| !version.is_empty()).map(told);
+    Ok(Served { pinned, secrets, kops_version })
 }

@@ -10,6 +10,7 @@ pub(crate) mod asset_hashes_file;
 mod before;
 mod config_server;
 mod configuration;
+pub(crate) mod kops_version;
 mod node_spec;
 mod options;
 mod origin;
@@ -24,6 +25,7 @@ use kops_agent_derivation::nodeup_config::{self, Pinned};
 use kops_agent_derivation::{Derivation, StoreFiles, cluster_files, each};
 use kops_agent_host::Sources;
 use kops_agent_plan::derive;
+use kops_agent_plan::kops_release::Told;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::urls::shown_url;
@@ -70,11 +72,27 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads everything that decides the node of this boot config.
+/// Reads everything that decides the node of this boot config. If neither the store nor kops-controller tells the kOps
+/// version, the machine's own sources do.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
 pub async fn read(
+    store: &Store,
+    options: &SourceOptions,
+    boot: BootConfig,
+    facts: Facts,
+    hashes: HashSource,
+    before: &Before,
+) -> Result<NodeSpec> {
+    let mut spec = read_remote(store, options, boot, facts, hashes, before).await?;
+    if spec.inputs.kops_version.is_none() {
+        spec.inputs.kops_version = kops_version::told(options, &spec.inputs.boot);
+    }
+    Ok(spec)
+}
+
+async fn read_remote(
     store: &Store,
     options: &SourceOptions,
     boot: BootConfig,
@@ -189,8 +207,9 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
             (boot, served)
         }
     };
-    let config_server::Served { pinned, secrets } = served;
+    let config_server::Served { pinned, secrets, kops_version } = served;
     let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
+    spec.inputs.kops_version = kops_version;
     for name in spec.inputs.wanted_secrets() {
         if let Some(secret) = secrets.get(&name) {
             spec.keep_secret(name, secret.clone());
@@ -284,9 +303,8 @@ async fn complete(
         each(spec.inputs.wanted_manifests(), of_store),
         cluster_files::kops_version(store, base),
     );
-    // A worker's role often may not read the file with the version. Then its configuration tells the release, as far as
-    // it can.
-    spec.inputs.kops_version = version?;
+    // A worker's role often may not read the file with the version.
+    spec.inputs.kops_version = version?.map(Told::by_version_file);
     for (name, keyset) in keysets? {
         match keyset {
             Found::There(keyset) => drop(spec.inputs.keysets.insert(name, keyset)),

@@ -35,6 +35,13 @@ pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(secret).chain_update(random).finalize().into()
 }
 
+/// The proof of kOps 1.34.0, 1.34.1 and older, whose nodeup and kops-controller hash neither the secret nor the random bytes (upstream:
+/// `buildChallengeResponse` in `pkg/bootstrap/challenge_server.go`, mended by c6cba33427). It is the SHA-256 of nothing.
+pub const CONSTANT: [u8; 32] = [
+    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24, 0x27,
+    0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
+];
+
 /// A malformed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("it is not a gRPC message of a call-back: {0}")]
@@ -174,6 +181,7 @@ mod tests {
             hex::encode(answer(&secret, &random)),
             "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd"
         );
+        assert_eq!(answer(&[], &[]), CONSTANT);
     }
 
     #[test]

@@ -87,6 +87,9 @@ pub struct ServedNodeConfig {
     /// Secrets for nodes, by name. Upstream only has `dockerconfig`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_secrets: BTreeMap<String, Bytes>,
+    /// The kOps version that wrote the configuration. Only kops-agent's server tells it, and upstream's nodeup ignores it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kops_version: String,
 }
 
 impl BootstrapRequest {
@@ -283,5 +286,6 @@ mod tests {
         let config = response.node_config.unwrap();
         assert_eq!(config.nodeup_config, "a: b\n");
         assert_eq!(config.node_secrets["dockerconfig"].0, b"{}");
+        assert_eq!(config.kops_version, "");
     }
 }

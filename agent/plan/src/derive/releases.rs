@@ -1,8 +1,8 @@
 //! The releases of third-party software that a kOps release pins, and their download URLs (upstream: `pkg/nodemodel/fileassets.go`,
 //! `pkg/nodemodel/wellknownassets/`).
 //!
-//! There is only one table, for the kOps release whose rules we follow. If another release wrote the cluster, NodeupConfigHash shows the
-//! difference.
+//! A constant that only some kOps releases use has their version in its name. `crate::kops_release` decides which one applies, and has the
+//! versions that each release pins.
 
 use kops_agent_spec::facts::Architecture;
 

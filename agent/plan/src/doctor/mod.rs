@@ -76,8 +76,17 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
 fn of_kops(written_by: &WrittenBy) -> Finding {
     let to_do = match (written_by.warning(), &written_by.version) {
         (None, _) => return Finding::ok("kops", written_by.to_string()),
+        (Some(why), Some(_)) if written_by.is_known() => {
+            return Finding::warning(
+                "kops",
+                why,
+                "use the newest patch release of this kOps, and of kops-agent",
+            );
+        }
         (Some(_), Some(_)) => "use a kops-agent release that knows this version",
-        (Some(_), None) => "allow this machine to read kops-version.txt of the state store",
+        (Some(_), None) => {
+            "set KOPS_AGENT_KOPS_VERSION in /etc/environment to the version that `kops version` shows"
+        }
     };
     Finding::warning("kops", written_by.to_string(), to_do)
 }

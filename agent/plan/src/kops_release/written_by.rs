@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::urls::hash_and_urls;
 
-use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of};
+use super::{KopsRelease, NEWEST_KNOWN_MINOR, OLDEST_SUPPORTED_MINOR, minor_of, patches};
+
+/// The environment variable with the kOps version of a machine that no other source tells.
+pub const VARIABLE: &str = "KOPS_AGENT_KOPS_VERSION";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", into = "Shown")]
@@ -37,12 +40,38 @@ impl From<WrittenBy> for Shown {
     }
 }
 
+/// A version that a source outside the node's configuration tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub version: String,
+    pub by: Evidence,
+}
+
+impl Told {
+    /// The version in the text of `kops-version.txt`.
+    pub fn by_version_file(text: String) -> Told {
+        Told { version: text, by: Evidence::VersionFile }
+    }
+
+    /// The version in the URLs that a machine's user-data downloads nodeup from. `None` if no URL names a version.
+    pub fn by_user_data(nodeup_urls: &[String]) -> Option<Told> {
+        let version = nodeup_urls.iter().find_map(|url| version_of_url(url))?;
+        Some(Told { version: version.to_owned(), by: Evidence::UserData })
+    }
+}
+
 /// The source from which the kOps release is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
     /// `kops-version.txt` in the state store.
     VersionFile,
+    /// The answer of kops-agent's own kops-controller, which reads `kops-version.txt`.
+    KopsController,
+    /// The URL of nodeup in the machine's user-data.
+    UserData,
+    /// The environment variable [`VARIABLE`].
+    Variable,
     /// The URL of a kOps program among the downloads.
     Downloads,
     /// Fields of the configuration that only some releases write.
@@ -53,6 +82,9 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Evidence::VersionFile => "kops-version.txt of the state store",
+            Evidence::KopsController => "kops-controller",
+            Evidence::UserData => "the URL of nodeup in the user-data",
+            Evidence::Variable => VARIABLE,
             Evidence::Downloads => "the URLs of kOps' programs among the downloads",
             Evidence::Fields => "the fields of the node's configuration",
         })
@@ -88,26 +120,24 @@ impl fmt::Display for WrittenBy {
 }
 
 impl WrittenBy {
-    /// Finds the release that wrote this configuration. `version_file` is the text of the store's `kops-version.txt`, if this machine can
-    /// read it.
+    /// Finds the release that wrote this configuration. `told` is the version by the best other source that this machine has.
     ///
-    /// The configuration has priority over the file. A newer kOps may have rewritten the store, while this machine still uses the
+    /// The configuration has priority over `told`. A newer kOps may have rewritten the store, while this machine still uses the
     /// configuration that its user-data pins.
     ///
     /// # Errors
-    /// If the release is older than the oldest supported one, or the version file has no version.
-    pub fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
-        let by_fields = KopsRelease::of_fields(config);
+    /// If the release is older than the oldest supported one, or `told` is no version.
+    pub fn find(told: Option<&Told>, config: &NodeupConfig) -> Result<WrittenBy, String> {
         if let Some(version) = version_of_downloads(config) {
             return WrittenBy::of_version(&version, Evidence::Downloads);
         }
-        if let Some(version) = version_file {
-            let written_by = WrittenBy::of_version(version.trim(), Evidence::VersionFile)?;
-            if written_by.release.has_gossip() == by_fields.has_gossip() {
+        if let Some(Told { version, by }) = told {
+            let written_by = WrittenBy::of_version(version.trim(), *by)?;
+            if written_by.release.may_have_written(config) {
                 return Ok(written_by);
             }
         }
-        Ok(WrittenBy { release: by_fields, version: None, evidence: Evidence::Fields })
+        Ok(WrittenBy { release: KopsRelease::of_fields(config), version: None, evidence: Evidence::Fields })
     }
 
     /// The release that wrote the store's present contents, from its `kops-version.txt`. Without the file, the newest known release.
@@ -133,7 +163,7 @@ impl WrittenBy {
         minor.is_some_and(|minor| (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).contains(&minor))
     }
 
-    /// The warning about an unknown release. `None` if the release is known.
+    /// The warning about an unknown release, or about a patch release with other nodes. `None` if the nodes are decided exactly.
     pub fn warning(&self) -> Option<String> {
         let newest = KopsRelease::NEWEST;
         match &self.version {
@@ -141,26 +171,29 @@ impl WrittenBy {
                 "kOps {version} is newer than this kops-agent knows, so the rules of kOps {newest} apply to this node"
             )),
             None if self.release.is_ambiguous() => Some(format!(
-                "the kOps release that wrote this configuration is unknown (kops-version.txt cannot be read, and no \
-                 download names a release), so the rules of kOps {} apply to this node",
+                "the kOps release that wrote this configuration is unknown, so the rules of kOps {} apply to this node: its \
+                 fields fit that release, and neither the state store, kops-controller, the user-data nor a download names a \
+                 release that fits; if another kOps wrote it, set {VARIABLE} to that version in /etc/environment",
                 self.release
             )),
-            _ => None,
+            Some(version) => patches::difference(version),
+            None => None,
         }
     }
 }
 
-/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`. kOps publishes its programs under such paths, and a
-/// file repository of the cluster keeps the path.
 fn version_of_downloads(config: &NodeupConfig) -> Option<String> {
     let entries = config.assets.values().flatten();
-    let urls = entries.flat_map(|entry| hash_and_urls(entry).1.split(','));
-    urls.filter_map(|url| {
-        let (_, rest) = url.split_once("/kops/")?;
-        let (version, rest) = rest.split_once('/')?;
-        (rest.starts_with("linux/") && minor_of(version).is_some()).then(|| version.to_owned())
-    })
-    .next()
+    let mut urls = entries.flat_map(|entry| hash_and_urls(entry).1.split(','));
+    urls.find_map(version_of_url).map(str::to_owned)
+}
+
+/// The version in the URL of a kOps program: `…/kops/1.35.2/linux/amd64/protokube`. kOps publishes its programs under such paths, and a
+/// file repository of the cluster keeps the path.
+fn version_of_url(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("/kops/")?;
+    let (version, rest) = rest.split_once('/')?;
+    (rest.starts_with("linux/") && minor_of(version).is_some()).then_some(version)
 }
 
 #[cfg(test)]
@@ -172,8 +205,14 @@ mod tests {
         NodeupConfig::parse(text.as_bytes(), "nodeupconfig.yaml").unwrap()
     }
 
+    /// Finds the release with the text of a version file.
+    fn find(version_file: Option<&str>, config: &NodeupConfig) -> Result<WrittenBy, String> {
+        let told = version_file.map(|text| Told::by_version_file(text.to_owned()));
+        WrittenBy::find(told.as_ref(), config)
+    }
+
     fn found(version_file: Option<&str>, text: &str) -> (String, Evidence) {
-        let written_by = WrittenBy::find(version_file, &config(text)).unwrap();
+        let written_by = find(version_file, &config(text)).unwrap();
         (written_by.release.to_string(), written_by.evidence)
     }
 
@@ -197,6 +236,8 @@ mod tests {
             ("{}", "1.37"),
             ("usesLegacyGossip: true", "1.36"),
             ("{usesLegacyGossip: false, channels: [s3://a/b]}", "1.35"),
+            ("{usesLegacyGossip: false, KubernetesVersion: 1.30.4}", "1.35"),
+            ("{usesLegacyGossip: false, KubernetesVersion: 1.31.0}", "1.36"),
             ("{usesLegacyGossip: false, KubeletConfig: {podInfraContainerImage: pause}}", "1.34"),
         ] {
             assert_eq!(found(None, text).0, release, "{text}");
@@ -204,23 +245,57 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_cannot_have_written_the_fields_is_not_believed() {
+        const OF_1_34: &str = "{usesLegacyGossip: false, KubeletConfig: {podInfraContainerImage: pause}}";
+        for (told, text, release, evidence) in [
+            ("1.34.2", OF_1_34, "1.34", Evidence::VersionFile),
+            ("1.35.2", OF_1_34, "1.34", Evidence::Fields),
+            ("1.36.2", "{usesLegacyGossip: false, channels: [s3://a/b]}", "1.35", Evidence::Fields),
+            ("1.36.2", "{usesLegacyGossip: false, KubernetesVersion: 1.30.4}", "1.35", Evidence::Fields),
+            ("1.35.2", "{}", "1.37", Evidence::Fields),
+            (
+                "1.35.2",
+                "{usesLegacyGossip: false, KubeletConfig: {podInfraContainerImage: own}, containerdConfig: {sandboxImage: own}}",
+                "1.35",
+                Evidence::VersionFile,
+            ),
+        ] {
+            assert_eq!(found(Some(told), text), (release.into(), evidence), "{told} {text}");
+        }
+    }
+
+    #[test]
+    fn user_data_tells_the_version_by_nodeups_url() {
+        let told = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            Told::by_user_data(&urls).map(|told| told.version)
+        };
+        let published = "https://artifacts.k8s.io/binaries/kops/1.35.2/linux/amd64/nodeup";
+        assert_eq!(told(&[published]).as_deref(), Some("1.35.2"));
+        assert_eq!(told(&["https://mirror.example.com/nodeup", published]).as_deref(), Some("1.35.2"));
+        assert_eq!(told(&["https://mirror.example.com/kops/latest/linux/amd64/nodeup"]), None);
+        assert_eq!(told(&[]), None);
+    }
+
+    #[test]
     fn an_old_release_is_refused_and_a_new_one_decided_as_the_newest_with_a_warning() {
         let worker = config("usesLegacyGossip: false");
-        let refused = WrittenBy::find(Some("1.33.1"), &worker).unwrap_err();
+        let refused = find(Some("1.33.1"), &worker).unwrap_err();
         assert!(refused.contains("kOps 1.33.1") && refused.contains("1.34 and newer"), "{refused}");
         for nonsense in ["", "latest", "2.36.0"] {
-            assert!(WrittenBy::find(Some(nonsense), &config("{}")).is_err(), "{nonsense}");
+            assert!(find(Some(nonsense), &config("{}")).is_err(), "{nonsense}");
         }
-        let newer = WrittenBy::find(Some("1.40.0-alpha.1"), &config("{}")).unwrap();
+        let newer = find(Some("1.40.0-alpha.1"), &config("{}")).unwrap();
         assert_eq!(newer.release, KopsRelease::NEWEST);
         assert!(newer.warning().unwrap().contains("1.40.0-alpha.1"));
-        assert_eq!(WrittenBy::find(Some("1.35.2"), &worker).unwrap().warning(), None);
+        assert_eq!(find(Some("1.35.2"), &worker).unwrap().warning(), None);
+        assert!(find(Some("1.35.0"), &worker).unwrap().warning().unwrap().contains("as kOps 1.35.2 does"));
     }
 
     #[test]
     fn people_and_programs_are_told_whether_the_release_is_known() {
         let shown = |version_file, text: &str| {
-            let written_by = WrittenBy::find(version_file, &config(text)).unwrap();
+            let written_by = find(version_file, &config(text)).unwrap();
             let json = serde_json::to_value(&written_by).unwrap();
             assert_eq!(serde_json::from_value::<WrittenBy>(json.clone()).unwrap(), written_by);
             (written_by.to_string(), json)
@@ -245,8 +320,8 @@ mod tests {
 
     #[test]
     fn a_guess_is_told() {
-        let guessed = WrittenBy::find(None, &config("usesLegacyGossip: false")).unwrap();
+        let guessed = find(None, &config("usesLegacyGossip: false")).unwrap();
         assert!(guessed.warning().unwrap().contains("1.36"));
-        assert_eq!(WrittenBy::find(None, &config("{}")).unwrap().warning(), None);
+        assert_eq!(find(None, &config("{}")).unwrap().warning(), None);
     }
 }

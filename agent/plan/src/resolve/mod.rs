@@ -72,7 +72,7 @@ pub use stored_pod::StoredPod;
 use basis::Basis;
 use serde::Serialize;
 
-use crate::kops_release::{KopsRelease, WrittenBy};
+use crate::kops_release::{KopsRelease, Told, WrittenBy};
 use crate::redaction::Redactor;
 use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Facts, WARMED};
@@ -96,8 +96,8 @@ pub struct Inputs {
     /// Manifests of the store that this node runs, by their URL in the configuration.
     pub manifests: BTreeMap<String, String>,
     pub facts: Facts,
-    /// The text of `kops-version.txt` of the store; `None` if the file is missing, or this node may not read it.
-    pub kops_version: Option<String>,
+    /// The kOps version, by a source outside the configuration; `None` if no source tells it.
+    pub kops_version: Option<Told>,
     /// The files of archives that this machine has downloaded.
     pub archives: ArchiveFiles,
 }
@@ -108,7 +108,7 @@ impl Inputs {
     /// # Errors
     /// Same errors as [`WrittenBy::find`].
     pub fn written_by(&self) -> Result<WrittenBy, String> {
-        WrittenBy::find(self.kops_version.as_deref(), &self.config)
+        WrittenBy::find(self.kops_version.as_ref(), &self.config)
     }
 }
 

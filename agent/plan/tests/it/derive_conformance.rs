@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::kops_release::WrittenBy;
+use kops_agent_plan::kops_release::{Told, WrittenBy};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
 
@@ -76,7 +76,7 @@ impl Store {
         then: impl FnOnce(&Inputs<'_>) -> T,
     ) -> T {
         let version_file = self.text("kops-version.txt");
-        let written_by = WrittenBy::find(version_file.as_deref(), written).unwrap();
+        let written_by = WrittenBy::find(version_file.map(Told::by_version_file).as_ref(), written).unwrap();
         let addresses = self.api_server_addresses();
         let instance_group = &self.groups[group];
         let needed = derive::needed_files(&self.cluster, instance_group);

@@ -137,6 +137,35 @@ async fn a_machine_that_names_anothers_number_gets_nothing() {
     assert_not_proven(&world, certificates(&liar).await);
 }
 
+/// nodeup of kOps 1.34.0 and 1.34.1 answers each challenge with a constant.
+#[tokio::test]
+async fn a_constant_proof_counts_only_in_clusters_of_the_releases_that_make_it() {
+    for (version, answered) in [("1.34.1\n", 200), ("1.34.2", 400), ("", 400)] {
+        let world = World::new().await;
+        let file = world.folder.path().join("store/kops-version.txt");
+        if !version.is_empty() {
+            fs::write(file, version).unwrap();
+        }
+        let address = address();
+        world.hetzner.put(1, known("a", address));
+        let nodeup = kops_agent_cloud::callback::CallbackServer::start(
+            CLUSTER,
+            &world.authority.pem,
+            SocketAddr::new(address, PORT),
+        );
+        let nodeup = nodeup.await.unwrap();
+        let asks = async || {
+            let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
+            body["challenge"] = serde_json::to_value(nodeup.challenge().unwrap()).unwrap();
+            world.ask("x-hetzner-id 1", body.to_string().into_bytes()).await.0
+        };
+        assert_eq!(asks().await, 200);
+        // From here on, its proofs are the constant.
+        nodeup.refused();
+        assert_eq!(asks().await, answered, "{version}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_without_a_challenge_is_refused_without_a_question() {
     let world = World::new().await;

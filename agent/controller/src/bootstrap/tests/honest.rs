@@ -77,6 +77,18 @@ async fn a_machine_gets_the_configuration_of_its_group_and_its_secrets() {
 }
 
 #[tokio::test]
+async fn a_machine_hears_which_kops_wrote_its_configuration() {
+    let world = World::new().await;
+    fs::write(world.folder.path().join("store/kops-version.txt"), "1.35.2\n").unwrap();
+    let machine = world.machine(ID);
+    let body = request(Value::Null, Value::Null, true);
+    let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["nodeConfig"]["kopsVersion"], "1.35.2", "{answer}");
+}
+
+#[tokio::test]
 async fn a_machine_of_a_group_without_configuration_hears_so() {
     for (group, expected) in
         [("more", (400, "failed to build node config")), ("../../pki", (403, "failed to verify token"))]

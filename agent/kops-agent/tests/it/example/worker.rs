@@ -49,6 +49,7 @@ impl Worker {
             nodeup_config: nodeup_config.stdout,
             docker_config: DOCKER_CONFIG.to_owned(),
             boot_config: None,
+            kops_version: None,
         };
         Worker { machine, served }
     }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use crate::kops_release::Told;
 use crate::resolve::Inputs;
 use crate::resolve::testing::{control_plane, problems, resolved};
 
@@ -121,7 +122,7 @@ fn a_taint_of_an_effect_that_there_is_not_is_warned_of() {
 fn problems_of_1_35(version: &str, settings: &str) -> String {
     let node = resolved(|inputs| {
         with(version, settings)(inputs);
-        inputs.kops_version = Some("1.35.2".into());
+        inputs.kops_version = Some(Told::by_version_file("1.35.2".into()));
         inputs.config.uses_legacy_gossip = Some(false);
     });
     node.err().map(|problems| problems.to_string()).unwrap_or_default()

@@ -1,0 +1,95 @@
+//! The patch releases. All patch releases of a minor version are decided as its newest known one, and a warning names what the others
+//! decide in another way.
+
+use super::parts;
+
+/// A minor version of kOps whose patch releases make different nodes.
+struct Minor {
+    minor: u64,
+    /// The patch release that is decided as upstream.
+    decided: u64,
+    /// The patch releases that changed nodes, the oldest first, each with what earlier ones do in another way.
+    changes: &'static [(u64, &'static str)],
+}
+
+/// Source: `git diff` between upstream's tags, in nodeup, upup/pkg/fi/nodeup, pkg/nodemodel, pkg/apis/nodeup, pkg/model/components,
+/// pkg/bootstrap, pkg/applylib and util/pkg/distributions. Versions of images and of default programs are in the configuration.
+const MINORS: [Minor; 3] = [
+    Minor {
+        minor: 34,
+        decided: 3,
+        changes: &[
+            (
+                2,
+                "kubelet's maxParallelImagePulls, kubelet in warm pools, kube-router's /usr/share/iproute2, the URLs of CNI plugins",
+            ),
+            (3, "systemd-networkd and cloud-init with several network interfaces on AWS"),
+        ],
+    },
+    Minor {
+        minor: 35,
+        decided: 2,
+        changes: &[
+            (
+                1,
+                "systemd-networkd and cloud-init with several network interfaces on AWS, protokube's variables on Azure, the default \
+                 version of containerd",
+            ),
+            (
+                2,
+                "firewalld, iptables-nft and kernel modules on the distributions of RHEL 10, quotes in flags of control planes",
+            ),
+        ],
+    },
+    Minor {
+        minor: 36,
+        decided: 2,
+        changes: &[(
+            2,
+            "systemd-networkd with several network interfaces on AWS, the health of add-ons' objects",
+        )],
+    },
+];
+
+/// How the nodes of this version may differ from the decided ones. `None` if upstream's nodes are decided exactly, or if upstream has no
+/// release of the minor version yet.
+pub(super) fn difference(version: &str) -> Option<String> {
+    let (minor, patch, is_preview) = parts(version)?;
+    let Minor { decided, changes, .. } = MINORS.iter().find(|known| known.minor == minor)?;
+    let is_older = |changed: u64| patch < changed || (patch == changed && is_preview);
+    let differing: Vec<&str> =
+        changes.iter().filter(|(changed, _)| is_older(*changed)).map(|(_, what)| *what).collect();
+    let decided_as = format!(
+        "kOps {version} wrote this configuration, and kops-agent decides it as kOps 1.{minor}.{decided} does"
+    );
+    if patch > *decided {
+        return Some(format!("{decided_as}; what the newer patch release changes on nodes is not known"));
+    }
+    let differing = differing.join(", ");
+    (!differing.is_empty())
+        .then(|| format!("{decided_as}; nodes of kOps {version} may differ in: {differing}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_the_newest_known_patch_release_is_decided_without_a_warning() {
+        for exact in ["1.34.3", "v1.35.2", "1.36.2", "1.37.0-alpha.1", "1.37.1"] {
+            assert_eq!(difference(exact), None, "{exact}");
+        }
+        for (version, expected, other) in [
+            ("1.34.0", "maxParallelImagePulls", "is not known"),
+            ("1.34.2", "several network interfaces on AWS", "maxParallelImagePulls"),
+            ("1.34.3-beta.1", "several network interfaces on AWS", "maxParallelImagePulls"),
+            ("1.35.1", "firewalld", "network interfaces"),
+            ("1.36.0", "health of add-ons' objects", "firewalld"),
+            ("1.36.3", "is not known", "differ in"),
+        ] {
+            let difference = difference(version).unwrap();
+            assert!(difference.contains(expected) && !difference.contains(other), "{version}: {difference}");
+        }
+    }
+}
