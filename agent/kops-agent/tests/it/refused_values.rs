@@ -124,6 +124,20 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
     }
 }
 
+/// kOps and its nodeup accept such a taint, so `render` describes the node.
+#[test]
+fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
+    for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
+        let machine = Machine::of(NODES);
+        edit_group(&machine, NODES, &format!("kubelet: {{taints: ['{taint}']}}"));
+        let problem = format!("KubeletConfig.taints[0]: {effect:?} of {taint:?} is no effect of a taint");
+        assert_found(&machine, NODES, CONFIGURATION, &problem);
+        machine.run("converge", &[]).with(CONFIGURATION, &[&problem]);
+        assert_eq!(machine.files(), [""; 0]);
+        Ended::of(&mut machine.agent_without_root("render")).with(0, &[&problem]);
+    }
+}
+
 #[test]
 fn a_cgroup_that_cannot_be_made_is_refused() {
     let machine = Machine::of(NODES);
