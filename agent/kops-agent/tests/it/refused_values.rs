@@ -118,6 +118,11 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
         let checked = Ended::of(&mut set(read).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
         assert_found(&set(ignored), NODES, 0, &format!("{additions}{why}"));
+        let misspelled = format!("{read}s");
+        let (_, key) = read.rsplit_once('.').unwrap();
+        let unknown = format!("{key}s: is not read: this containerd has no such key; write {key}");
+        let checked = Ended::of(&mut set(&misspelled).agent_without_root("config check"));
+        assert!(checked.code == 0 && checked.stdout.contains(&unknown), "{checked:#?}");
         let machine = containerd("configOverride: \"version = 2\\n[plugins\"");
         let problem = "containerdConfig.configOverride: has invalid TOML in line 2";
         assert_found(&machine, NODES, CONFIGURATION, problem);
