@@ -48,6 +48,16 @@ pub trait Cloud: Send + Sync {
         Ok(())
     }
 
+    /// The item of this machine's metadata at the path of a URL `metadata://CLOUD/PATH` (upstream: `ReadFile` in
+    /// util/pkg/vfs/context.go). `None` if the metadata service does not have it. The path begins with a slash.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or kOps reads no such path of the cloud.
+    async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
+        let _ = (path, retries);
+        Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
+    }
+
     /// Adds facts that this node's configuration depends on, and that cost more than a request to the metadata service. Facts
     /// from an earlier run are reused.
     ///

@@ -11,6 +11,9 @@ pub enum CloudError {
     /// kops-agent does this on other clouds only. The cloud itself may offer it.
     #[error("kops-agent cannot {action} on {provider}")]
     Unsupported { provider: CloudProvider, action: &'static str },
+    /// A URL `metadata://` names nothing that the metadata service has.
+    #[error("{url}: {problem}")]
+    NoMetadata { url: String, problem: &'static str },
     /// The cloud cannot be reached, or rejects the request. The inner error has the whole message.
     #[error(transparent)]
     Failed(Box<dyn Error + Send + Sync>),

@@ -80,6 +80,24 @@ pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result
     Ok(facts)
 }
 
+/// The prefix of a URL that names an item of this machine's metadata.
+pub const METADATA_SCHEME: &str = "metadata://";
+
+/// Reads the item of this machine's metadata that a URL `metadata://CLOUD/PATH` names.
+///
+/// # Errors
+/// If the URL names no item, or the metadata service cannot be reached.
+pub async fn read_metadata(url: &str, retries: Retries) -> Result<String, CloudError> {
+    let wrong = |problem| CloudError::NoMetadata { url: url.to_owned(), problem };
+    let rest = url.strip_prefix(METADATA_SCHEME).unwrap_or_default();
+    let (name, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let provider = CloudProvider::from_id(name).ok_or_else(|| {
+        wrong("names no cloud; write metadata://CLOUD/PATH, with CLOUD as in the boot config's CloudProvider")
+    })?;
+    let item = of(provider).metadata(path, retries).await?;
+    item.ok_or_else(|| wrong("the metadata service of this machine does not have it (404)"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

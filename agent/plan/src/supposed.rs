@@ -3,6 +3,8 @@
 
 mod of_group;
 
+pub(crate) use of_group::instance_types;
+
 use std::collections::BTreeSet;
 
 use kops_agent_spec::facts::{
@@ -113,7 +115,10 @@ pub fn merged(told: &[(Facts, Problems)]) -> Problems {
     merged
 }
 
-/// The text of a problem or warning, with the machines that have it, unless all have it.
+/// How a problem names the distribution of its machine.
+const DISTRIBUTION: &str = "this distribution";
+
+/// The text of a problem or warning, with the machines that have it. If all have it, only a text about their distribution names it.
 fn with_names<'a>(
     problem: &Problem,
     told: impl Iterator<Item = &'a (Facts, Problems)>,
@@ -123,9 +128,17 @@ fn with_names<'a>(
         told.map(|(facts, problems)| (facts, has(problems).then_some(facts))).unzip();
     let whose: Vec<&Facts> = whose.into_iter().flatten().collect();
     match whose.len() == all.len() {
-        true => problem.problem.clone(),
+        true => {
+            let distributions: BTreeSet<&Distro> = all.iter().map(|facts| &facts.distro).collect();
+            let named: Vec<String> = distributions.iter().map(|distro| full_name(distro)).collect();
+            problem.problem.replacen(DISTRIBUTION, &format!("{DISTRIBUTION} ({})", named.join(", ")), 1)
+        }
         false => format!("{} (on {})", problem.problem, names(&whose, &all)),
     }
+}
+
+fn full_name(distro: &Distro) -> String {
+    format!("{} {}", distro.id, distro.version_id)
 }
 
 fn once<'a>(problems: impl Iterator<Item = &'a Problem>) -> Vec<&'a Problem> {
@@ -147,7 +160,7 @@ fn names(machines: &[&Facts], all: &[&Facts]) -> String {
         |id: &str| known.iter().filter(|distro| distro.id == id).all(|distro| named.contains(distro));
     let name = |distro: &Distro| match is_whole(&distro.id) {
         true => distro.id.clone(),
-        false => format!("{} {}", distro.id, distro.version_id),
+        false => full_name(distro),
     };
     let mut distributions: Vec<String> = named.iter().map(name).collect();
     distributions.dedup();

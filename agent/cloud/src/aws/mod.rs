@@ -52,6 +52,16 @@ impl Cloud for Aws {
         Ok(())
     }
 
+    async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
+        let item = path.strip_prefix("/meta-data/").ok_or_else(|| CloudError::NoMetadata {
+            url: format!("metadata://aws{path}"),
+            problem: "kOps reads only items below metadata://aws/meta-data/",
+        })?;
+        let endpoint = facts::endpoint_of_environment().map_err(CloudError::of)?;
+        let imds = facts::Imds::at(&endpoint, retries).map_err(CloudError::of)?;
+        imds.get(item).await.map_err(CloudError::of)
+    }
+
     async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
         if inputs.wants_instance_type() {
             let learnt = learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await;

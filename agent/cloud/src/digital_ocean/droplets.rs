@@ -125,6 +125,8 @@ impl Listed for Droplet {
     type Page = Page;
     type One = One;
 
+    const METADATA: Option<&'static str> = Some("http://169.254.169.254/metadata/v1");
+
     async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         let service = MetadataService::new(facts::ENDPOINT, retries)?;
         facts.digital_ocean = Some(facts::observe(&service).await?);

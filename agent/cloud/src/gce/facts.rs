@@ -1,7 +1,7 @@
 //! Facts about a GCE instance from its metadata server.
 
 use kops_agent_spec::facts::GceFacts;
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::metadata::{MetadataError, MetadataService};
 use kops_agent_net::retry::Retries;
@@ -50,9 +50,20 @@ async fn zone(service: &MetadataService) -> Result<String, MetadataError> {
 }
 
 async fn get(service: &MetadataService, item: &str) -> Result<String, MetadataError> {
-    let mut headers = HeaderMap::new();
-    headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
-    service.get_needed(&format!("/computeMetadata/v1/{item}"), &headers).await
+    service.get_needed(&path_of(item), &headers()).await
+}
+
+/// An item that the server may not have.
+pub(super) async fn item(service: &MetadataService, item: &str) -> Result<Option<String>, MetadataError> {
+    service.get(&path_of(item), &headers()).await
+}
+
+fn path_of(item: &str) -> String {
+    format!("/computeMetadata/v1/{item}")
+}
+
+fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google"))])
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::cloud::{Cloud, Machine};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::error::CloudError;
 use crate::hosts::Enrolled;
 use crate::metadata::{MetadataError, MetadataService};
 use authenticate::GceAuthenticator;
@@ -41,6 +42,12 @@ impl Cloud for Gce {
         let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
         facts.gce = Some(facts::observe(&service).await?);
         Ok(())
+    }
+
+    async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
+        let service =
+            MetadataService::new(facts::endpoint_of_environment(), retries).map_err(CloudError::of)?;
+        facts::item(&service, path.trim_start_matches('/')).await.map_err(CloudError::of)
     }
 
     async fn authenticator(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+use reqwest::header::HeaderMap;
 
 use super::authenticate::IdAuthenticator;
 use super::{Listed, ListedControlPlane, ProvenBy};
@@ -12,8 +13,9 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::cloud::{Cloud, Machine};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::error::CloudError;
 use crate::hosts::Enrolled;
-use crate::metadata::MetadataError;
+use crate::metadata::{MetadataError, MetadataService};
 
 /// The cloud that lists the machines `M`.
 pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);
@@ -40,6 +42,17 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         retries: kops_agent_net::retry::Retries,
     ) -> Result<(), MetadataError> {
         M::observe(facts, retries).await
+    }
+
+    async fn metadata(
+        &self,
+        path: &str,
+        retries: kops_agent_net::retry::Retries,
+    ) -> Result<Option<String>, CloudError> {
+        let unsupported = CloudError::Unsupported { provider: M::PROVIDER, action: "read metadata:// URLs" };
+        let items = M::METADATA.ok_or(unsupported)?;
+        let service = MetadataService::new(items, retries).map_err(CloudError::of)?;
+        service.get(path, &HeaderMap::new()).await.map_err(CloudError::of)
     }
 
     async fn authenticator(

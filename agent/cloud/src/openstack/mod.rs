@@ -16,6 +16,7 @@ use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{CloudFacts, Facts, OpenstackFacts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+use reqwest::header::HeaderMap;
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
@@ -43,6 +44,12 @@ impl Cloud for Openstack {
 
     fn variables(&self) -> &'static [&'static [&'static str]] {
         &[settings::VARIABLES]
+    }
+
+    async fn metadata(&self, path: &str, retries: Retries) -> Result<Option<String>, CloudError> {
+        let service = MetadataService::new(facts::ENDPOINT, retries).map_err(CloudError::of)?;
+        let path = format!("/latest/meta-data{path}");
+        service.get(&path, &HeaderMap::new()).await.map_err(CloudError::of)
     }
 
     async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {

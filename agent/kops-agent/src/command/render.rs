@@ -12,13 +12,12 @@ use crate::cli::RenderArgs;
 use crate::node::decide;
 use crate::node::materials::Materials;
 use crate::output;
-use crate::source::Before;
 
 /// Prints the state without secrets. With `--show-secrets` it fills in the secrets, for support cases and the
 /// conformance check.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
-    let decision = decide::decide(&options, HashSource::known(), &Before::Nothing).await?;
+    let decision = decide::describe(&options, HashSource::known()).await?;
     let desired = &decision.desired;
     if args.show_secrets {
         let whole = with_secrets(desired, &decision.materials)?;

@@ -14,7 +14,7 @@ mod services;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use kops_agent_plan::doctor::{Clock, Download, Observations, Purpose};
+use kops_agent_plan::doctor::{Clock, Download, Observations, Outcome, Purpose};
 use kops_agent_spec::BootConfig;
 use kops_agent_store::Store;
 use tokio::join;
@@ -44,8 +44,11 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
         services::kops_controllers(boot.as_ref(), base.is_some()),
     );
     let (of_cloud, facts) = of_cloud;
+    // A boot config that names neither is wrong, and deciding the node tells why.
+    let is_reachable =
+        of_servers.is_empty() || of_servers.iter().any(|server| server.outcome == Outcome::Answers);
     services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));
-    let wanted = Box::pin(node::wanted(&store, &options, boot.as_ref(), base.is_some(), facts, args));
+    let wanted = Box::pin(node::wanted(&store, &options, boot.as_ref(), is_reachable, facts, args));
     let (wanted, decided) = wanted.await;
     services.extend(decided);
 

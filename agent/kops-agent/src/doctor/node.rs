@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Applied;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
@@ -67,12 +68,13 @@ pub(super) struct WantedDownload {
     pub(super) is_there: bool,
 }
 
-/// The needs of the machine's node, and the outcome of deciding that node.
+/// The needs of the machine's node, and the outcome of deciding that node. `is_reachable` is false if no kops-controller
+/// accepts a connection, and they give this machine its configuration.
 pub(super) async fn wanted(
     store: &Store,
     options: &NodeOptions,
     boot: Option<&BootConfig>,
-    reads_store: bool,
+    is_reachable: bool,
     facts: Result<Facts, String>,
     args: &LookArgs,
 ) -> (Wanted, Vec<Service>) {
@@ -84,7 +86,8 @@ pub(super) async fn wanted(
     };
     let mut services = Vec::new();
     let Some(boot) = boot else { return (wanted, services) };
-    let outcome = match (reads_store, facts) {
+    let reads_store = options.source.config_base(boot).is_ok();
+    let outcome = match (is_reachable, facts) {
         (true, Ok(facts)) => {
             let within = Duration::from_secs(args.store_timeout) + 2 * QUESTION;
             match asked(within, Box::pin(decided(store, options, boot, facts, args))).await {
@@ -99,14 +102,18 @@ pub(super) async fn wanted(
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
                     Outcome::Fails(error_text(&error))
                 }
-                // The source that cannot be read has a finding of its own.
+                // kops-controller accepts a connection, and gives no configuration.
+                Ok(Err(error)) if !reads_store && !bootstrap_client::is_already_registered(&error) => {
+                    Outcome::Fails(error_text(&error))
+                }
+                // A store that cannot be read has a finding of its own.
                 Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
                 Err(why) => Outcome::Unknown(why),
             }
         }
         (true, Err(why)) => Outcome::Unknown(why),
         (false, _) => Outcome::Unknown(
-            "kops-controller gives this machine its configuration, and doctor does not ask for it".to_owned(),
+            "no kops-controller, which gives this machine its configuration, can be reached".to_owned(),
         ),
     };
     if outcome != Outcome::Answers

@@ -99,8 +99,7 @@ pub(super) async fn metadata(
     (Some(service(ServiceKind::Metadata, &name, outcome)), facts)
 }
 
-/// Checks whether kops-controllers accept connections. A machine without a store gets its configuration from them. It
-/// sends no request, because a proof of the machine's identity is valid only once.
+/// Checks whether kops-controllers accept connections. A machine without a store gets its configuration from them.
 pub(super) async fn kops_controllers(boot: Option<&BootConfig>, reads_store: bool) -> Vec<Service> {
     let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| !reads_store);
     let asking = servers.into_iter().flat_map(|options| &options.servers).map(|url| async move {

@@ -71,6 +71,23 @@ pub struct Decision {
 /// # Errors
 /// A source cannot be read, or the configuration is wrong. The error has all mistakes of the configuration.
 pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
+    decided(options, hashes, before, resolve).await
+}
+
+/// Like [`decide`], for commands that only describe the node. They warn of mistakes with which a machine never becomes this node.
+///
+/// # Errors
+/// Same errors as [`decide`].
+pub async fn describe(options: &NodeOptions, hashes: HashSource) -> Result<Decision> {
+    decided(options, hashes, &Before::Nothing, described).await
+}
+
+async fn decided(
+    options: &NodeOptions,
+    hashes: HashSource,
+    before: &Before,
+    resolve: fn(NodeSpec) -> Result<NodeConfig>,
+) -> Result<Decision> {
     service_manager::doing("reading what the cluster wants of this node");
     let mark = mark(&options.source.node_root)?;
     let store = Arc::new(options.store.open()?);
@@ -84,7 +101,7 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
     let node = resolve(spec)?;
-    for warning in &node.warnings {
+    for warning in node.refusals.iter().chain(&node.warnings) {
         log::warn!("{warning}");
     }
     if node.container_runtime.uses_driver_of_image(node.distribution) {
@@ -163,6 +180,18 @@ fn versions(node: &NodeConfig) -> Versions {
 /// All mistakes in the cluster spec and in this node's configuration, together. If this machine may not read files that
 /// it needs, the error names these files.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let node = described(spec)?;
+    if node.refusals.is_empty() {
+        return Ok(node);
+    }
+    let mut problems = Problems::default();
+    problems.add_all(&node.refusals);
+    problems.add_warnings(&node.warnings);
+    Err(wrong(problems))
+}
+
+/// Like [`resolve()`], for commands that only describe the node.
+fn described(spec: NodeSpec) -> Result<NodeConfig> {
     let denied = needed_but_denied(&spec);
     let mut problems = spec.problems;
     match resolve::resolve(spec.inputs) {
@@ -171,7 +200,10 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
             node.warnings = problems.warnings().to_vec();
             return Ok(node);
         }
-        Ok(node) => problems.add_warnings(&node.warnings),
+        Ok(node) => {
+            problems.add_all(&node.refusals);
+            problems.add_warnings(&node.warnings);
+        }
         Err(more) => problems.extend(more),
     }
     Err(refused(problems, &denied))
@@ -193,6 +225,7 @@ pub fn check_on_any_machine(spec: NodeSpec) -> Result<Problems> {
         match resolve::resolve(Inputs { facts: facts.clone(), ..inputs.clone() }) {
             Ok(node) => {
                 found.add_warnings(&node.warnings);
+                found.add_all(&node.refusals);
                 found.extend(desired(&node).err().unwrap_or_default());
             }
             Err(problems) => found = problems,

@@ -20,6 +20,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
+use kops_agent_cloud as cloud;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::nodeup_config::{self, Pinned};
 use kops_agent_derivation::{Derivation, StoreFiles, cluster_files, each};
@@ -45,7 +46,7 @@ pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
 pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 pub use origin::Origin;
 
-/// The boot config at `--conf`: a path, or a URL of any store, as nodeup takes it (upstream: `ReadFile` in
+/// The boot config at `--conf`: a path, a URL of any store, or an item of the machine's metadata, as nodeup takes it (upstream: `ReadFile` in
 /// util/pkg/vfs/context.go).
 ///
 /// # Errors
@@ -60,6 +61,10 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
         None => std::fs::read(conf).with_context(reading)?,
         Some(Ok(path)) => std::fs::read(path).with_context(reading)?,
         Some(Err(url)) => {
+            if url.starts_with(cloud::METADATA_SCHEME) {
+                let item = cloud::read_metadata(url, options.retries()).await.with_context(reading)?;
+                return Ok(BootConfig::from_user_data(item.as_bytes())?);
+            }
             if url.starts_with("http://") {
                 log::warn!(
                     "any hop on the way can change the boot config {}, and with it what this node becomes; use an https:// URL",

@@ -81,7 +81,10 @@ impl StoreOptions {
     /// # Errors
     /// A mirror is malformed.
     pub fn open(&self) -> Result<Store> {
-        let retries = Retries { deadline: self.timeout, ..Retries::default() };
-        Ok(Store::new(&self.mirrors)?.with_retries(retries))
+        Ok(Store::new(&self.mirrors)?.with_retries(self.retries()))
+    }
+
+    pub fn retries(&self) -> Retries {
+        Retries { deadline: self.timeout, ..Retries::default() }
     }
 }

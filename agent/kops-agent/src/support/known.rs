@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use kops_agent_host::Reader;
 use kops_agent_plan::redaction::manifest::Manifest;
-use kops_agent_plan::redaction::{LOGIN_VARIABLES, Redactor};
+use kops_agent_plan::redaction::{Redactor, is_login};
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
 use kops_agent_spec::yaml;
 use serde_json::Value;
@@ -69,10 +69,9 @@ pub async fn of_environment(root: &Path, known: &[Known]) -> Vec<Known> {
     let (root, named) = (root.to_owned(), named.collect::<Vec<String>>());
     let variable = |(name, value)| Known::Variable(name, value);
     // The process also has the variables of a shell. No unit has them, so only logins among them are hidden.
-    let is_login =
-        |(name, value): &(String, String)| LOGIN_VARIABLES.contains(&name.as_str()) || value.contains('@');
+    let of_process = environment::of_process().into_iter();
     let mut known: Vec<Known> =
-        environment::of_process().into_iter().filter(is_login).map(variable).collect();
+        of_process.filter(|(name, value)| is_login(name, value)).map(variable).collect();
     match looked(LOOK, move || environment::set_by_files(&root, &named)).await {
         Ok((set, unread)) => {
             known.extend(set.into_iter().map(variable));

@@ -14,6 +14,7 @@ use std::process::Command;
 use crate::example::apart::apart;
 use crate::example::{Ended, Machine};
 use kops_agent_tests::ec2::{Ec2, InstanceType, Mood};
+use kops_agent_tests::example_cluster;
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 use kops_agent_tests::imds;
 use kops_agent_tests::loopback::LoopbackServer;
@@ -170,6 +171,22 @@ fn a_gpu_whose_driver_nothing_installs_is_refused_by_name() {
         refused.with(3, &["nothing installs NVIDIA's driver on this distribution", "an image of Ubuntu"]);
         assert_eq!(worker.machine.files(), [""; 0]);
     });
+}
+
+/// The facts say that the image brings the driver.
+#[test]
+fn a_gpu_with_the_driver_of_the_image_is_told() {
+    let worker = Worker::with_nvidia();
+    let facts = worker.machine.cluster.store.facts(NODES);
+    let (old, new) =
+        ("id: ubuntu\n  versionID: \"24.04\"\n", "id: debian\n  versionID: \"12\"\nnvidiaRuntime: true\n");
+    example_cluster::edit(&facts, old, new).unwrap();
+    example_cluster::edit(&facts, "    gpu: false\n", "    gpu: true\n").unwrap();
+    let told =
+        ["pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime"];
+    for verb in ["plan", "converge"] {
+        worker.machine.run(verb, &[]).with(0, &told);
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ use sha2::{Digest, Sha256};
 
 const CONFIGURATION: i32 = 3;
 /// The output of `config check` for the example cluster.
+/// The image of the example's workers.
+const UBUNTU: &str = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
 const CLEAN: &str =
     "written by kOps 1.37.0-alpha.1, told by kops-version.txt of the state store\n0 errors, 0 warnings\n";
 
@@ -289,19 +291,51 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
 fn a_group_is_warned_of_the_machines_that_it_can_have_only() {
     let machine = Machine::of(NODES);
     let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
-    let ubuntu = "099720109477/ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server-20261014";
-    edit(&file, ubuntu, "136693071363/debian-11-arm64-20240104-1616").unwrap();
+    edit(&file, UBUNTU, "136693071363/debian-11-arm64-20240104-1616").unwrap();
     let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34, and this \
-                   distribution has glibc 2.31";
+                   distribution";
     let of_debian = check_group(&machine, NODES);
     of_debian.with(0, &[]);
-    assert!(of_debian.stdout.contains(warning) && !of_debian.stdout.contains("(on "), "{of_debian:#?}");
+    let of_image = format!("{warning} (debian 11) has glibc 2.31");
+    assert!(of_debian.stdout.contains(&of_image) && !of_debian.stdout.contains("(on "), "{of_debian:#?}");
 
     edit(&file, "136693071363/debian-11-arm64-20240104-1616", "ami-0123456789abcdef0").unwrap();
     let of_any = check_group(&machine, NODES);
     of_any.with(0, &[]);
     assert!(
         of_any.stdout.contains(warning) && of_any.stdout.contains("(on debian 11; arm64)"),
+        "{of_any:#?}"
+    );
+}
+
+#[test]
+fn a_group_whose_gpus_get_no_driver_is_warned_of() {
+    let machine = Machine::of(NODES);
+    machine
+        .cluster
+        .edit(
+            "cluster-completed.spec",
+            "\n  containerd:\n",
+            "\n  containerd:\n    nvidiaGPU: {enabled: true}\n",
+        )
+        .unwrap();
+    let file = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    edit(&file, UBUNTU, "136693071363/debian-12-arm64-20260104-1616").unwrap();
+    assert_eq!(check_group(&machine, NODES).stdout, CLEAN, "m7g.large has no GPU");
+    edit(&file, "machineType: m7g.large", "machineType: g5g.xlarge").unwrap();
+    let warning = "warning: NvidiaGPU: is enabled, but nothing installs NVIDIA's driver on this distribution";
+    let of_debian = check_group(&machine, NODES);
+    of_debian.with(0, &[]);
+    for part in [&*format!("{warning} (debian 12)"), "use an image of Ubuntu", "nvidiaGPU.enabled: false"] {
+        assert!(of_debian.stdout.contains(part), "{part:?} is not in {of_debian:#?}");
+    }
+
+    edit(&file, "136693071363/debian-12-arm64-20260104-1616", "ami-0123456789abcdef0").unwrap();
+    let of_any = check_group(&machine, NODES);
+    of_any.with(0, &[]);
+    let line = of_any.stdout.lines().find(|line| line.starts_with(warning)).unwrap_or_default();
+    assert!(
+        line.contains("(on amzn, ") && line.contains("debian") && !line.contains("ubuntu"),
         "{of_any:#?}"
     );
 }

@@ -14,11 +14,13 @@ use hyper::{Request, Response};
 use kops_agent_tests::downloads::Fault;
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::kops_controller::Mood;
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use serde_json::Value;
 
 use crate::example::apart::{apart, with_mounts};
+use crate::example::worker::{Worker, honest};
 use crate::example::{Ended, Machine, agent};
 
 const STOPS: i32 = 4;
@@ -145,6 +147,31 @@ fn a_configuration_that_is_wrong_is_told_with_its_field() {
     let (ours, old) = ("kubernetesVersion: 1.34.2", "kubernetesVersion: 1.28.2");
     machine.cluster.edit("cluster-completed.spec", ours, old).unwrap();
     diagnosis(&machine).has("configuration", "problem", "spec.kubernetesVersion");
+}
+
+#[test]
+fn a_worker_without_a_store_is_told_what_is_wrong_with_its_configuration() {
+    let worker = Worker::of(machine(NODES));
+    let facts = worker.machine.cluster.store.facts(NODES);
+    edit(&facts, "id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"").unwrap();
+    let server = worker.kops_controller();
+    let diagnosis = || {
+        let mut agent = worker.agent("doctor", &[server.url()], &worker.served.authority);
+        Diagnosis::of(agent.args(["--store-timeout", "1"]))
+    };
+    let before = worker.machine.files();
+    let found = diagnosis();
+    found.has("configuration", "ok", "is valid");
+    found.has("programs", "problem", "needs glibc 2.34");
+    assert_eq!(server.asked(), honest(&[]), "a diagnosis asks for no certificates");
+    assert_eq!(worker.machine.files(), before);
+
+    server.answer_next(&[const { Mood::Refusing(403, "failed to verify token\n") }; 9]);
+    let found = diagnosis();
+    found.has("kops-controller", "ok", "answers at");
+    found.has("configuration", "problem", "403 (failed to verify token)");
+    server.answer_next(&[const { Mood::Refusing(409, "") }; 9]);
+    diagnosis().has("configuration", "problem", "a Node of this machine's name is registered and Ready");
 }
 
 #[test]

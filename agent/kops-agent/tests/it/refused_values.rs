@@ -118,9 +118,28 @@ fn what_the_chosen_containerd_refuses_or_ignores_is_told() {
         let checked = Ended::of(&mut set(read).agent_without_root("config check"));
         assert!(checked.code == 0 && checked.stdout.contains("\n0 errors, 0 warnings\n"), "{checked:#?}");
         assert_found(&set(ignored), NODES, 0, &format!("{additions}{why}"));
+        let misspelled = format!("{read}s");
+        let (_, key) = read.rsplit_once('.').unwrap();
+        let unknown = format!("{key}s: is not read: this containerd has no such key; write {key}");
+        let checked = Ended::of(&mut set(&misspelled).agent_without_root("config check"));
+        assert!(checked.code == 0 && checked.stdout.contains(&unknown), "{checked:#?}");
         let machine = containerd("configOverride: \"version = 2\\n[plugins\"");
         let problem = "containerdConfig.configOverride: has invalid TOML in line 2";
         assert_found(&machine, NODES, CONFIGURATION, problem);
+    }
+}
+
+/// kOps and its nodeup accept such a taint, so `render` describes the node.
+#[test]
+fn a_taint_with_which_no_machine_becomes_a_node_is_refused() {
+    for (taint, effect) in [("dedicated=gpu:Noschedule", "Noschedule"), ("dedicated", ""), ("a=b:c", "c")] {
+        let machine = Machine::of(NODES);
+        edit_group(&machine, NODES, &format!("kubelet: {{taints: ['{taint}']}}"));
+        let problem = format!("KubeletConfig.taints[0]: {effect:?} of {taint:?} is no effect of a taint");
+        assert_found(&machine, NODES, CONFIGURATION, &problem);
+        machine.run("converge", &[]).with(CONFIGURATION, &[&problem]);
+        assert_eq!(machine.files(), [""; 0]);
+        Ended::of(&mut machine.agent_without_root("render")).with(0, &[&problem]);
     }
 }
 
@@ -164,7 +183,9 @@ fn a_machine_that_can_run_more_pods_by_prefixes_is_told_by_every_command() {
     machine.cluster.edit("cluster-completed.spec", "    cni: {}\n", cni).unwrap();
     let problem = "spec.kubelet.maxPods: is not set, but ENABLE_PREFIX_DELEGATION is true";
     assert_found(&machine, NODES, 0, problem);
-    machine.run("converge", &[]).with(0, &[problem, "250 for all others; set it in the instance group"]);
+    let number = "Amazon's number for m7g.large is 110; set spec.kubelet.maxPods: 110 in the instance group";
+    assert!(check_group(&machine, NODES).stdout.contains(number));
+    machine.run("converge", &[]).with(0, &[problem, number]);
     edit_group(&machine, NODES, "kubelet: {maxPods: 250}");
     assert_nothing_found(&machine, NODES);
 }

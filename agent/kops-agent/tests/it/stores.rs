@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +11,9 @@ use kops_agent_tests::azure_blob::{ACCOUNT, AzureBlob, TOKEN};
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use kops_agent_tests::gcs::{self, Gcs};
+use kops_agent_tests::imds;
 use kops_agent_tests::loopback::Identity;
+use kops_agent_tests::metadata::{Guard, Metadata};
 use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
 use kops_agent_tests::proxy::Proxy;
@@ -259,6 +262,42 @@ fn the_boot_config_is_read_from_the_urls_that_nodeup_takes() {
 
     render(&format!("{}/other.yaml", server.url())).with(3, &["reading the boot config http://127.0.0.1:"]);
     render("memfs://kube_env.yaml").with(3, &["it is the memory of one process"]);
+}
+
+/// EC2 offers an instance's tags as metadata, and GCE its attributes.
+#[test]
+fn a_boot_config_is_read_from_the_machines_metadata() {
+    let node = Machine::of(NODES);
+    let boot_config = fs::read_to_string(node.cluster.store.kube_env(NODES)).unwrap();
+    let loopback = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let items = [("tags/instance/boot".to_owned(), boot_config.clone())].into();
+    let ec2 = imds::start(loopback(), [(IpAddr::from(Ipv4Addr::LOCALHOST), items)].into()).unwrap();
+    let attribute = "/computeMetadata/v1/instance/attributes/boot";
+    let gce = Metadata::of(Guard::Header("metadata-flavor", "Google"), [(attribute, boot_config)]);
+    let gce = gce.serve(loopback()).unwrap();
+    let render = |conf: &str| {
+        let mut render = Command::new(agent());
+        render.env_clear().envs(node.cluster.environment()).env_remove("AWS_EC2_METADATA_DISABLED");
+        render.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", ec2.url());
+        render.env("GCE_METADATA_HOST", gce.url().trim_start_matches("http://"));
+        render.args(["render", "--config-base", CONFIG_BASE, "--store-timeout", "1", "--conf", conf]);
+        Ended::of(render.arg("--facts").arg(node.cluster.store.facts(NODES)))
+    };
+    let of_path = render(node.cluster.store.kube_env(NODES).to_str().unwrap());
+    of_path.with(0, &[]);
+    for url in ["metadata://aws/meta-data/tags/instance/boot", "metadata://gce/instance/attributes/boot"] {
+        let of_metadata = render(url);
+        of_metadata.with(0, &[]);
+        assert_eq!(of_metadata.stdout, of_path.stdout, "{url}");
+    }
+    for (url, why) in [
+        ("metadata://gce/instance/attributes/other", "does not have it (404)"),
+        ("metadata://aws/user-data", "kOps reads only items below metadata://aws/meta-data/"),
+        ("metadata://hetzner/user-data", "kops-agent cannot read metadata:// URLs on hetzner"),
+        ("metadata://elsewhere/user-data", "names no cloud"),
+    ] {
+        render(url).with(1, &["reading the boot config metadata://", why]);
+    }
 }
 
 /// The nodeupconfig that kOps would write for the control plane.

@@ -24,10 +24,11 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 16] = [
+const PLANTED: [&str; 17] = [
     "rotated-since",
     "of-the-controller",
     "without-a-scheme",
+    "of-a-bare-proxy",
     "pr0xy-passw0rd",
     "cm9ib3Q6aHVzaC1odXNo",
     "hush-hush",
@@ -48,6 +49,8 @@ const WANTED: &str = "of-a-pod-that-is-wanted";
 /// containerd's configuration of a mirror.
 const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-flow-table\" }\n\
                      [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
+/// A variable of the shell, which is no login.
+const CONTACT: &str = "operator@example.com";
 /// A line that readers of the bundle look for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
@@ -141,6 +144,7 @@ fn programs(machine: &Machine) -> PathBuf {
         "{HARMLESS}\n{OF_BOOT_SCRIPT}\n{keys}\n{middle}\n{}\ncurl --proxy {PROXY} https://x/?X-Amz-Signature=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n\
          found keystone-passw0rd and of-the-environment; of-the-kubelet\n\
          rotated-since, of-the-controller and without-a-scheme\n\
+         of-a-bare-proxy asks {CONTACT}\n\
          of-a-pod-on-disk, {APPLIED}, {WANTED} and of-a-registry\n\
          dG9rZW4tb2YtYS1taXJyb3I= and in-a-flow-table with bare-token\n\
          {DOCKER_CONFIG} hush-hush\n{}\n{HARMLESS}\n",
@@ -160,7 +164,10 @@ fn programs(machine: &Machine) -> PathBuf {
 
 fn bundle(machine: &Machine, out: &Path, path: &Path) -> Command {
     let mut call = machine.agent("support-bundle");
-    call.env("HTTPS_PROXY", PROXY).env("PATH", format!("{}:/usr/bin:/bin", path.display()));
+    call.env("HTTPS_PROXY", PROXY)
+        .env("HTTP_PROXY", "robot:of-a-bare-proxy@proxy:3128")
+        .env("EMAIL", CONTACT);
+    call.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
     call.arg("--out").arg(out);
     call
 }
@@ -213,6 +220,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
         ("journal/kops-configuration.txt", HARMLESS),
         ("journal/cloud-init.txt", OF_BOOT_SCRIPT),
         ("journal/kubelet.txt", HARMLESS),
+        ("journal/kubelet.txt", CONTACT),
         ("journal/containerd.txt", HARMLESS),
     ] {
         let file =

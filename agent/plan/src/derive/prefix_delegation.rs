@@ -1,25 +1,83 @@
 //! Checks `maxPods` if the Amazon VPC CNI assigns pod addresses from prefixes. kOps computes `maxPods` as if each pod needed an address of
 //! its own (nodeup/pkg/model/kubelet.go). Such a node can run more pods than that.
 
+use kops_agent_spec::InstanceGroupSpec;
+
 use super::{Inputs, kubelet};
 use crate::resolve::Problems;
+use crate::supposed::instance_types;
 
 /// The CNI's environment variable that enables prefixes (github.com/aws/amazon-vpc-cni-k8s, README.md).
 const SWITCH: &str = "ENABLE_PREFIX_DELEGATION";
+/// Amazon's number for instance types with at most 30 vCPUs, and for all others (`max-pods-calculator.sh` of
+/// github.com/awslabs/amazon-eks-ami).
+const OF_FEW_CPUS: u32 = 110;
+const OF_MANY_CPUS: u32 = 250;
+/// The first size in `xlarge` with more than 30 vCPUs. A size of N has 4 N vCPUs (docs.aws.amazon.com/ec2/latest/instancetypes).
+const MANY_CPUS: u32 = 8;
+/// Families whose number does not follow from the name: not on Nitro, so without prefixes, or with other vCPUs.
+const UNKNOWN: [&str; 28] = [
+    "c1", "c3", "c4", "cc2", "cr1", "d2", "f1", "g2", "g3", "g3s", "h1", "hi1", "hpc6a", "hpc7a", "hs1",
+    "i2", "i3", "m1", "m2", "m3", "m4", "p2", "p3", "r3", "r4", "t1", "t2", "x1",
+];
 
 /// Warns of a group that uses prefixes and does not set `maxPods`.
 pub(super) fn check(inputs: &Inputs<'_>, problems: &mut Problems) {
     let Some(cni) = &inputs.cluster.spec.networking.amazon_vpc else { return };
     let is_on = cni.env.iter().any(|variable| variable.name == SWITCH && variable.value == "true");
     if is_on && kubelet::kubelet_config(inputs).max_pods.is_none() {
+        let amazons = match of_group(&inputs.instance_group.spec) {
+            Some((types, most)) => format!(
+                "Amazon's number for {types} is {most}; set spec.kubelet.maxPods: {most} in the instance group"
+            ),
+            None => format!(
+                "Amazon recommends at most {OF_FEW_CPUS} for instance types with up to 30 vCPUs, and {OF_MANY_CPUS} for all others; set it \
+                 in the instance group"
+            ),
+        };
         problems.warn(
             "spec.kubelet.maxPods",
             format!(
-                "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. Amazon recommends \
-                 110 for instance types with fewer than 30 vCPUs, and 250 for all others; set it in the instance group"
+                "is not set, but {SWITCH} is true: kOps computes it from one address per pod, and uses at most 110. {amazons}"
             ),
         );
     }
+}
+
+/// The instance types of a group, and Amazon's number for the smallest of them. `None` if one is unknown.
+fn of_group(group: &InstanceGroupSpec) -> Option<(String, u32)> {
+    let types = instance_types(group)?;
+    let numbers: Option<Vec<u32>> = types.iter().map(|name| of_type(name)).collect();
+    Some((types.join(", "), numbers?.into_iter().min()?))
+}
+
+/// Amazon's number for an instance type: the addresses of its prefixes, capped by its vCPUs. From size `large` on, only the cap counts.
+fn of_type(name: &str) -> Option<u32> {
+    let (family, size) = name.split_once('.').filter(|(family, _)| !UNKNOWN.contains(family))?;
+    let of_xlarge = |number: &str| {
+        let number: u32 = if number.is_empty() { 1 } else { number.parse().ok()? };
+        Some(if number < MANY_CPUS { OF_FEW_CPUS } else { OF_MANY_CPUS })
+    };
+    let is_burstable = family.starts_with('t');
+    match size {
+        "nano" | "micro" if is_burstable => Some(of_prefixes(2, 2)),
+        "small" if family == "t3a" => Some(of_prefixes(2, 4)),
+        "small" | "medium" if is_burstable => Some(OF_FEW_CPUS),
+        "medium" => Some(of_prefixes(2, 4)),
+        "large" => Some(OF_FEW_CPUS),
+        "metal" if family.starts_with("mac") => None,
+        "metal" if family == "a1" => Some(OF_FEW_CPUS),
+        "metal" => Some(OF_MANY_CPUS),
+        _ => match size.strip_prefix("metal-") {
+            Some(size) => of_xlarge(size.strip_suffix("xl")?),
+            None => of_xlarge(size.strip_suffix("xlarge")?),
+        },
+    }
+}
+
+/// The pods that prefixes of 16 addresses allow: each interface has its own address, and two pods use the node's network.
+fn of_prefixes(interfaces: u32, addresses: u32) -> u32 {
+    (interfaces * (addresses - 1) * 16 + 2).min(OF_FEW_CPUS)
 }
 
 #[cfg(test)]
@@ -27,11 +85,19 @@ mod tests {
     use super::*;
     use crate::derive::testing::Store;
 
+    fn told(cluster: &str, group: &str) -> Vec<String> {
+        let store = Store::of(cluster, group);
+        let mut problems = Problems::default();
+        check(&store.inputs(), &mut problems);
+        problems.warnings().iter().map(ToString::to_string).collect()
+    }
+
+    fn with(value: &str) -> String {
+        format!("networking: {{amazonvpc: {{env: [{{name: {SWITCH}, value: '{value}'}}]}}}}")
+    }
+
     #[test]
     fn a_group_that_sets_no_number_is_told() {
-        let with = |value: &str| {
-            format!("networking: {{amazonvpc: {{env: [{{name: {SWITCH}, value: '{value}'}}]}}}}")
-        };
         for (cluster, group, is_told) in [
             (with("true"), "role: Node", true),
             (with("true"), "role: Master", true),
@@ -43,11 +109,49 @@ mod tests {
             (with("true") + ", masterKubelet: {maxPods: 250}", "role: Node", true),
             (with("true") + ", kubelet: {maxPods: 250}", "role: Master", true),
         ] {
-            let store = Store::of(&cluster, group);
-            let mut problems = Problems::default();
-            check(&store.inputs(), &mut problems);
-            assert_eq!(problems.warnings().len(), usize::from(is_told), "{cluster} / {group}");
-            assert!(problems.warnings().iter().all(|told| told.problem.contains("250")));
+            assert_eq!(told(&cluster, group).len(), usize::from(is_told), "{cluster} / {group}");
+        }
+    }
+
+    #[test]
+    fn the_number_is_that_of_the_groups_smallest_instance_type() {
+        let of = |group: &str| told(&with("true"), &format!("role: Node, {group}")).concat();
+        for (group, part) in [
+            ("machineType: m7g.large", "Amazon's number for m7g.large is 110; set spec.kubelet.maxPods: 110"),
+            ("machineType: 'm5.8xlarge,m5.16xlarge'", "number for m5.8xlarge, m5.16xlarge is 250"),
+            (
+                "machineType: m5.8xlarge, mixedInstancesPolicy: {instances: [m5.8xlarge, m7g.medium]}",
+                "number for m5.8xlarge, m7g.medium is 98",
+            ),
+            ("machineType: m4.large", "at most 110 for instance types with up to 30 vCPUs, and 250"),
+            ("machineType: 'm5.large,m4.large'", "and 250 for all others; set it"),
+        ] {
+            assert!(of(group).contains(part), "{group}: {}", of(group));
+        }
+    }
+
+    /// The numbers of `max-pods-calculator.sh --cni-prefix-delegation-enabled`.
+    #[test]
+    fn each_size_has_amazons_number() {
+        for (name, most) in [
+            ("t3.nano", Some(34)),
+            ("t4g.small", Some(110)),
+            ("t3a.small", Some(98)),
+            ("t3.medium", Some(110)),
+            ("c6g.medium", Some(98)),
+            ("m5.xlarge", Some(110)),
+            ("z1d.6xlarge", Some(110)),
+            ("m6i.8xlarge", Some(250)),
+            ("m7i.metal-24xl", Some(250)),
+            ("a1.metal", Some(110)),
+            ("u7i-6tb.112xlarge", Some(250)),
+            ("mac2.metal", None),
+            ("t2.medium", None),
+            ("hpc7a.12xlarge", None),
+            ("m5", None),
+            ("m5.huge", None),
+        ] {
+            assert_eq!(of_type(name), most, "{name}");
         }
     }
 }

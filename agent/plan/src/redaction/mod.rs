@@ -25,7 +25,7 @@ use kops_agent_spec::yaml;
 pub use mark::MARK;
 use mark::push_marks;
 pub(crate) use urls::without_credentials;
-pub use variables::LOGIN_VARIABLES;
+pub use variables::{LOGIN_VARIABLES, is_login};
 
 /// Minimum length of a hidden value, in bytes. A shorter value is part of too many words.
 const SHORTEST: usize = 4;
@@ -99,7 +99,7 @@ impl Redactor {
     /// text, because an operator may have set the variable.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
-        let redactor = self.hiding_passwords(value);
+        let redactor = self.hiding_passwords(&variables::as_url(name, value));
         match LOGIN_VARIABLES.contains(&name) {
             true => redactor.hiding(value),
             false if value.len() < SHORTEST_VARIABLE => redactor,

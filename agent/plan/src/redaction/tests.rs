@@ -114,8 +114,33 @@ fn a_variable_is_a_login_or_free_text() {
 #[test]
 fn passwords_of_urls_are_known() {
     for value in ["http://user:p%40ssword@proxy:3128", "robot:p@ssword@proxy:3128"] {
-        let shown = Redactor::default().hiding_passwords(value).text("the proxy refuses p@ssword");
-        assert_eq!(shown, "the proxy refuses [***]", "{value}");
+        let redactor = Redactor::default().hiding_variable("HTTPS_PROXY", value);
+        assert_eq!(redactor.text("the proxy refuses p@ssword"), "the proxy refuses [***]", "{value}");
+    }
+    let image = "registry:5000/pause@sha256:e1f2";
+    assert_eq!(Redactor::default().hiding_passwords(image).text("pulling 5000/pause"), "pulling 5000/pause");
+}
+
+#[test]
+fn a_variable_has_a_login_by_its_name_or_as_a_url() {
+    for (name, value) in [
+        ("OS_PASSWORD", "x"),
+        ("S3_ENDPOINT", "https://robot:pa55@minio:9000"),
+        ("DATABASE", "postgres://robot@db/x"),
+        ("https_proxy", "http://robot:pa55@proxy:3128"),
+        ("HTTPS_PROXY", "robot:pa55@proxy:3128"),
+    ] {
+        assert!(is_login(name, value), "{name}");
+    }
+    for (name, value) in [
+        ("EMAIL", "operator@example.com"),
+        ("IMAGE", "registry:5000/pause@sha256:e1f2"),
+        ("SSH_TARGET", "git@github.com:22"),
+        ("HTTPS_PROXY", "http://proxy:3128"),
+        ("HTTPS_PROXY", "proxy:3128"),
+        ("S3_ENDPOINT", "https://minio/a@b"),
+    ] {
+        assert!(!is_login(name, value), "{name}={value}");
     }
 }
 

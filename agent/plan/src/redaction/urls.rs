@@ -40,7 +40,14 @@ pub(crate) fn without_credentials(text: &str) -> String {
     shown
 }
 
-/// The passwords of all URLs of a text, and of each `user:password@host` without a scheme.
+/// Whether a text is one URL with a user or a password.
+pub(super) fn is_with_login(text: &str) -> bool {
+    text.split_once(SCHEME).is_some_and(|(scheme, after)| {
+        !scheme.is_empty() && scheme.chars().all(is_of_scheme) && Url::at(scheme, after).userinfo > 0
+    })
+}
+
+/// The passwords of all URLs of a text.
 pub(super) fn passwords(text: &str) -> Vec<&str> {
     let mut passwords = Vec::new();
     let mut rest = text;
@@ -49,10 +56,6 @@ pub(super) fn passwords(text: &str) -> Vec<&str> {
         let url = Url::at(&rest[..at], after);
         passwords.extend(password(&after[..url.userinfo]));
         rest = &after[url.end..];
-    }
-    let is_plain = |word: &&str| !word.contains(SCHEME);
-    for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(is_plain) {
-        passwords.extend(word.rsplit_once('@').and_then(|(userinfo, _)| password(userinfo)));
     }
     passwords
 }

@@ -1,5 +1,9 @@
 //! Environment variables that contain credentials.
 
+use std::borrow::Cow;
+
+use super::urls;
+
 /// The variables with which kOps and the SDKs of clouds give a program its credentials (util/pkg/env/standard.go;
 /// Amazon's "environment variables" of the SDKs). Other variables in these sources name a place, a project or a
 /// user.
@@ -17,3 +21,27 @@ pub const LOGIN_VARIABLES: [&str; 12] = [
     "SCW_ACCESS_KEY",
     "SCW_SECRET_KEY",
 ];
+/// The variables that name a proxy. The scheme of its URL is optional (golang.org/x/net/http/httpproxy; curl(1), "ENVIRONMENT").
+const PROXY_VARIABLES: [&str; 8] = [
+    "ALL_PROXY",
+    "FTP_PROXY",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "all_proxy",
+    "ftp_proxy",
+    "http_proxy",
+    "https_proxy",
+];
+
+/// Whether a variable has a credential: a login variable, or a URL with a user or a password.
+pub fn is_login(name: &str, value: &str) -> bool {
+    LOGIN_VARIABLES.contains(&name) || urls::is_with_login(&as_url(name, value))
+}
+
+/// The value of a variable. A proxy gets the scheme that it may lack.
+pub(super) fn as_url<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
+    match PROXY_VARIABLES.contains(&name) && !value.contains("://") {
+        true => Cow::Owned(format!("http://{value}")),
+        false => Cow::Borrowed(value),
+    }
+}

@@ -107,6 +107,9 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
     };
     warn_of_ignored_gpu(basis, problems);
     let nvidia_driver_package = problems.keep("NvidiaGPU", nvidia_driver_package(basis));
+    if let Some(Some(_)) = nvidia_driver_package {
+        check_driver(basis, problems);
+    }
     let wanted = |named: bool, name: &'static str| {
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
@@ -235,17 +238,26 @@ fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
         _ => false,
     };
     let gpu = basis.config.nvidia_gpu.as_ref().filter(|gpu| has_gpu && is_enabled(Some(gpu)));
-    let is_installed = basis.distribution.project == Project::Ubuntu;
-    if gpu.is_some() && !is_installed && basis.facts.nvidia_runtime == Some(false) {
-        return Err("is enabled, but nothing installs NVIDIA's driver on this distribution: kOps installs it only on Ubuntu, and the image \
-                    has no driver; use an image of Ubuntu, or an image with the driver and /usr/bin/nvidia-container-runtime \
-                    (nvidiaRuntime of the facts), or set spec.containerd.nvidiaGPU.enabled: false in this group"
-            .into());
-    }
     Ok(gpu.map(|gpu| match gpu.package.as_str() {
         "" => DEFAULT_NVIDIA_DRIVER_PACKAGE.into(),
         package => package.to_owned(),
     }))
+}
+
+/// Refuses a GPU whose driver neither kOps nor the image brings. Warns if the image is unknown.
+fn check_driver(basis: &Basis<'_>, problems: &mut Problems) {
+    const NOTHING: &str = "is enabled, but nothing installs NVIDIA's driver on this distribution: kOps installs it only on Ubuntu";
+    const ADVICE: &str = "use an image of Ubuntu, or an image with the driver and /usr/bin/nvidia-container-runtime (nvidiaRuntime of the \
+                          facts), or set spec.containerd.nvidiaGPU.enabled: false in this group";
+    match basis.facts.nvidia_runtime {
+        _ if basis.distribution.project == Project::Ubuntu => {}
+        Some(true) => {}
+        Some(false) => problems.add("NvidiaGPU", format!("{NOTHING}, and the image has no driver; {ADVICE}")),
+        None => problems.warn(
+            "NvidiaGPU",
+            format!("{NOTHING}, so kops-agent refuses a machine whose image has no driver; {ADVICE}"),
+        ),
+    }
 }
 
 /// Whether the group and the cluster's containerd both enable NVIDIA GPUs. On AWS, the driver and the runtime need both
@@ -323,10 +335,10 @@ mod tests {
     }
 
     /// A machine with a GPU. Its group and its cluster enable NVIDIA GPUs.
-    fn with_gpu(id: &str, distro: &str, has_runtime: bool, inputs: &mut Inputs) {
+    fn with_gpu(id: &str, distro: &str, has_runtime: Option<bool>, inputs: &mut Inputs) {
         on(id, distro, inputs);
         inputs.boot.cloud_provider = CloudProvider::Aws;
-        inputs.facts.nvidia_runtime = Some(has_runtime);
+        inputs.facts.nvidia_runtime = has_runtime;
         inputs.facts.cloud.aws = Some(AwsFacts {
             gpu: Some(true),
             instance_id: "i-1".into(),
@@ -343,7 +355,7 @@ mod tests {
     #[test]
     fn a_gpu_whose_driver_nothing_installs_is_refused_unless_the_image_brings_it() {
         let told = |id, distro, has_runtime| {
-            let node = resolved(|inputs| with_gpu(id, distro, has_runtime, inputs));
+            let node = resolved(|inputs| with_gpu(id, distro, Some(has_runtime), inputs));
             node.err().map(|problems| problems.to_string()).unwrap_or_default()
         };
         for (id, distro) in [("debian", "12"), ("rocky", "9.4"), ("amzn", "2023"), ("flatcar", "4230.2.0")] {
@@ -355,6 +367,17 @@ mod tests {
             assert!(!told(id, distro, true).contains("NvidiaGPU"), "{id}");
         }
         assert!(!told("ubuntu", "24.04", false).contains("NvidiaGPU"));
+    }
+
+    #[test]
+    fn a_gpu_whose_driver_nothing_installs_is_warned_of_before_the_image_is_known() {
+        for (id, distro, told) in [("debian", "12", 1), ("ubuntu", "24.04", 0)] {
+            // Another problem of this machine does not matter here.
+            let problems = resolved(|inputs| with_gpu(id, distro, None, inputs)).err().unwrap_or_default();
+            let warnings: Vec<String> = problems.warnings().iter().map(ToString::to_string).collect();
+            assert_eq!(warnings.len(), told, "{warnings:?}");
+            assert!(warnings.iter().all(|told| told.contains("refuses a machine whose image has no driver")));
+        }
     }
 
     #[test]

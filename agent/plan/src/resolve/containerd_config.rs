@@ -5,7 +5,7 @@
 
 use toml::{Table, Value};
 
-use super::Problems;
+use super::{Problems, containerd_keys};
 
 /// In containerd 1, this plugin pulls images and runs containers. In containerd 2, it only listens for requests.
 pub(crate) const CRI_OF_1: &str = "io.containerd.grpc.v1.cri";
@@ -75,6 +75,8 @@ const OF_IMAGES: [&str; 7] = [
     "sandbox_image",
     "stats_collect_period",
 ];
+/// Settings of `containerd` in [`CRI_OF_1`] that moved to [`CRI_IMAGES`].
+const UNPACKING: [&str; 3] = ["disable_snapshot_annotations", "discard_unpacked_layers", "snapshotter"];
 /// Settings of the file itself.
 const TOP_LEVEL: [&str; 17] = [
     "cgroup",
@@ -132,16 +134,22 @@ pub(super) fn check_file(field: &str, text: &str, newest: i64, problems: &mut Pr
     for (key, value) in &file {
         match value.as_table().filter(|_| key == "plugins") {
             Some(plugins) => plugins.iter().for_each(|(plugin, settings)| {
-                let of_settings = settings.as_table().into_iter().flat_map(|settings| settings.keys());
-                let mut paths: Vec<Vec<&str>> =
-                    of_settings.map(|setting| vec!["plugins", plugin.as_str(), setting.as_str()]).collect();
-                if paths.is_empty() {
-                    paths.push(vec!["plugins", plugin.as_str()]);
-                }
+                let mut paths = Vec::new();
+                add_paths(&["plugins", plugin], settings, &mut paths);
                 paths.iter().for_each(|path| check_path(field, path, version, problems));
             }),
             None => check_path(field, &[key.as_str()], version, problems),
         }
+    }
+}
+
+/// Adds the paths of all values below `path`.
+fn add_paths<'a>(path: &[&'a str], value: &'a Value, paths: &mut Vec<Vec<&'a str>>) {
+    match value.as_table().filter(|table| !table.is_empty()) {
+        Some(table) => {
+            table.iter().for_each(|(key, value)| add_paths(&[path, &[key]].concat(), value, paths))
+        }
+        None => paths.push(path.to_vec()),
     }
 }
 
@@ -172,15 +180,29 @@ fn check_lists(field: &str, file: &Table, version: i64, problems: &mut Problems)
 
 /// Warns of a setting that containerd ignores in a file of this version.
 pub(super) fn check_path(field: &str, path: &[&str], version: i64, problems: &mut Problems) {
-    let setting = path.join(".");
+    // How many keys of the path the warning names.
+    let mut named = path.len().min(3);
     let since = |plugin: &str| PLUGINS.iter().find(|(name, _)| *name == plugin).map(|(_, since)| *since);
     let problem = match path {
-        ["plugins", CRI_OF_1, setting, ..] if version > 2 && !STREAMING.contains(setting) => {
-            let now = if OF_IMAGES.contains(setting) { CRI_IMAGES } else { CRI_RUNTIME };
+        ["plugins", CRI_OF_1, setting, below @ ..] if version > 2 && !STREAMING.contains(setting) => {
+            let is_of_images = match below.first().filter(|_| *setting == "containerd") {
+                Some(below) => {
+                    named = 4;
+                    UNPACKING.contains(below)
+                }
+                None => OF_IMAGES.contains(setting),
+            };
+            let now = if is_of_images { CRI_IMAGES } else { CRI_RUNTIME };
             format!("is not read: since containerd 2 it is a setting of {now}; write it there")
         }
-        ["plugins", plugin, ..] => match since(plugin) {
-            Some(since) if since <= version => return,
+        ["plugins", plugin, below @ ..] => match since(plugin) {
+            Some(since) if since <= version => match containerd_keys::unknown(plugin, below, version) {
+                Some((at, advice)) => {
+                    named = 2 + at;
+                    format!("is not read: this containerd has no such key; {advice}")
+                }
+                None => return,
+            },
             Some(since) => format!(
                 "is not read: {plugin} needs a file of version {since} or newer, and this file has version {version}; remove it, or \
                  use a newer containerd"
@@ -192,7 +214,7 @@ pub(super) fn check_path(field: &str, path: &[&str], version: i64, problems: &mu
         }
         _ => return,
     };
-    problems.warn(format!("{field}: {setting}"), problem);
+    problems.warn(format!("{field}: {}", path[..named].join(".")), problem);
 }
 
 #[cfg(test)]
@@ -234,6 +256,23 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_key_of_a_known_plugin_is_told_at_any_depth() {
+        let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroups = true\nRoot = ''\n\
+                    [plugins.'io.containerd.snapshotter.v1.overlayfs']\nroot_paths = '/x'\n";
+        let (problems, warnings) = told(|problems| check_file("f", text, 2, problems));
+        assert_eq!(problems, "");
+        assert_eq!(
+            warnings,
+            [
+                "f: plugins.io.containerd.grpc.v1.cri.containerd.runtimes.runc.options.SystemdCgroups: is not read: this containerd has \
+                 no such key; write SystemdCgroup",
+                "f: plugins.io.containerd.snapshotter.v1.overlayfs.root_paths: is not read: this containerd has no such key; write \
+                 root_path",
+            ]
+        );
+    }
+
+    #[test]
     fn settings_are_read_by_the_plugins_of_the_files_version() {
         for (path, version, part) in [
             (&["plugins", CRI_OF_1, "sandbox_image"][..], 2, None),
@@ -242,6 +281,7 @@ mod tests {
                 3,
                 Some("it is a setting of io.containerd.cri.v1.images"),
             ),
+            (&["plugins", CRI_OF_1, "containerd", "snapshotter"], 3, Some("of io.containerd.cri.v1.images")),
             (
                 &["plugins", CRI_OF_1, "containerd", "runtimes"],
                 4,
@@ -254,6 +294,11 @@ mod tests {
             (&["plugins", "io.containerd.grpc.v1.cry", "x"], 4, Some("has no plugin")),
             (&["debug", "level"], 4, None),
             (&["debugs", "level"], 4, Some("no such setting")),
+            (
+                &["plugins", CRI_OF_1, "sandbox_images"],
+                2,
+                Some("sandbox_images: is not read: this containerd has no such key; write sandbox_image"),
+            ),
         ] {
             let (problems, warnings) = told(|problems| check_path("f", path, version, problems));
             assert_eq!(problems, "");

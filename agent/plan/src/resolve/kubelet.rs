@@ -199,7 +199,8 @@ fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, S
         .collect()
 }
 
-/// The taints that the node registers with. The API server rejects a Node with an invalid taint, so the machine could not join.
+/// The taints that the node registers with. kubelet does not start with an effect that it does not know (`CheckTaintValidation` and
+/// `parseTaint` in k8s.io/kubernetes/pkg/util/taints), and the API server rejects a Node with another invalid taint.
 fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
     let mut taints = Vec::new();
     let mut seen = BTreeSet::new();
@@ -213,10 +214,10 @@ fn taints(texts: &[String], problems: &mut Problems) -> Vec<Taint> {
             );
         }
         if !EFFECTS.contains(&taint.effect.as_str()) {
-            problems.warn(
+            problems.refuse(
                 field,
                 format!(
-                    "{:?} of {text:?} is no effect of a taint, so the API server refuses the Node; use {}",
+                    "{:?} of {text:?} is no effect of a taint, so this machine never becomes a node; use {}",
                     taint.effect,
                     EFFECTS.join(", ")
                 ),

@@ -12,6 +12,7 @@ mod cilium_etcd;
 mod cni_plugins;
 mod containerd;
 pub(crate) mod containerd_config;
+mod containerd_keys;
 pub(crate) mod containerd_version;
 mod discovery_service;
 pub(crate) mod distribution;
@@ -168,6 +169,9 @@ pub struct NodeConfig {
     /// Warnings about settings that do less than the user asked for.
     #[serde(skip)]
     pub warnings: Vec<Problem>,
+    /// Why a machine never becomes this node, although the node can be described ([`Problems::refuse`]).
+    #[serde(skip)]
+    pub refusals: Vec<Problem>,
 }
 
 /// Validates the inputs and sets all defaults.
@@ -181,7 +185,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
         let config = serde_json::to_value(config).unwrap_or_default();
         let free_text = free_text::values(&config);
         let hiding = |redactor: Redactor, text: &String| redactor.hiding_free_text(text);
-        problems.without(&free_text.iter().fold(Redactor::default(), hiding))
+        problems.refused().without(&free_text.iter().fold(Redactor::default(), hiding))
     })
 }
 
@@ -294,6 +298,7 @@ fn resolve_all(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     protokube,
                     discovery_service,
                     warnings: problems.warnings().to_vec(),
+                    refusals: problems.refusals().to_vec(),
                 }),
                 _ => Err(problems),
             }

@@ -189,6 +189,16 @@ mod tests {
     #[test]
     fn a_path_that_kops_replaces_is_warned_of() {
         for (settings, field, own) in [
+            (API_SERVER, "etcdCAFile", "/srv/kubernetes/kube-apiserver/etcd-ca.crt"),
+            (API_SERVER, "kubeletClientKey", "/srv/kubernetes/kube-apiserver/kubelet-api.key"),
+            (API_SERVER, "proxyClientCertFile", "/srv/kubernetes/kube-apiserver/apiserver-aggregator.crt"),
+            (
+                API_SERVER,
+                "requestheaderClientCAFile",
+                "/srv/kubernetes/kube-apiserver/apiserver-aggregator-ca.crt",
+            ),
+            (API_SERVER, "tlsCertFile", "/srv/kubernetes/kube-apiserver/server.crt"),
+            (API_SERVER, "tlsPrivateKeyFile", "/srv/kubernetes/kube-apiserver/server.key"),
             (CONTROLLER_MANAGER, "rootCAFile", "/srv/kubernetes/ca.crt"),
             (SCHEDULER, "authorizationKubeconfig", "/var/lib/kube-scheduler/kubeconfig"),
             (KUBELET, "clientCAFile", "/srv/kubernetes/ca.crt"),

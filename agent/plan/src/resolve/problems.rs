@@ -17,6 +17,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     problems: Vec<Problem>,
+    refusals: Vec<Problem>,
     warnings: Vec<Problem>,
 }
 
@@ -41,9 +42,19 @@ impl Problems {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
 
+    /// Adds a problem of a node that can be described, as kOps describes it, but that never works. Commands that only describe the
+    /// node go on.
+    pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        add_once(&mut self.refusals, Problem::new(field, problem));
+    }
+
     /// Adds a warning: the configuration is valid, but the node does less than the user asked for.
     pub fn warn(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.warnings, Problem::new(field, problem));
+    }
+
+    pub fn add_all(&mut self, problems: &[Problem]) {
+        problems.iter().for_each(|problem| add_once(&mut self.problems, problem.clone()));
     }
 
     pub fn add_warnings(&mut self, warnings: &[Problem]) {
@@ -64,6 +75,7 @@ impl Problems {
     /// Adds all problems and warnings of `other`.
     pub fn extend(&mut self, other: Problems) {
         other.problems.into_iter().for_each(|problem| add_once(&mut self.problems, problem));
+        other.refusals.into_iter().for_each(|problem| add_once(&mut self.refusals, problem));
         other.warnings.into_iter().for_each(|warning| add_once(&mut self.warnings, warning));
     }
 
@@ -73,11 +85,25 @@ impl Problems {
         let hide = |Problem { field, problem }| Problem { field, problem: free_text.text(&problem) };
         Problems {
             problems: self.problems.into_iter().map(hide).collect(),
+            refusals: self.refusals.into_iter().map(hide).collect(),
             warnings: self.warnings.into_iter().map(hide).collect(),
         }
     }
 
-    /// Whether there is no problem. Warnings do not count.
+    /// The refusals, in the order in which they were found.
+    pub fn refusals(&self) -> &[Problem] {
+        &self.refusals
+    }
+
+    /// Makes the refusals problems, for a node that is more than described.
+    #[must_use]
+    pub fn refused(mut self) -> Problems {
+        let refusals = std::mem::take(&mut self.refusals);
+        self.add_all(&refusals);
+        self
+    }
+
+    /// Whether there is no problem. Refusals and warnings do not count.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
@@ -134,6 +160,15 @@ mod tests {
         assert_eq!(problems.keep("spec.c", Ok(1)), Some(1));
         assert_eq!(problems.to_string(), "spec.a: is empty; set it\nspec.b: is no address");
         assert!(problems.unless_any(()).is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_of_a_node_that_is_more_than_described() {
+        let mut problems = Problems::default();
+        problems.refuse("spec.a", "never works");
+        assert_eq!(problems.clone().unless_any(1), Ok(1));
+        assert_eq!(problems.refusals().len(), 1);
+        assert_eq!(problems.refused().to_string(), "spec.a: never works");
     }
 
     #[test]

@@ -30,7 +30,31 @@ pub(super) fn narrowed(machines: Vec<Facts>, cloud: CloudProvider, group: &Insta
             && architecture.is_none_or(|architecture| architecture == facts.arch)
     };
     let possible: Vec<Facts> = machines.iter().filter(can_be).cloned().collect();
-    if possible.is_empty() { machines } else { possible }
+    let mut machines = if possible.is_empty() { machines } else { possible };
+    let types = instance_types(group).unwrap_or_default();
+    if !types.is_empty() && types.iter().all(|name| is_without_gpu(name)) {
+        machines
+            .iter_mut()
+            .filter_map(|facts| facts.cloud.aws.as_mut())
+            .for_each(|aws| aws.gpu = Some(false));
+    }
+    machines
+}
+
+/// The instance types of a group on AWS. `None` if the group only has requirements of them.
+pub(crate) fn instance_types(group: &InstanceGroupSpec) -> Option<Vec<&str>> {
+    let mixed = group.mixed_instances_policy.as_ref();
+    match mixed.filter(|mixed| !mixed.instances.is_empty()) {
+        Some(mixed) => Some(mixed.instances.iter().map(String::as_str).collect()),
+        None if mixed.is_some_and(|mixed| mixed.instance_requirements.is_some()) => None,
+        None => Some(group.machine_type.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()),
+    }
+}
+
+/// Whether an instance type of AWS has no GPU. Those with one are in families G and P (docs.aws.amazon.com/ec2/latest/instancetypes,
+/// "Accelerated computing").
+fn is_without_gpu(name: &str) -> bool {
+    name.contains('.') && !name.starts_with(['g', 'p'])
 }
 
 fn words(name: &str) -> Vec<String> {
@@ -111,6 +135,7 @@ fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::kops_release::KopsRelease;
     use crate::supposed::{all_machines, names};
@@ -160,6 +185,28 @@ mod tests {
             ["ami-0123456789abcdef0", "123456789012/golden-2026-01-02", "debian-golden-2026", "ubuntu-18.04"]
         {
             assert_eq!(of(CloudProvider::Aws, image, ""), all, "{image}");
+        }
+    }
+
+    #[test]
+    fn instance_types_tell_whether_there_may_be_a_gpu() {
+        let may_have = |group: &str| {
+            let group: InstanceGroupSpec = serde_yaml::from_str(group).unwrap();
+            let all = all_machines(CloudProvider::Aws, KopsRelease::NEWEST);
+            let machines = narrowed(all, CloudProvider::Aws, &group);
+            machines.iter().all(|facts| facts.cloud.aws.as_ref().is_some_and(|aws| aws.gpu == Some(true)))
+        };
+        assert!(!may_have("machineType: m5.large"));
+        assert!(!may_have(
+            "{machineType: g5.xlarge, mixedInstancesPolicy: {instances: [m5.large, c5.large]}}"
+        ));
+        for group in [
+            "machineType: g5.xlarge",
+            "machineType: 'm5.large,p4d.24xlarge'",
+            "machineType: ''",
+            "{machineType: m5.large, mixedInstancesPolicy: {instanceRequirements: {}}}",
+        ] {
+            assert!(may_have(group), "{group}");
         }
     }
 

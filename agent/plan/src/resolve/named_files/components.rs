@@ -52,6 +52,42 @@ pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -
     let of_aws = api_server.token_webhook == Some(TokenWebhook::AwsIamAuthenticator);
     let token_webhook = config.authentication_token_webhook_config_file.as_deref().filter(|_| !of_aws);
     let encryption = config.encryption_provider_config.as_deref().filter(|_| !api_server.encrypts);
+    let of_directory = |name: &str| format!("{directory}/{name}");
+    let encryption_file = of_directory("encryptionconfig.yaml");
+    let replaced = vec![
+        (
+            "authenticationTokenWebhookConfigFile",
+            config.authentication_token_webhook_config_file.as_deref().filter(|_| of_aws).unwrap_or_default(),
+            TOKEN_WEBHOOK_CONFIG.to_owned(),
+        ),
+        (
+            "encryptionProviderConfig",
+            config.encryption_provider_config.as_deref().filter(|_| api_server.encrypts).unwrap_or_default(),
+            encryption_file,
+        ),
+        ("etcdCAFile", config.etcd_ca_file.as_str(), of_directory("etcd-ca.crt")),
+        ("etcdCertFile", &config.etcd_cert_file, of_directory("etcd-client.crt")),
+        ("etcdKeyFile", &config.etcd_key_file, of_directory("etcd-client.key")),
+        ("kubeletClientCertificate", &config.kubelet_client_certificate, of_directory("kubelet-api.crt")),
+        ("kubeletClientKey", &config.kubelet_client_key, of_directory("kubelet-api.key")),
+        (
+            "proxyClientCertFile",
+            config.proxy_client_cert_file.as_deref().unwrap_or_default(),
+            of_directory("apiserver-aggregator.crt"),
+        ),
+        (
+            "proxyClientKeyFile",
+            config.proxy_client_key_file.as_deref().unwrap_or_default(),
+            of_directory("apiserver-aggregator.key"),
+        ),
+        (
+            "requestheaderClientCAFile",
+            &config.requestheader_client_ca_file,
+            of_directory("apiserver-aggregator-ca.crt"),
+        ),
+        ("tlsCertFile", &config.tls_cert_file, of_directory("server.crt")),
+        ("tlsPrivateKeyFile", &config.tls_private_key_file, of_directory("server.key")),
+    ];
     let mut named = vec![
         ("admissionControlConfigFile", config.admission_control_config_file.as_str()),
         ("auditPolicyFile", &config.audit_policy_file),
@@ -80,7 +116,7 @@ pub(super) fn api_server<'a>(basis: &Basis<'_>, api_server: &'a KubeApiServer) -
         seen: Some(seen),
         own,
         named,
-        replaced: Vec::new(),
+        replaced,
     }
 }
 

@@ -113,9 +113,9 @@ fn swap_that_keeps_kubelet_from_starting_is_warned_of() {
 }
 
 #[test]
-fn a_taint_of_an_effect_that_there_is_not_is_warned_of() {
+fn a_taint_of_an_effect_that_there_is_not_is_refused_of_a_node_that_is_described() {
     let node = control_plane(with("1.34.0", "taints: ['dedicated=gpu:Noschedule']"));
-    assert_eq!(node.warnings[0].field, "KubeletConfig.taints[0]");
+    assert_eq!(node.refusals[0].field, "KubeletConfig.taints[0]");
 }
 
 /// The problems of a machine whose store a kOps for older versions wrote.

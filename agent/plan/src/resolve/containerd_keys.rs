@@ -1,0 +1,176 @@
+//! The keys of the containerd plugins that operators configure most, by the version of the configuration file. containerd ignores a key
+//! that it does not know.
+//!
+//! Source: the `toml` names in pkg/cri/config/config.go of containerd 1.6 and 1.7 (file version 2), internal/cri/config/config.go of 2.0 to
+//! 2.3 (versions 3 and 4), plugins/snapshots/overlay/plugin/plugin.go, and api/types/runc/options and runtimeoptions of the shims.
+
+use std::ops::RangeInclusive;
+
+use super::containerd_config::{CRI_IMAGES, CRI_OF_1, CRI_RUNTIME};
+
+const OVERLAYFS: &str = "io.containerd.snapshotter.v1.overlayfs";
+/// In a table's place: any name.
+const ANY: &str = "*";
+/// The versions of files of containerd 1, of containerd 2, and of both.
+const OF_1: RangeInclusive<i64> = 2..=2;
+const OF_2: RangeInclusive<i64> = 3..=i64::MAX;
+const OF_BOTH: RangeInclusive<i64> = 2..=i64::MAX;
+
+/// The known keys of a table, which is below a plugin.
+struct Keys {
+    versions: RangeInclusive<i64>,
+    plugin: &'static str,
+    table: &'static [&'static str],
+    /// Separated by spaces.
+    known: &'static str,
+}
+
+const RUNTIME_OF_1: &str = "base_runtime_spec cni_conf_dir cni_max_conf_num container_annotations options pod_annotations \
+    privileged_without_host_devices privileged_without_host_devices_all_devices_allowed runtime_engine runtime_path runtime_root \
+    runtime_type sandbox_mode snapshotter";
+const REGISTRY: &str = "auths config_path configs headers mirrors";
+const AUTH: &str = "auth identitytoken password username";
+const X509: &str = "tls_cert_file tls_key_file";
+/// Names of Go fields, which TOML may write in any case: of runc's shim, and of shims that are given a file.
+const RUNTIME_OPTIONS: &str = "BinaryName ConfigBody ConfigPath CriuImagePath CriuPath CriuWorkPath IoGid IoUid NoNewKeyring NoPivotRoot Root \
+    ShimCgroup SystemdCgroup TaskApiAddress TaskApiVersion TypeUrl";
+
+#[rustfmt::skip]
+const TABLES: [Keys; 25] = [
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &[], known: "cdi_spec_dirs cni containerd device_ownership_from_security_context \
+        disable_apparmor disable_cgroup disable_hugetlb_controller disable_proc_mount disable_tcp_service drain_exec_sync_io_timeout \
+        enable_cdi enable_selinux enable_tls_streaming enable_unprivileged_icmp enable_unprivileged_ports ignore_deprecation_warnings \
+        ignore_image_defined_volumes image_decryption image_pull_progress_timeout image_pull_with_sync_fs max_concurrent_downloads \
+        max_container_log_line_size netns_mounts_under_state_dir registry restrict_oom_score_adj sandbox_image selinux_category_range \
+        stats_collect_period stream_idle_timeout stream_server_address stream_server_port systemd_cgroup \
+        tolerate_missing_hugetlb_controller unset_seccomp_profile x509_key_pair_streaming" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["cni"], known: "bin_dir conf_dir conf_template ip_pref max_conf_num setup_serially" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd"], known: "default_runtime default_runtime_name \
+        disable_snapshot_annotations discard_unpacked_layers ignore_blockio_not_enabled_errors ignore_rdt_not_enabled_errors no_pivot \
+        runtimes snapshotter untrusted_workload_runtime" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd", "default_runtime"], known: RUNTIME_OF_1 },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd", "untrusted_workload_runtime"], known: RUNTIME_OF_1 },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd", "runtimes", ANY], known: RUNTIME_OF_1 },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd", "default_runtime", "options"], known: RUNTIME_OPTIONS },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["containerd", "runtimes", ANY, "options"], known: RUNTIME_OPTIONS },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["image_decryption"], known: "key_model" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["registry"], known: REGISTRY },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["registry", "configs", ANY], known: "auth tls" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["registry", "configs", ANY, "auth"], known: AUTH },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["registry", "configs", ANY, "tls"],
+        known: "ca_file cert_file insecure_skip_verify key_file" },
+    Keys { versions: OF_1, plugin: CRI_OF_1, table: &["registry", "mirrors", ANY], known: "endpoint" },
+    Keys { versions: OF_BOTH, plugin: CRI_OF_1, table: &["x509_key_pair_streaming"], known: X509 },
+    Keys { versions: OF_2, plugin: CRI_IMAGES, table: &[], known: "concurrent_layer_fetch_buffer disable_snapshot_annotations \
+        discard_unpacked_layers image_decryption image_pull_progress_timeout image_pull_with_sync_fs max_concurrent_downloads \
+        pinned_images registry runtime_platforms sandbox_image snapshotter stats_collect_period use_local_image_pull" },
+    Keys { versions: OF_2, plugin: CRI_IMAGES, table: &["image_decryption"], known: "key_model" },
+    Keys { versions: OF_2, plugin: CRI_IMAGES, table: &["registry"], known: REGISTRY },
+    Keys { versions: OF_2, plugin: CRI_IMAGES, table: &["registry", "configs", ANY, "auth"], known: AUTH },
+    Keys { versions: OF_2, plugin: CRI_RUNTIME, table: &[], known: "cdi_spec_dirs cni containerd device_ownership_from_security_context \
+        disable_apparmor disable_hugetlb_controller disable_proc_mount drain_exec_sync_io_timeout enable_cdi enable_criu \
+        enable_experimental_restore_via_create enable_selinux enable_unprivileged_icmp enable_unprivileged_ports \
+        ignore_deprecation_warnings ignore_image_defined_volumes max_container_log_line_size netns_mounts_under_state_dir \
+        restrict_oom_score_adj selinux_category_range stats_collect_period stats_retention_period tolerate_missing_hugetlb_controller \
+        unset_seccomp_profile" },
+    Keys { versions: OF_2, plugin: CRI_RUNTIME, table: &["cni"], known: "bin_dir bin_dirs conf_dir conf_template ip_pref max_conf_num \
+        setup_serially use_internal_loopback" },
+    Keys { versions: OF_2, plugin: CRI_RUNTIME, table: &["containerd"], known: "default_runtime_name ignore_blockio_not_enabled_errors \
+        ignore_rdt_not_enabled_errors runtimes" },
+    Keys { versions: OF_2, plugin: CRI_RUNTIME, table: &["containerd", "runtimes", ANY], known: "base_runtime_spec cgroup_writable \
+        cni_conf_dir cni_max_conf_num container_annotations disable_pause_image_pull io_type options pod_annotations \
+        privileged_without_host_devices privileged_without_host_devices_all_devices_allowed runtime_path runtime_type sandboxer \
+        snapshotter" },
+    Keys { versions: OF_2, plugin: CRI_RUNTIME, table: &["containerd", "runtimes", ANY, "options"], known: RUNTIME_OPTIONS },
+    Keys { versions: OF_BOTH, plugin: OVERLAYFS, table: &[], known: "mount_options root_path slow_chown sync_remove upperdir_label" },
+];
+
+/// The first key of a path below a plugin that the plugin does not know: how many keys lead to it, with its own, and what to write.
+/// `None` if all keys are known, or the tables in question are not listed here.
+pub(super) fn unknown(plugin: &str, path: &[&str], version: i64) -> Option<(usize, String)> {
+    (0..path.len()).find_map(|at| {
+        let (table, key) = (&path[..at], path[at]);
+        let keys = TABLES.iter().find(|keys| {
+            keys.plugin == plugin && keys.versions.contains(&version) && is_of(table, keys.table)
+        })?;
+        let mut known = keys.known.split_whitespace();
+        if known.any(|known| known.eq_ignore_ascii_case(key)) {
+            return None;
+        }
+        let all = || keys.known.split_whitespace();
+        let nearest = all().map(|known| (distance(key, known), known)).min();
+        let advice = match nearest.filter(|(distance, _)| *distance <= key.len() / 4) {
+            Some((_, nearest)) => format!("write {nearest}"),
+            None => format!("it knows {}; correct or remove it", all().collect::<Vec<_>>().join(", ")),
+        };
+        Some((at + 1, advice))
+    })
+}
+
+fn is_of(table: &[&str], pattern: &[&str]) -> bool {
+    table.len() == pattern.len()
+        && table.iter().zip(pattern).all(|(name, pattern)| *pattern == ANY || name == pattern)
+}
+
+/// The Levenshtein distance of two keys, in which case and underscores do not count.
+fn distance(one: &str, other: &str) -> usize {
+    let plain = |key: &str| key.to_ascii_lowercase().replace('_', "").into_bytes();
+    let (one, other) = (plain(one), plain(other));
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, of_other) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != of_other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_told_with_the_nearest_known_one() {
+        for (plugin, path, version, told) in [
+            (CRI_OF_1, &["enable_cdi"][..], 2, None),
+            (CRI_OF_1, &["sandbox_images"], 2, Some((1, "write sandbox_image"))),
+            (CRI_OF_1, &["containerd", "snapshoter"], 2, Some((2, "write snapshotter"))),
+            (CRI_OF_1, &["containerd", "runtimes", "runc", "options", "SystemdCgroup"], 2, None),
+            (CRI_OF_1, &["containerd", "runtimes", "runc", "options", "systemdcgroup"], 2, None),
+            (
+                CRI_OF_1,
+                &["containerd", "runtimes", "runc", "options", "systemd_cgroup"],
+                2,
+                Some((5, "write SystemdCgroup")),
+            ),
+            (CRI_OF_1, &["registry", "mirrors", "docker.io", "endpoints"], 2, Some((4, "write endpoint"))),
+            (CRI_IMAGES, &["pinned_images", "mine"], 3, None),
+            (CRI_IMAGES, &["max_concurrent_download"], 4, Some((1, "write max_concurrent_downloads"))),
+            (CRI_RUNTIME, &["containerd", "snapshotter"], 3, Some((2, "it knows default_runtime_name, "))),
+            (CRI_RUNTIME, &["containerd", "runtimes", "runc", "runtime_root"], 4, Some((4, "it knows "))),
+            (CRI_RUNTIME, &["cni", "bin_dirs"], 3, None),
+            (OVERLAYFS, &["mount_option"], 3, Some((1, "write mount_options"))),
+            ("io.containerd.gc.v1.scheduler", &["anything"], 3, None),
+        ] {
+            let found = unknown(plugin, path, version);
+            assert_eq!(
+                found.as_ref().map(|(at, _)| *at),
+                told.map(|(at, _)| at),
+                "{path:?} in {version}: {found:?}"
+            );
+            let (_, advice) = found.unwrap_or_default();
+            assert!(advice.starts_with(told.map_or("", |(_, advice)| advice)), "{path:?}: {advice}");
+        }
+    }
+
+    #[test]
+    fn distances_are_those_of_levenshtein() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("systemd_cgroup", "SystemdCgroup"), 0);
+        assert_eq!((distance("", "abc"), distance("abc", "")), (3, 3));
+    }
+}
