@@ -20,6 +20,7 @@ mod example;
 mod example_node;
 mod failing_units;
 mod first_boot;
+mod fleet_status;
 mod following;
 mod free_text;
 mod json;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -28,14 +29,21 @@ pub struct Asked {
 }
 
 impl ApiServer {
+    /// A cluster with one Node.
     pub fn start() -> ApiServer {
+        ApiServer::with_nodes(json!([{"metadata": {"name": "node-1"}, "spec": {}, "status": {}}]))
+    }
+
+    /// A cluster with these Nodes, a list.
+    pub fn with_nodes(nodes: Value) -> ApiServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (told, asked) = mpsc::channel();
+        let nodes = Arc::new(nodes);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let told = told.clone();
-                thread::spawn(move || answer(stream.unwrap(), &told));
+                let (told, nodes) = (told.clone(), nodes.clone());
+                thread::spawn(move || answer(stream.unwrap(), &nodes, &told));
             }
         });
         ApiServer { url, asked }
@@ -60,7 +68,7 @@ impl ApiServer {
     }
 }
 
-fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>) {
+fn answer(mut stream: TcpStream, nodes: &Value, told: &mpsc::Sender<Asked>) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     let Some(request) = lines.next() else { return };
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
@@ -73,7 +81,7 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>) {
         }
     }
     let is_watch = path.contains("watch=");
-    let body = document(&path).to_string();
+    let body = document(&path, nodes).to_string();
     let _ = told.send(Asked { path, authorization });
     let mut head = String::from("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n");
     if is_watch {
@@ -86,9 +94,9 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>) {
 }
 
 /// An object with the fields of a list, of the server's version, and of discovery.
-fn document(path: &str) -> Value {
+fn document(path: &str, nodes: &Value) -> Value {
     let items = if path.starts_with("/api/v1/nodes") {
-        json!([{"metadata": {"name": "node-1"}, "spec": {}, "status": {}}])
+        nodes.clone()
     } else if path.starts_with("/api/v1/namespaces?") || path == "/api/v1/namespaces" {
         let annotation = format!("addons.k8s.io/{ADDON}");
         let version = json!({"channel": "old", "manifestHash": "hash"}).to_string();
