@@ -29,6 +29,7 @@ mod kops_upgrades;
 mod kubeconfigs;
 mod last_good;
 mod names;
+mod openstack;
 mod pages;
 mod proxies;
 mod refused_values;
