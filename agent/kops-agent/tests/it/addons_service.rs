@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
-use std::process::{Child, Command};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -102,9 +102,8 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
 fn probed(probe: &serde_yaml::Value) -> Option<String> {
     let (host, port) = (probe["host"].as_str().unwrap(), probe["port"].as_u64().unwrap());
     let mut stream = TcpStream::connect(format!("{host}:{port}")).ok()?;
-    let request = format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", probe["path"].as_str().unwrap());
-    stream.write_all(request.as_bytes()).unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
+    let path = probe["path"].as_str().unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     Some(answer)
@@ -153,7 +152,7 @@ fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
             run.arg(file);
             assert!(words.next().is_some(), "{start}");
         }
-        let _service = Service(run.spawn().unwrap());
+        let _service = Service(run.stderr(Stdio::null()).spawn().unwrap());
         let deadline = Instant::now() + Duration::from_secs(120);
         let unready = loop {
             match probed(probe) {
