@@ -15,6 +15,7 @@ use crate::example::{Ended, Machine, agent};
 
 const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
 const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
+const WARNING: &str = "Openstack.insecureSkipVerify: is true, so OpenStack's certificates are not verified";
 
 /// A control plane of the example cluster on OpenStack, with these settings of `cloudConfig.openstack`.
 fn control_plane(settings: &str) -> Machine {
@@ -77,6 +78,34 @@ fn the_login_in_the_cloud_configuration_is_shown_on_request_only() {
     let whole =
         run(machine.agent_without_root("render").args(["-o", "json", "--show-secrets"]), "hunter2", &[0]);
     assert!(whole.contains("password=\\\"hunter2\\\"") && whole.contains(SECRET));
+}
+
+#[test]
+fn certificates_that_are_not_verified_are_warned_of() {
+    for (settings, is_warned) in
+        [("{insecureSkipVerify: true}", true), ("{insecureSkipVerify: false}", false), ("{}", false)]
+    {
+        let machine = control_plane(settings);
+        let checked = Ended::of(&mut machine.agent_without_root("config check"));
+        checked.with(0, &[]);
+        assert_eq!(
+            checked.stdout.contains(&format!("warning: {WARNING}")),
+            is_warned,
+            "{settings}: {checked:#?}"
+        );
+        let mut converge = machine.agent("converge");
+        converge.envs(login("https://keystone.test"));
+        converge.env("KOPS_AGENT_ADDONS", "true").env("KOPS_AGENT_CONTROLLER", "true");
+        let ended = Ended::of(&mut converge);
+        ended.with(0, &[]);
+        assert_eq!(ended.stderr.contains(WARNING), is_warned, "{settings}: {ended:#?}");
+        for unit in ["kops-agent-addons", "kops-agent-controller"] {
+            let text = machine.root().join(format!("etc/systemd/system/{unit}.service"));
+            let text = fs::read_to_string(text).unwrap();
+            let variable = format!("Environment={ANY_CERTIFICATE}=true\n");
+            assert_eq!(text.contains(&variable), is_warned, "{settings}: {text}");
+        }
+    }
 }
 
 /// Nobody vouches for the server, which stands in for Keystone. It takes no login, but notes the requests of clients that accept
