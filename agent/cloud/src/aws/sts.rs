@@ -82,10 +82,10 @@ impl Sts {
 
     /// STS at an endpoint, with credentials that a stand-in knows.
     #[cfg(any(test, feature = "testing"))]
-    pub fn for_tests(url: &str, region: &str, access_key: &str, secret: &str) -> Sts {
+    pub fn for_tests(url: &str, region: &str, access_key: &str, secret: &str, calls: CloudCalls) -> Sts {
         let credentials = Credentials::new(access_key, secret, None, None, "test");
         let provider = SharedCredentialsProvider::new(credentials);
-        Sts::new(url, region, Some(provider), CloudCalls::default()).expect("an endpoint")
+        Sts::new(url, region, Some(provider), calls).expect("an endpoint")
     }
 
     /// The host of the endpoint, with its port if it is not the scheme's default.

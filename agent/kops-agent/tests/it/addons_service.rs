@@ -1,11 +1,16 @@
 //! Add-ons applied by a service in the place of protokube, which applies them up to kOps 1.35.
 
 use std::fs;
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE};
 
+use crate::example::apart::apart;
 use crate::example::{self, Ended, Machine};
 
 const KOPS: &str = "1.35.2";
@@ -91,6 +96,74 @@ fn the_service_takes_the_place_of_protokubes_channels_and_labels_and_gives_it_ba
     assert!(both.contains("--gossip=true") && both.contains(&channels), "{both}");
     assert_eq!((read(&machine, SERVICE), read(&machine, SETTINGS)), (None, None));
     assert!(read(&machine, CHANNELS).is_some());
+}
+
+/// The answer to a probe; `None` if nothing listens yet.
+fn probed(probe: &serde_yaml::Value) -> Option<String> {
+    let (host, port) = (probe["host"].as_str().unwrap(), probe["port"].as_u64().unwrap());
+    let mut stream = TcpStream::connect(format!("{host}:{port}")).ok()?;
+    let path = probe["path"].as_str().unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    Some(answer)
+}
+
+/// Ends the service with the test.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// kubelet's probe of the pod asks the service as its unit starts it, on the port of kOps' own pod.
+#[test]
+fn the_pod_that_mirrors_the_service_is_unready_while_the_service_is() {
+    apart("", || {
+        let machine = Machine::of(CONTROL_PLANE);
+        Ended::of(machine.agent("converge").env("KOPS_AGENT_ADDONS", "true")).with(0, &[]);
+        let manifest = read(&machine, "etc/kubernetes/manifests/kops-agent-addons.manifest").unwrap();
+        let pod: serde_yaml::Value = serde_yaml::from_str(&manifest).unwrap();
+        let probe = &pod["spec"]["containers"][0]["readinessProbe"]["httpGet"];
+
+        // No API server answers, so the service cannot label the machine's Node.
+        let kubeconfig = machine.folder().join("kubeconfig");
+        let cluster = serde_json::json!({
+            "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+            "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+        });
+        fs::write(&kubeconfig, cluster.to_string()).unwrap();
+        let unit = read(&machine, SERVICE).unwrap();
+        let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+        let mut words = start.split(' ').skip(1);
+        let mut run = Command::new(example::agent());
+        run.env_clear().envs(machine.cluster.environment());
+        while let Some(word) = words.next() {
+            run.arg(word);
+            // The unit names these files on the machine.
+            let file = match word {
+                "--settings" => machine.root().join(SETTINGS),
+                "--kubeconfig" => kubeconfig.clone(),
+                _ => continue,
+            };
+            run.arg(file);
+            assert!(words.next().is_some(), "{start}");
+        }
+        let _service = Service(run.stderr(Stdio::null()).spawn().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let unready = loop {
+            match probed(probe) {
+                Some(answer) if !answer.starts_with("HTTP/1.1 200 ") => break answer,
+                answer if Instant::now() > deadline => panic!("it is not unready in time: {answer:?}"),
+                _ => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!(unready.starts_with("HTTP/1.1 503 "), "{unready}");
+        assert!(unready.contains("does not have the labels of a control plane: "), "{unready}");
+    });
 }
 
 #[test]

@@ -190,6 +190,26 @@ fn a_gpu_with_the_driver_of_the_image_is_told() {
 }
 
 #[test]
+fn a_driver_that_the_image_brings_is_found_and_told() {
+    let told = "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime";
+    on("ID=rocky\nVERSION_ID=\"9.4\"\n", || {
+        let worker = Worker::with_nvidia();
+        let bin = worker.machine.folder().join("bin");
+        fs::create_dir(&bin).unwrap();
+        mount(Some(&bin), "/usr/bin", None::<&Path>, MsFlags::MS_BIND, None::<&Path>).unwrap();
+        fs::write(bin.join("nvidia-smi"), "").unwrap();
+        worker.run("plan", "g5.xlarge").with(3, &["nothing installs NVIDIA's driver on this distribution"]);
+        fs::write(bin.join("nvidia-container-runtime"), "").unwrap();
+        let planned = worker.run("plan", "g5.xlarge");
+        planned.with(0, &[told, "kops-agent installs neither"]);
+        assert!(!planned.stdout.contains("package nvidia"), "{planned:#?}");
+        let without_gpu = worker.run("plan", "m5.large");
+        without_gpu.with(0, &[]);
+        assert!(!without_gpu.stderr.contains(told), "{without_gpu:#?}");
+    });
+}
+
+#[test]
 fn ec2_is_asked_only_where_something_depends_on_it() {
     on_ubuntu(|| {
         let worker = Worker::new();

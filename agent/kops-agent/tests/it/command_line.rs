@@ -1,19 +1,53 @@
 //! The command line as people, boot scripts and packagers use it.
 
-#![allow(clippy::unwrap_used)]
+// A skipped test prints that it is skipped.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use crate::example;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::example::{Ended, Machine, keysets};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+/// Runs the call on a terminal of this name, by `script` of util-linux. `None`, with a message, if there is no `script`.
+fn on_terminal(call: &Command, name: &str) -> Option<String> {
+    let words = std::iter::once(call.get_program()).chain(call.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"]).stdin(Stdio::null());
+    script.env("TERM", name).env_remove("NO_COLOR");
+    script.envs(call.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = match script.output() {
+        Ok(ended) => ended,
+        Err(error) => {
+            eprintln!("skipped: `script` does not run: {error}");
+            return None;
+        }
+    };
+    let shown = String::from_utf8(ended.stdout).unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{shown}");
+    Some(shown)
+}
+
+#[test]
+fn a_dumb_terminal_gets_plain_text() {
+    let machine = Machine::of(NODES);
+    let plan = machine.agent("plan");
+    let Some(in_color) = on_terminal(&plan, "xterm-256color") else { return };
+    assert!(in_color.contains("\u{1b}[") && in_color.contains("kubelet"), "{in_color:?}");
+    let plain = on_terminal(&plan, "dumb").unwrap();
+    assert!(!plain.contains('\u{1b}') && plain.contains("kubelet"), "{plain:?}");
+    // `converge` also shows its progress.
+    let plain = on_terminal(&machine.agent("converge"), "dumb").unwrap();
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+}
 
 const COMMANDS: [&str; 15] = [
     "converge",

@@ -242,6 +242,22 @@ fn what_every_node_of_a_group_refuses_is_told_without_a_machine() {
         ("hooks: [{name: x}]", "Hooks[0][0]"),
         ("volumeMounts: [{device: /dev/sdb, path: /x, filesystem: zfs}]", "VolumeMounts[0]"),
         (
+            "volumeMounts: [{device: /dev/sdb, path: /, filesystem: ext4}]",
+            "VolumeMounts[0].path: is the root",
+        ),
+        (
+            "volumeMounts: [{device: /dev/sdb, path: /usr/, filesystem: ext4}]",
+            "VolumeMounts[0].path: /usr has",
+        ),
+        (
+            "volumeMounts: [{device: /dev/sdb, path: /etc, filesystem: ext4}]",
+            "VolumeMounts[0].path: /etc has",
+        ),
+        (
+            "volumeMounts: [{device: /dev/sdb, path: /var, filesystem: ext4}]",
+            "VolumeMounts[0].path: /var has",
+        ),
+        (
             "fileAssets: [{name: x, path: /etc/containerd/config.toml, content: x}]",
             "/etc/containerd/config.toml",
         ),
@@ -283,8 +299,12 @@ fn a_containerd_that_does_not_start_on_the_machine_is_warned_of() {
     edit(&facts, old, new).unwrap();
     let ended = Ended::of(&mut machine.agent_without_root("config check"));
     ended.with(0, &[]);
-    let warning = "warning: containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
-    assert!(ended.stdout.contains(warning), "{ended:#?}");
+    let warning =
+        "containerdConfig.version: containerd 2.3.4 of containerd-2.3.4-linux-arm64.tar.gz needs glibc 2.34";
+    assert!(ended.stdout.contains(&format!("warning: {warning}")), "{ended:#?}");
+    let advice = "set spec.containerd.packages to the release's containerd-static-";
+    machine.run("plan", &[]).with(0, &[warning, advice]);
+    assert_eq!(machine.files(), [""; 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use http_body_util::Empty;
@@ -17,6 +18,7 @@ use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, NODES
 use kops_agent_tests::kops_controller::Mood;
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::name_server::{NameFault, NameServer};
+use nix::mount::{MsFlags, mount};
 use serde_json::Value;
 
 use crate::example::apart::{apart, with_mounts};
@@ -172,6 +174,46 @@ fn a_worker_without_a_store_is_told_what_is_wrong_with_its_configuration() {
     found.has("configuration", "problem", "403 (failed to verify token)");
     server.answer_next(&[const { Mood::Refusing(409, "") }; 9]);
     diagnosis().has("configuration", "problem", "a Node of this machine's name is registered and Ready");
+}
+
+#[test]
+fn a_containerd_that_the_machines_c_library_cannot_run() {
+    let machine = machine(NODES);
+    let (old, new) = ("id: ubuntu\n  versionID: \"24.04\"", "id: rocky\n  versionID: \"8.10\"");
+    edit(&machine.cluster.store.facts(NODES), old, new).unwrap();
+    let found = diagnosis(&machine);
+    let unfit = "needs glibc 2.34, and this distribution has glibc 2.28: containerd would not start";
+    found.has("programs", "problem", unfit);
+    assert!(found.ended.stdout.contains("spec.containerd.packages"), "{:#?}", found.ended);
+}
+
+/// Only the machine's own root has devices. In its own mount namespace, it has those of an instance on EC2.
+#[test]
+fn a_volume_whose_device_has_another_name_is_told_with_the_links_to_those_that_are_there() {
+    const LINK: &str = "nvme-Amazon_Elastic_Block_Store_vol0123456789abcdef0";
+    apart("", || {
+        let machine = Machine::of(NODES);
+        let volume =
+            "  role: Node\n  volumeMounts: [{device: /dev/xvdd, filesystem: ext4, path: /mnt/data}]\n";
+        machine.cluster.edit("instancegroup/nodes", "  role: Node\n", volume).unwrap();
+        let (block, dev) = (machine.folder().join("block"), machine.folder().join("dev"));
+        for disk in ["nvme0n1", "nvme1n1", "loop0"] {
+            fs::create_dir_all(block.join(disk)).unwrap();
+        }
+        fs::create_dir_all(dev.join("disk/by-id")).unwrap();
+        symlink("../../nvme1n1", dev.join("disk/by-id").join(LINK)).unwrap();
+        fs::write(dev.join("null"), "").unwrap();
+        let bind = |from: &Path, to: &Path| {
+            mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>).unwrap();
+        };
+        bind(Path::new("/dev/null"), &dev.join("null"));
+        bind(&dev, Path::new("/dev"));
+        bind(&block, Path::new("/sys/class/block"));
+        let found = Diagnosis::of(&mut machine.agent_without_root("doctor"));
+        let there = format!("this machine has /dev/nvme0n1, /dev/nvme1n1 ({LINK})");
+        found.has("volumes", "problem", &format!("/dev/xvdd, the device of /mnt/data, is missing; {there}"));
+        assert!(found.ended.stdout.contains("use its link in volumeMounts"), "{:#?}", found.ended);
+    });
 }
 
 #[test]

@@ -2,16 +2,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::convert::Infallible;
 use std::fs;
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::service::service_fn;
+use serde_json::json;
 
 use crate::downloads::{KUBELET, installed, node_with_repository, stand_ins};
 use crate::example::apart::apart;
-use crate::example::{Ended, Machine};
+use crate::example::{Ended, Machine, agent};
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::NODES;
-use kops_agent_tests::loopback::Identity;
+use kops_agent_tests::loopback::{Identity, LoopbackServer};
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use kops_agent_tests::proxy::Proxy;
+use kops_agent_tests::test_server::text;
 
 const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
@@ -61,6 +69,51 @@ fn no_proxy_says_the_same_of_the_store_and_of_downloads() {
             for name in [STORE, MIRROR] {
                 assert!(asked.iter().any(|asked| asked.contains(name)), "{exceptions}: {asked:?}");
             }
+        }
+    });
+}
+
+#[test]
+fn no_proxy_says_the_same_of_the_api_server() {
+    const NAME: &str = "api.test";
+    const NODES: &str = r#"{"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": []}"#;
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        let _names = NameServer::start(NameFault::Silent, &[]).unwrap();
+        let (proxy, identity) = (Proxy::start().unwrap(), Identity::named(&[NAME]).unwrap());
+        let answer = service_fn(|_| async { Ok::<_, Infallible>(text(200, NODES)) });
+        let server = LoopbackServer::start_tls("an API server", answer, &identity).unwrap();
+        let port = server.address().port();
+        let cluster = json!({
+            "server": format!("https://{NAME}:{port}"),
+            "certificate-authority-data": STANDARD.encode(&identity.certificate_pem),
+        });
+        let kubeconfig = json!({
+            "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "c"}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        fs::write(&file, kubeconfig.to_string()).unwrap();
+        let asked_with = |exceptions: &str| {
+            let before = proxy.asked().len();
+            let mut status = Command::new(agent());
+            status.env_clear().env("https_proxy", proxy.url()).env("no_proxy", exceptions);
+            let ended = Ended::of(status.args(["fleet", "status", "--kubeconfig"]).arg(&file));
+            ended.with(0, &[]);
+            assert!(ended.stdout.starts_with("There are no Nodes."), "{ended:#?}");
+            proxy.asked().split_off(before)
+        };
+        let with_port = format!("api.test:{port}");
+        for exceptions in ["api.test", "other.test, .test", "*.test", "test", &with_port, "*"] {
+            assert_eq!(asked_with(exceptions), [""; 0], "{exceptions}");
+        }
+        for exceptions in ["", "other.test", "api.test:1", "127.0.0.0/8", "pi.test"] {
+            let asked = asked_with(exceptions);
+            let tunnel = format!("CONNECT {NAME}:{port}");
+            assert!(
+                !asked.is_empty() && asked.iter().all(|asked| *asked == tunnel),
+                "{exceptions}: {asked:?}"
+            );
         }
     });
 }

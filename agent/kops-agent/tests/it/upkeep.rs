@@ -380,6 +380,31 @@ fn a_reset_removes_the_data_folders_that_the_spec_names_and_tells_those_it_leave
 }
 
 #[test]
+fn a_reset_removes_the_folders_of_containerd_that_the_spec_names() {
+    let node = Machine::of(NODES);
+    let folders = "  containerd: {root: /mnt/containerd, state: /mnt/disk/state/}\n  role: Node\n";
+    node.cluster.edit("instancegroup/nodes", "  role: Node\n", folders).unwrap();
+    node.run("converge", &["--config-from", "cluster-spec"]).with(0, &[]);
+    let of_pods = [
+        "mnt/containerd/io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs/token",
+        "mnt/disk/state/io.containerd.runtime.v2.task/k8s.io/u/config.json",
+    ];
+    put(&node, &of_pods);
+    put(&node, &["mnt/disk/others"]);
+    let asked = on_root(&node, &["reset"]);
+    asked.with(2, &[]);
+    for (file, folder) in of_pods.into_iter().zip(["/mnt/containerd", "/mnt/disk/state"]) {
+        assert!(asked.stdout.contains(&format!("\n  {folder}\n")), "{}", asked.stdout);
+        assert!(node.root().join(file).exists(), "{file} has gone unasked");
+    }
+    on_root(&node, &["reset", "--yes"]).with(0, &[]);
+    for gone in ["mnt/containerd", "mnt/disk/state"] {
+        assert!(!node.root().join(gone).exists(), "{gone} stays");
+    }
+    assert!(node.root().join("mnt/disk/others").exists());
+}
+
+#[test]
 fn a_reset_never_empties_a_folder_of_the_system_whatever_the_spec_names() {
     for folder in ["/", "/var", "/var/lib", "/etc/kubelet", "/mnt"] {
         let node = Machine::of(NODES);

@@ -255,6 +255,32 @@ async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_l
     assert!(lists <= 4, "{:?}", world.azure.calls());
 }
 
+/// A stranger may order checks of signatures.
+#[test]
+fn a_signature_that_is_being_checked_holds_up_no_other_request() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1);
+    runtime.build().unwrap().block_on(async {
+        let world = World::new();
+        let examine = |token: &str| {
+            let origin = Origin::of([10, 0, 0, 1].into());
+            let presented = Presented { token, body: BODY, origin, now: NOW };
+            world.verifier.examine(&presented).unwrap().ok().unwrap()
+        };
+        // The check waits for the only thread for such work.
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || held.recv());
+        let mut checking = examine(&world.token(0, &own())).signature.unwrap();
+        let other = examine(&world.token(0, &own())).verification;
+        tokio::select! {
+            biased;
+            checked = &mut checking => panic!("it was checked on the thread of all requests: {checked:?}"),
+            found = other => assert_eq!(found.unwrap().node_name, "nodes000000"),
+        }
+        drop(release);
+        checking.await.unwrap();
+    });
+}
+
 #[tokio::test]
 async fn a_document_has_three_certificates_at_most_and_eight_kibibytes() {
     let world = World::new();

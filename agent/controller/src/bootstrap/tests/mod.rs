@@ -128,6 +128,7 @@ struct World {
     authority: Authority,
     ec2: Ec2,
     sts: StsStandIn,
+    sts_calls: CloudCalls,
     hetzner: Hetzner,
     digital_ocean: DigitalOcean,
     linode: Linode,
@@ -210,7 +211,7 @@ impl World {
         let api_is_down = Arc::<AtomicBool>::default();
         let provider_ids = Arc::<Mutex<BTreeMap<String, String>>>::default();
         let (ready, api) = api_server(api_is_down.clone(), provider_ids.clone()).await;
-        let metrics = BootstrapMetrics::new();
+        let (metrics, sts_calls) = (BootstrapMetrics::new(), CloudCalls::default());
         let keystore = Arc::new(Keystore::load(&options).unwrap());
         let ec2_url = ec2.environment()[0].1.clone();
         let verifier = AwsVerifier {
@@ -220,7 +221,13 @@ impl World {
                 use_ip_based_node_names: false,
             },
             nodes_roles: vec![ROLE.into()],
-            sts: Sts::for_tests(&sts.url(), REGION, &controller.access_key, &controller.secret),
+            sts: Sts::for_tests(
+                &sts.url(),
+                REGION,
+                &controller.access_key,
+                &controller.secret,
+                sts_calls.clone(),
+            ),
             instances: Instances::of(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
         };
         let hetzner = Hetzner::start().unwrap();
@@ -297,6 +304,7 @@ impl World {
             authority,
             ec2,
             sts,
+            sts_calls,
             hetzner,
             digital_ocean,
             linode,

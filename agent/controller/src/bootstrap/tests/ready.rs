@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use kops_agent_tests::ports::free_port;
+use kops_agent_tests::sts::Mood;
 use prometheus_client::registry::Registry;
 
 use super::*;
@@ -110,14 +111,42 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let again = Setup { metrics: metrics.clone(), ..again };
     let serving = again.start().await.unwrap().unwrap();
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "it serves when it says so");
-    metrics.cloud_calls.fail_for_minutes("sts");
-    let silent = (503, "all calls to sts have failed for 3 minutes: see the log of this service".into());
-    assert_eq!(asked("/readyz").await, silent, "its cloud answers nobody");
-    metrics.cloud_calls.answered("sts");
-    assert_eq!(asked("/readyz").await, (200, "ok".into()));
     tokio::net::TcpStream::connect(address).await.unwrap();
     serving.drain().await;
     assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
+}
+
+#[tokio::test]
+async fn it_is_not_ready_while_sts_has_answered_no_machine_for_minutes() {
+    let world = World::new().await;
+    let setup = setup(&world, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap())));
+    let metrics = Metrics { cloud_calls: world.sts_calls.clone(), ..setup.metrics.clone() };
+    let node_labels = Arc::new(node_labels(&setup));
+    let state = State { election: election(), node_labels, metrics: metrics.clone() };
+    let asked = probes(Arc::new(state), metrics.registry(true)).await;
+    let bootstraps = async |machine: &Principal| {
+        let body = request(json!({}), json!({}), false);
+        world.ask(&world.v1(machine, &body), body).await.0 == 200
+    };
+    let machine = world.machine(ID);
+    world.sts.set_mood(Mood::Down);
+    assert!(!bootstraps(&machine).await);
+    assert_eq!(asked("/readyz").await, (200, "ok".into()), "a short outage");
+
+    world.sts.set_mood(Mood::Good);
+    assert!(bootstraps(&machine).await);
+    metrics.cloud_calls.fail_minutes_ago("sts");
+    world.sts.set_mood(Mood::Down);
+    assert!(!bootstraps(&machine).await);
+    let silent = (503, "all calls to sts have failed for 3 minutes: see the log of this service".into());
+    assert_eq!(asked("/readyz").await, silent);
+    assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
+
+    // STS does not know a stranger's signature. That is an answer, too.
+    world.sts.set_mood(Mood::Good);
+    let stranger = Principal::instance(ROLE, "i-0123456789abcdef1");
+    assert!(!bootstraps(&stranger).await);
+    assert_eq!(asked("/readyz").await, (200, "ok".into()));
 }
 
 #[tokio::test]

@@ -87,6 +87,7 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>, nodes: &Mutex<Vec<V
     let mut patch = vec![0; length];
     reader.read_exact(&mut patch).unwrap();
     let is_watch = path.contains("watch=");
+    let map = path == "/api/v1/namespaces/kops-agent/configmaps/rollout";
     let name = path.strip_prefix("/api/v1/nodes/").and_then(|rest| rest.split(['/', '?']).next());
     let body = match name {
         Some(name) => {
@@ -97,6 +98,7 @@ fn answer(mut stream: TcpStream, told: &mpsc::Sender<Asked>, nodes: &Mutex<Vec<V
             }
             node.to_string()
         }
+        None if map => rollout().to_string(),
         None => document(&path, &nodes.lock().unwrap()).to_string(),
     };
     let _ = told.send(Asked { path, authorization });
@@ -118,6 +120,12 @@ fn apply(node: &mut Value, patch: &Value) {
     let annotations = node["metadata"]["annotations"].as_object_mut().unwrap();
     annotations.retain(|_, value| !value.is_null());
     node["status"]["conditions"] = patch["status"]["conditions"].clone();
+}
+
+/// The ConfigMap of a rollout that no controller has begun.
+fn rollout() -> Value {
+    let rollout = json!({"id": "r-1", "state": "running", "attempt": 1}).to_string();
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "rollout"}, "data": {"rollout": rollout}})
 }
 
 /// An object with the fields of a list, of the server's version, and of discovery.

@@ -34,6 +34,26 @@ fn every_command_is_one_that_the_program_takes() {
     expect_none(&wrong);
 }
 
+#[test]
+fn every_command_that_a_message_advises_is_one_that_the_program_takes() {
+    let advised: Vec<(Page, Vec<Call>)> = Repository::of_this_checkout()
+        .advice()
+        .into_iter()
+        .map(|page| {
+            let calls = calls(&page);
+            (page, calls)
+        })
+        .collect();
+    let verbs: BTreeSet<&str> = advised.iter().flat_map(|(_, calls)| calls).map(Call::verb).collect();
+    for verb in ["converge", "verify", "status", "doctor", "addons", "fleet", "config"] {
+        assert!(verbs.contains(verb), "no message advises {verb}: {verbs:?}");
+    }
+    let refused = |(page, calls): &(Page, Vec<Call>)| -> Vec<String> {
+        calls.iter().filter_map(|call| call.refused_by(&agent(), page)).collect()
+    };
+    expect_none(&advised.iter().flat_map(refused).collect::<Vec<_>>());
+}
+
 /// On a node that has converged, so that `plan`, `verify` and `status` have something to look at.
 #[test]
 fn every_command_that_can_be_is_run_on_the_example_node() {
@@ -237,6 +257,10 @@ fn mistakes_are_found() {
     ] {
         assert_eq!(refused(right), [""; 0], "{right}");
     }
+
+    let advice =
+        repository::advice("a.rs", "    // `kops-agent nothing`\n    \"run `kops-agent plan --{} {name}`\"");
+    assert_eq!(advice.spans, ["kops-agent plan --a/b a/b"]);
 
     let repository = Repository::of_this_checkout();
     let text = "# Head\n`agent/plan/src/no_such.rs`, `packaging/demo --loud`, `kops_agent_no_such_metric`, \

@@ -42,6 +42,14 @@ impl Repository {
         Repository { files, texts, sources }
     }
 
+    /// The commands that the program's messages and the alerts advise, each file as a page.
+    pub fn advice(&self) -> Vec<Page> {
+        let alerts = "packaging/prometheus/rules.yaml";
+        let alerts = advice(alerts, &self.script(alerts).unwrap_or_default());
+        let sources = self.sources.iter().map(|(path, source)| advice(path, shipped(source)));
+        sources.chain([alerts]).collect()
+    }
+
     /// Whether a script of `packaging` or `tests` has this flag.
     pub fn scripts_have(&self, flag: &str) -> bool {
         let is_script = |path: &&String| {
@@ -151,7 +159,7 @@ impl Repository {
     pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
-            let shipped = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let shipped = shipped(source);
             let is_verifier = path.starts_with("agent/cloud/src/") && path.contains("/verify");
             let is_server =
                 (is_verifier || path.contains("/controller/src/bootstrap/")) && !path.contains("/tests");
@@ -209,6 +217,30 @@ fn is_reason(word: &str) -> bool {
         && word.contains(|c: char| c.is_ascii_lowercase())
         && word.starts_with(|c: char| c.is_ascii_uppercase())
         && word.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+/// A source without its tests.
+fn shipped(source: &str) -> &str {
+    source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+/// The commands of this program in a file, as spans of a page. Comments of Rust are no messages. An example replaces each
+/// placeholder of a format string.
+pub fn advice(path: &str, text: &str) -> Page {
+    let mut page = Page::parse(path, "");
+    let is_command = |span: &&str| span.starts_with("kops-agent ") && !span.contains('"');
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for span in line.split('`').skip(1).step_by(2).filter(is_command) {
+            let mut parts = span.split('{');
+            let mut command = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                command += "a/b";
+                command += part.split_once('}').map_or(part, |(_, rest)| rest);
+            }
+            page.spans.push(command);
+        }
+    }
+    page
 }
 
 fn messages(page: &Page) -> Vec<String> {

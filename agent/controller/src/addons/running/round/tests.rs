@@ -23,6 +23,8 @@ struct Scene {
     /// The status code of answers about kube-system, if not 200.
     namespace_status: Option<u16>,
     refused: BTreeSet<String>,
+    /// The Services in the namespace `default` that the list of Services has.
+    listed: BTreeSet<String>,
     /// Two ConfigMaps: the patch of the first waits until the second is applied.
     slow: Option<(String, String)>,
     /// The files of the web server, by path.
@@ -111,6 +113,18 @@ impl Scene {
                 let metadata = json!({"name": name, "namespace": "default"});
                 (200, json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "status": self.status}))
             }
+            ("GET", "/api/v1/namespaces/default/services") => {
+                let item = |name: &String| json!({"metadata": {"name": name, "namespace": "default"}});
+                let items: Vec<Value> = self.listed.iter().map(item).collect();
+                (
+                    200,
+                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}),
+                )
+            }
+            ("DELETE", _) if self.listed.remove(&name) => {
+                (200, json!({"kind": "Status", "status": "Success"}))
+            }
+            ("POST", path) if path.ends_with("/events") => (201, serde_json::from_slice(body).unwrap()),
             ("GET", path) if path.contains("/secrets/") || path.contains("/issuers/") => {
                 match self.authorities.contains(name.trim_end_matches("-ca")) {
                     true => (200, json!({"apiVersion": "v1", "kind": "x", "metadata": {"name": name}})),
@@ -248,6 +262,34 @@ async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
     played.change(|scene| scene.channel(&[("a", "2", ""), ("b", "2", "")]));
     assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
     assert_eq!(played.rounds.next_attempt(), None);
+}
+
+/// A deleted object may have been in the way. Otherwise a second attempt would fail as the first.
+#[tokio::test]
+async fn one_that_fails_is_applied_twice_only_if_something_was_pruned() {
+    let prune = "prune: {kinds: [{kind: Service, namespaces: [default], labelSelector: a=b}]}";
+    for (listed, attempts) in [(&["old"][..], 2), (&[], 1)] {
+        let mut played = Played::begin(Leadership::uncontested()).await;
+        played.change(|scene| {
+            scene.channel(&[("a", "1", prune)]);
+            scene.refused.insert("a".into());
+            scene.listed = listed.iter().map(|name| (*name).to_owned()).collect();
+        });
+        assert_eq!(played.look().await, stands(&[("a", "failed")]));
+        let asked = played.asked();
+        let count = |asked_for: &str| asked.iter().filter(|asked| *asked == asked_for).count();
+        assert_eq!(count("PATCH /api/v1/namespaces/default/configmaps/a"), attempts, "{asked:?}");
+        assert_eq!(count("DELETE /api/v1/namespaces/default/services/old"), listed.len(), "{asked:?}");
+        assert_eq!(count("GET /api/v1/namespaces/default/services"), 1, "{asked:?}");
+    }
+    // An add-on that does not fail is applied once, whatever was pruned.
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| {
+        scene.channel(&[("a", "1", prune)]);
+        scene.listed.insert("old".into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "applied")]));
+    assert_eq!(played.applied(), ["a"]);
 }
 
 #[tokio::test]
