@@ -25,6 +25,7 @@ CASES_OF_RELEASE = {
     "1.36": [
         "gossip-aws--master-us-test-1a--ubuntu2404-amd64",
         "minimal_azure--control-plane-eastus-1--ubuntu2404-amd64",
+        "zz-amazonvpc--nodes--debian12-amd64",
         "zz-kubenet--nodes--ubuntu2204-amd64",
         "zz-oldest--nodes--debian11-amd64",
     ],

@@ -55,6 +55,7 @@ fn format_of(path: &str) -> Option<Format> {
         | "/opt/kops/bin/iptables-setup" => Some(Format::Lines),
         "/srv/kubernetes/kube-apiserver/known_tokens.csv" => Some(Format::Rows),
         "/etc/systemd/network/10-eni-secondary.network"
+        | "/etc/systemd/network/75-eni-secondary.network"
         | "/etc/systemd/network/99-default.link"
         | "/etc/systemd/timesyncd.conf" => Some(Format::Sections),
         _ if is_manifest(path) => Some(Format::Yaml),

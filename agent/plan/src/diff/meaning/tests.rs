@@ -56,9 +56,11 @@ fn files_of_older_releases_are_what_their_programs_read() {
     }
 
     let network = "[Match]\nName=ens[6-9]*\n\n[Link]\nUnmanaged=yes\n";
-    let path = "/etc/systemd/network/10-eni-secondary.network";
-    same(path, network, &format!("\n{network}"));
-    different(path, network, &network.replace("yes", "no"));
+    for name in ["10-eni-secondary", "75-eni-secondary"] {
+        let path = format!("/etc/systemd/network/{name}.network");
+        same(&path, network, &format!("\n{network}"));
+        different(&path, network, &network.replace("yes", "no"));
+    }
 
     let servers = "[Time]\nNTP=169.254.169.123\n";
     let path = "/etc/systemd/timesyncd.conf";
