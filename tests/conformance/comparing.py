@@ -70,10 +70,10 @@ def falsified(facts, path):
 
 
 def lies_about(facts):
-    """Yields the paths of facts that can be made false: all but the processor, empty values, and the name of the loopback
-    interface."""
+    """Yields the paths of facts that can be made false: all but the processor, devices of interfaces, empty values, and the name of
+    the loopback interface."""
     for path, value in leaves(facts):
-        if path != ("arch",) and value not in ("", "lo"):
+        if path != ("arch",) and path[-1] != "virtual" and value not in ("", "lo"):
             yield ".".join(path)
 
 

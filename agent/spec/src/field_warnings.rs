@@ -58,7 +58,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.*.dockerDisableSharedPID", "was removed with Docker; remove it"),
     (
         "spec.*.podInfraContainerImage",
-        "is deprecated: the container runtime knows its sandbox image; remove it",
+        "has no effect with kOps 1.35 and newer, where the container runtime knows its sandbox image: remove it after the upgrade; kOps 1.34 gives an instance group's image to kubelet and containerd, and replaces a cluster's by its own",
     ),
     ("spec.masterInternalName", "is unused; remove it"),
     (

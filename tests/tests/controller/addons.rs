@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, id};
 use crate::controller::Controller;
 
-const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
+pub const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
 pub const CHANNEL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
 
 struct Ended {
@@ -83,7 +83,7 @@ impl<'a> Addons<'a> {
         Some(serde_json::from_str(value.as_str()?).unwrap())
     }
 
-    fn get(&self, kind: &str, name: &str, namespace: &str) -> Option<Value> {
+    pub fn get(&self, kind: &str, name: &str, namespace: &str) -> Option<Value> {
         let found = self
             .cluster
             .api
@@ -96,7 +96,8 @@ impl<'a> Addons<'a> {
         self.get(kind, name, namespace).is_some()
     }
 
-    fn is_marked(&self, node: &str) -> bool {
+    /// Whether a Node is marked for replacement.
+    pub fn is_marked(&self, node: &str) -> bool {
         self.get("node", node, "default").unwrap()["metadata"]["annotations"].get(NEEDS_UPDATE).is_some()
     }
 }
@@ -411,7 +412,7 @@ impl Cluster {
     }
 
     /// Writes a file of the cluster's folder in the store.
-    fn write(&self, file: &str, text: &str) {
+    pub fn write(&self, file: &str, text: &str) {
         let path = self.store().join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();

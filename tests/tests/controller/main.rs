@@ -9,6 +9,7 @@ mod addons;
 mod addons_by_hand;
 mod addons_replaced;
 mod addons_run;
+mod addons_upgraded;
 mod boot_to_label;
 mod bootstrap;
 mod client;

@@ -156,7 +156,11 @@ fn a_check_tells_everything_at_once() {
 
     machine
         .cluster
-        .edit("config", "  kubelet:\n", "  gossipConfig: {}\n  kubelet:\n    cgroupDriver: systemd\n")
+        .edit(
+            "config",
+            "  kubelet:\n",
+            "  gossipConfig: {}\n  kubelet:\n    cgroupDriver: systemd\n    podInfraContainerImage: p\n",
+        )
         .unwrap();
     machine.cluster.edit("instancegroup/nodes", "  maxSize: 3\n", "  maxSizes: 3\n").unwrap();
     let warned = check();
@@ -164,8 +168,12 @@ fn a_check_tells_everything_at_once() {
     for part in [
         &*format!("warning: {CONFIG_BASE}/config: spec.gossipConfig: has no effect with kOps 1.37 and newer"),
         &format!("warning: {CONFIG_BASE}/config: spec.kubelet.cgroupDriver: is deprecated"),
+        &format!(
+            "warning: {CONFIG_BASE}/config: spec.kubelet.podInfraContainerImage: has no effect with kOps 1.35 and newer"
+        ),
+        "kOps 1.34 gives an instance group's image to kubelet and containerd",
         &format!("warning: {CONFIG_BASE}/instancegroup/nodes: spec.maxSizes: is not read"),
-        "0 errors, 3 warnings",
+        "0 errors, 4 warnings",
     ] {
         assert!(warned.stdout.contains(part), "{part:?} is not in {warned:#?}");
     }

@@ -6,7 +6,8 @@
 use std::fs;
 use std::process::Command;
 
-use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+use kops_agent_tests::example_cluster::edit;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 use serde_json::Value;
 
 use crate::example::{Ended, Machine, agent};
@@ -86,4 +87,43 @@ fn an_older_kops_than_supported_is_refused_by_name() {
     diagnosis.with(DIFFERENT, &[]);
     assert!(diagnosis.stdout.contains(refused), "{diagnosis:#?}");
     machine.run("converge", &[]).with(CONFIGURATION, &[refused]);
+}
+
+#[test]
+fn a_gossip_cluster_is_refused_by_name_by_a_release_without_gossip() {
+    let machine = Machine::of(CONTROL_PLANE);
+    machine.publish_names_by_gossip();
+    machine.serve_downloads_before_1_37();
+    let refused = "nodes of the cluster demo.k8s.local find each other by gossip, which kOps 1.37 does not support; first set \
+                   spec.topology.dns.type to None with kOps 1.36 or older";
+    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    for mode in ["nodeup-config", "cluster-spec"] {
+        machine.run("converge", &["--config-from", mode]).with(CONFIGURATION, &[refused]);
+    }
+    check().with(CONFIGURATION, &[]);
+    assert!(check().stdout.contains(refused), "{:#?}", check());
+    assert_eq!(machine.files(), [""; 0]);
+
+    machine.cluster.edit("cluster-completed.spec", "      type: Public", "      type: None").unwrap();
+    let without_dns = Ended::of(machine.agent("plan").args(["--config-from", "cluster-spec"]));
+    assert!(!without_dns.stderr.contains("gossip"), "{without_dns:#?}");
+}
+
+#[test]
+fn container_optimized_os_is_refused_with_the_reason_by_releases_with_a_mount_helper() {
+    let machine = Machine::of(NODES);
+    machine.serve_downloads_before_1_37();
+    let facts = machine.cluster.store.facts(NODES);
+    edit(&facts, "  id: ubuntu\n  versionID: \"24.04\"\n", "  id: cos\n  versionID: \"117\"\n").unwrap();
+    for version in ["1.34.3", "1.35.2", "1.36.2", "1.37.0"] {
+        set_version(&machine, Some(version));
+        let release = version.rsplit_once('.').unwrap().0;
+        let refused = format!(
+            "distribution cos 117 is not supported with kOps {release}, whose kubelet mounts volumes there through a helper \
+             that kops-agent does not install; upgrade the cluster to kOps 1.36 or newer first"
+        );
+        let plan = Ended::of(machine.agent("plan").args(["--config-from", "cluster-spec"]));
+        assert_eq!(plan.stderr.contains(&refused), version < "1.36", "{version}: {plan:#?}");
+        assert!(version < "1.36" || plan.code == 0, "{version}: {plan:#?}");
+    }
 }

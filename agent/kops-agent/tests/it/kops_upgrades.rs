@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::released_store::write_as;
 use kops_agent_tests::stand_ins::{ARCHITECTURES, script};
 use serde_json::Value;
 
@@ -15,6 +17,8 @@ use crate::example::{Ended, Machine, agent};
 
 /// The releases of the upgrade, and of the downgrade after it.
 const WAY: [&str; 7] = ["1.34.3", "1.35.2", "1.36.2", "1.37.0", "1.36.2", "1.35.2", "1.34.3"];
+/// The releases with gossip, and back.
+const WAY_OF_GOSSIP: [&str; 5] = ["1.34.3", "1.35.2", "1.36.2", "1.35.2", "1.34.3"];
 /// Files of a control plane only where protokube applies add-ons: up to kOps 1.35.
 const OF_PROTOKUBE: [&str; 4] = [
     "etc/systemd/system/protokube.service",
@@ -24,6 +28,10 @@ const OF_PROTOKUBE: [&str; 4] = [
 ];
 /// The pod that applies add-ons from kOps 1.36 on.
 const OF_CHANNELS: &str = "etc/kubernetes/manifests/kops-channels.manifest";
+/// The service that applies add-ons in the place of protokube and of the pod.
+const OF_SERVICE: &str = "etc/systemd/system/kops-agent-addons.service";
+/// The files of the store that differ between releases.
+const OF_RELEASE: [&str; 2] = ["cluster-completed.spec", "manifests/channels/kops-channels.yaml"];
 
 /// A machine of a group whose cluster is upgraded.
 struct Upgraded {
@@ -31,11 +39,24 @@ struct Upgraded {
     group: &'static str,
     /// The boot config without a pinned configuration.
     boot: String,
+    /// The files of [`OF_RELEASE`] as the newest kOps writes them.
+    of_newest: Vec<(PathBuf, String)>,
+    /// The environment of the agent.
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Upgraded {
     fn new(group: &'static str) -> Upgraded {
+        Upgraded::of(Machine::of(group), group)
+    }
+
+    fn of_gossip_cluster(group: &'static str) -> Upgraded {
         let machine = Machine::of(group);
+        machine.publish_names_by_gossip();
+        Upgraded::of(machine, group)
+    }
+
+    fn of(machine: Machine, group: &'static str) -> Upgraded {
         machine.serve_downloads_before_1_37();
         for (version, arch) in WAY.iter().flat_map(|version| ARCHITECTURES.map(|arch| (version, arch))) {
             for program in ["protokube", "channels"] {
@@ -44,14 +65,29 @@ impl Upgraded {
             }
         }
         let boot = fs::read_to_string(machine.cluster.store.kube_env(group)).unwrap();
-        Upgraded { machine, group, boot }
+        let store = machine.cluster.store.cluster_folder();
+        let of_newest =
+            OF_RELEASE.map(|path| (store.join(path), fs::read_to_string(store.join(path)).unwrap()));
+        Upgraded { machine, group, boot, of_newest: of_newest.into(), environment: vec![] }
+    }
+
+    /// The machine whose add-ons the agent's own service applies.
+    fn with_service(self) -> Upgraded {
+        Upgraded { environment: vec![("KOPS_AGENT_ADDONS", "true")], ..self }
+    }
+
+    fn run(&self, verb: &str) -> Ended {
+        Ended::of(self.machine.agent(verb).envs(self.environment.iter().copied()))
     }
 
     /// Changes the store as `kops update cluster --yes` of this version does. Returns the hash of the group's
     /// configuration.
     fn update_cluster(&self, version: &str) -> String {
-        let store = self.machine.cluster.store.cluster_folder();
-        fs::write(store.join("kops-version.txt"), version).unwrap();
+        for (file, text) in &self.of_newest {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        write_as(&self.machine.cluster.store, version).unwrap();
         let mut derive = Command::new(agent());
         derive.env_clear().envs(self.machine.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
         derive.args(["config", "derive", "--config-base", CONFIG_BASE, "--instance-group", self.group]);
@@ -92,20 +128,20 @@ impl Upgraded {
     /// Converges to the wanted state. Returns the requests of this run to systemd and others.
     fn converge(&self) -> String {
         let before = self.requests();
-        self.machine.run("converge", &[]).with(0, &[]);
+        self.run("converge").with(0, &[]);
         self.requests().strip_prefix(&before).unwrap().to_owned()
     }
 
-    /// Goes through all releases. `at` checks the node of each release, and the requests of its run.
-    fn goes(&self, at: impl Fn(&str, &BTreeMap<String, Vec<u8>>, &str)) {
+    /// Goes through these releases. `at` checks the node of each release, and the requests of its run.
+    fn goes(&self, way: &[&'static str], at: impl Fn(&str, &BTreeMap<String, Vec<u8>>, &str)) {
         let mut last: Option<(&str, String)> = None;
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
-        for version in WAY {
+        for version in way.iter().copied() {
             let hash = self.update_cluster(version);
-            // kOps 1.34 and 1.35 write the same configuration for most workers, which supersedes nothing.
-            if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
+            if let Some((before, hash_before)) = last {
+                assert_ne!(hash_before, hash, "{before} to {version}");
                 let files = self.files();
-                self.machine.run("converge", &[]).with(0, &["rolling-update"]);
+                self.run("converge").with(0, &["rolling-update"]);
                 assert!(self.files() == files, "{before} to {version}: a superseded node was changed");
                 let status = self.status();
                 assert_eq!(status["superseded"]["by"], hash.as_str(), "{before} to {version}: {status}");
@@ -120,7 +156,7 @@ impl Upgraded {
                 "{version}"
             );
             assert_eq!(status["configHash"], hash.as_str(), "{version}");
-            let again = self.machine.run("converge", &[]);
+            let again = self.run("converge");
             assert!(again.stdout.contains("Nothing to do"), "{version}: {again:#?}");
             let files = self.files();
             at(version, &files, &asked);
@@ -139,7 +175,7 @@ impl Upgraded {
 #[test]
 fn protokube_leaves_a_control_plane_in_one_step_and_comes_back() {
     let control_plane = Upgraded::new(CONTROL_PLANE);
-    control_plane.goes(|version, files, asked| {
+    control_plane.goes(&WAY, |version, files, asked| {
         let has_protokube = version < "1.36";
         for path in OF_PROTOKUBE {
             assert_eq!(files.contains_key(path), has_protokube, "{version}: {path}");
@@ -161,7 +197,7 @@ fn protokube_leaves_a_control_plane_in_one_step_and_comes_back() {
 
 #[test]
 fn a_worker_goes_through_all_releases_and_back() {
-    Upgraded::new(NODES).goes(|version, files, _| {
+    Upgraded::new(NODES).goes(&WAY, |version, files, _| {
         assert!(OF_PROTOKUBE.iter().all(|path| !files.contains_key(*path)), "{version}");
     });
 }
@@ -193,4 +229,79 @@ fn protokube_and_its_successor_leave_a_control_plane_that_nodeup_made() {
         let again = control_plane.machine.run("converge", &[]);
         assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
     }
+}
+
+/// The flags of protokube in its unit.
+fn flags(files: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let unit = String::from_utf8(files[OF_PROTOKUBE[0]].clone()).unwrap();
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/opt/kops/bin/protokube "));
+    line.unwrap().split(' ').map(str::to_owned).collect()
+}
+
+fn has(flags: &[String], flag: &str) -> bool {
+    flags.iter().any(|found| found.starts_with(flag))
+}
+
+fn stops_protokube(asked: &str) -> bool {
+    ["stop", "disable"].iter().any(|verb| asked.contains(&format!("systemd: {verb} protokube.service")))
+}
+
+#[test]
+fn protokube_stays_on_a_gossip_cluster_and_leaves_add_ons_to_the_pod_of_1_36() {
+    let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE);
+    control_plane.goes(&WAY_OF_GOSSIP, |version, files, asked| {
+        let applies_addons = version < "1.36";
+        let flags = flags(files);
+        assert!(has(&flags, "--gossip=true"), "{version}: {flags:?}");
+        for flag in ["--channels=", "--bootstrap-master-node-labels=true", "--master=true"] {
+            assert_eq!(has(&flags, flag), applies_addons, "{version}: {flags:?}");
+        }
+        assert_eq!(files.contains_key("opt/kops/bin/channels"), applies_addons, "{version}");
+        assert_eq!(files.contains_key(OF_CHANNELS), !applies_addons, "{version}");
+        assert!(!stops_protokube(asked), "{version}: {asked}");
+    });
+
+    // kOps 1.37 has no gossip. The node stays as it is.
+    let before = control_plane.files();
+    control_plane.pin(&control_plane.update_cluster("1.37.0"));
+    control_plane.run("converge").with(3, &["demo.k8s.local", "gossip, which kOps 1.37 does not support"]);
+    assert!(control_plane.files() == before);
+}
+
+#[test]
+fn protokube_stays_on_a_worker_of_a_gossip_cluster() {
+    Upgraded::of_gossip_cluster(NODES).goes(&WAY_OF_GOSSIP, |version, files, asked| {
+        let flags = flags(files);
+        assert!(has(&flags, "--gossip=true") && !has(&flags, "--master=true"), "{version}: {flags:?}");
+        assert!(!stops_protokube(asked), "{version}: {asked}");
+    });
+}
+
+#[test]
+fn the_service_applies_add_ons_through_all_releases() {
+    Upgraded::new(CONTROL_PLANE).with_service().goes(&WAY, |version, files, _| {
+        assert!(files.contains_key(OF_SERVICE), "{version}");
+        for path in OF_PROTOKUBE.iter().chain([&OF_CHANNELS]) {
+            assert!(!files.contains_key(*path), "{version}: {path}");
+        }
+    });
+}
+
+/// Gossip is protokube's last task. Volumes of etcd are etcd-manager's.
+#[test]
+fn where_the_service_applies_add_ons_protokube_keeps_gossip_through_all_releases() {
+    let control_plane = Upgraded::of_gossip_cluster(CONTROL_PLANE).with_service();
+    control_plane.goes(&WAY_OF_GOSSIP, |version, files, asked| {
+        assert!(files.contains_key(OF_SERVICE), "{version}");
+        assert!(
+            !files.contains_key("opt/kops/bin/channels") && !files.contains_key(OF_CHANNELS),
+            "{version}"
+        );
+        let flags = flags(files);
+        assert!(has(&flags, "--gossip=true"), "{version}: {flags:?}");
+        for flag in ["--channels", "--bootstrap-master-node-labels", "--master", "--node-name"] {
+            assert!(!has(&flags, flag), "{version}: {flags:?}");
+        }
+        assert!(!stops_protokube(asked), "{version}: {asked}");
+    });
 }

@@ -41,14 +41,23 @@ fn format_of(path: &str) -> Option<Format> {
         | "/var/lib/kubelet/credential-provider.conf"
         | "/etc/crictl.yaml"
         | "/etc/cloud/cloud.cfg.d/99-disable-network-hotplug.cfg" => Some(Format::Yaml),
-        "/etc/sysconfig/kubelet" | "/etc/sysconfig/containerd" => Some(Format::Flags),
+        // Upstream writes protokube's variables in random order.
+        "/etc/sysconfig/kubelet" | "/etc/sysconfig/containerd" | "/etc/sysconfig/protokube" => {
+            Some(Format::Flags)
+        }
         "/etc/chrony/chrony.conf"
         | "/etc/chrony.conf"
         | "/etc/kops/firewalld-disabled"
+        | "/etc/kubernetes/cloud.config"
+        | "/etc/kubernetes/in-tree-cloud.config"
         | "/etc/sysctl.d/99-k8s-general.conf"
+        | "/opt/kops/bin/cni-iptables-setup"
         | "/opt/kops/bin/iptables-setup" => Some(Format::Lines),
         "/srv/kubernetes/kube-apiserver/known_tokens.csv" => Some(Format::Rows),
-        "/etc/systemd/network/99-default.link" => Some(Format::Sections),
+        "/etc/systemd/network/10-eni-secondary.network"
+        | "/etc/systemd/network/75-eni-secondary.network"
+        | "/etc/systemd/network/99-default.link"
+        | "/etc/systemd/timesyncd.conf" => Some(Format::Sections),
         _ if is_manifest(path) => Some(Format::Yaml),
         _ if is_toml => Some(Format::Toml),
         _ if unit_files::is_of_systemd(path) || path.starts_with("/usr/lib/systemd/networkd.conf.d/") => {
@@ -170,7 +179,7 @@ const STRUCTS_OF_KUBELET: [&str; 12] = [
     "x509",
 ];
 
-/// Removes unset fields. A zero duration is unset (pkg/kubelet/apis/config/v1beta1/defaults.go compares with zero).
+/// Removes unset fields. A zero duration and an empty endpoint are unset (pkg/kubelet/apis/config/v1beta1/defaults.go compares with zero).
 fn drop_unset_of_kubelet(object: &mut Mapping) {
     for (_, value) in object.iter_mut() {
         if let Value::Mapping(inner) = value {
@@ -181,7 +190,9 @@ fn drop_unset_of_kubelet(object: &mut Mapping) {
         let key = key.as_str().unwrap_or_default();
         // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`.
         let is_unset_duration = value.as_str() == Some("0s") && !key.contains('.');
-        !(is_unset_duration || (STRUCTS_OF_KUBELET.contains(&key) && is_empty(value)))
+        // Up to kOps 1.35 the endpoint is a flag, and Go prints the empty field.
+        let is_unset_endpoint = key == "containerRuntimeEndpoint" && value.as_str() == Some("");
+        !(is_unset_duration || is_unset_endpoint || (STRUCTS_OF_KUBELET.contains(&key) && is_empty(value)))
     });
 }
 

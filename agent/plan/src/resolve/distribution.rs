@@ -127,7 +127,13 @@ const fn debian(version: f32) -> Distribution {
         has_networkd: version >= 12.0,
         networkd_configures_new_interfaces: version >= 12.0,
         has_cloud_init_hotplug: version >= 12.0,
-        old_glibc: if version < 12.0 { Some("2.31") } else { None },
+        old_glibc: if version < 11.0 {
+            Some("2.28")
+        } else if version < 12.0 {
+            Some("2.31")
+        } else {
+            None
+        },
         ..USUAL
     }
 }
@@ -189,6 +195,7 @@ const AMAZON_LINUX_2023: Distribution = Distribution {
 const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
     ("amzn", "2", Releases::UpTo(35), rpm(Project::AmazonLinux2, 2.0, IPTABLES)),
     ("amzn", "2023", Releases::All, AMAZON_LINUX_2023),
+    ("debian", "10", Releases::UpTo(35), debian(10.0)),
     ("debian", "11", Releases::All, debian(11.0)),
     ("debian", "12", Releases::All, debian(12.0)),
     ("debian", "13", Releases::All, debian(13.0)),
@@ -226,6 +233,8 @@ const SUPPORTED: &[(&str, &str, Releases, Distribution)] = &[
             ..USUAL
         },
     ),
+    // Older releases support it, too. kubelet mounts volumes through a helper there, which the agent does not make
+    // (`addContainerizedMounter` in nodeup/pkg/model/kubelet.go at v1.35.2).
     (
         "cos",
         ".",
@@ -324,5 +333,17 @@ mod tests {
         assert_eq!(find("rocky", "90"), None);
         assert_eq!(find("alpine", "3.20"), None);
         assert!(Distribution::supported_names(KopsRelease::NEWEST).contains("rocky 10"));
+    }
+
+    #[test]
+    fn distributions_that_kops_dropped_are_found_in_the_releases_that_have_them() {
+        for (id, version) in [("amzn", "2"), ("debian", "10"), ("ubuntu", "20.04")] {
+            let distro = Distro { id: id.into(), version_id: version.into() };
+            let releases: Vec<String> = KopsRelease::supported()
+                .filter(|release| Distribution::find(&distro, *release).is_some())
+                .map(|release| release.to_string())
+                .collect();
+            assert_eq!(releases, ["1.34", "1.35"], "{id} {version}");
+        }
     }
 }

@@ -76,7 +76,7 @@ use serde::Serialize;
 use crate::kops_release::{KopsRelease, Told, WrittenBy};
 use crate::redaction::Redactor;
 use crate::resource::{ArchiveFiles, Image, Mount};
-use kops_agent_spec::facts::{Facts, WARMED};
+use kops_agent_spec::facts::{Distro, Facts, WARMED};
 use kops_agent_spec::free_text;
 use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
@@ -319,13 +319,17 @@ fn supported_kubernetes_version(text: &str, release: KopsRelease) -> Result<Kube
 }
 
 fn supported_distribution(facts: &Facts, release: KopsRelease) -> Result<&'static Distribution, String> {
+    let Distro { id, version_id } = &facts.distro;
+    let why = match id.as_str() {
+        "cos" if release.has_mounter() => {
+            ", whose kubelet mounts volumes there through a helper that kops-agent does not install; upgrade the cluster to \
+             kOps 1.36 or newer first, or choose another image"
+        }
+        _ => "",
+    };
     Distribution::find(&facts.distro, release).ok_or_else(|| {
-        format!(
-            "distribution {} {} is not supported with kOps {release}; supported are {}",
-            facts.distro.id,
-            facts.distro.version_id,
-            Distribution::supported_names(release)
-        )
+        let supported = Distribution::supported_names(release);
+        format!("distribution {id} {version_id} is not supported with kOps {release}{why}; supported are {supported}")
     })
 }
 

@@ -56,6 +56,18 @@ impl Machine {
         }
     }
 
+    /// Renames the cluster to `demo.k8s.local`, by which kOps up to 1.36 publishes its names by gossip. The URLs of the store
+    /// stay.
+    pub fn publish_names_by_gossip(&self) {
+        const RENAME: &str = "s/demo\\.example\\.com/demo.k8s.local/g; s#\\(//[^/]*/\\)demo\\.k8s\\.local#\\1demo.example.com#g";
+        let store = &self.cluster.store;
+        let mut rename = Command::new("find");
+        rename.args([store.cluster_folder(), store.kube_env(self.group)]);
+        rename.args(["-type", "f", "-not", "-path", "*/pki/*", "-not", "-path", "*/secrets/*"]);
+        rename.args(["-exec", "sed", "--in-place", RENAME, "{}", "+"]);
+        assert!(rename.status().unwrap().success());
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }

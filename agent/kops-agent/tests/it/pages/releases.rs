@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::ops::RangeInclusive;
+use std::process::Command;
 
 use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
-use kops_agent_plan::resolve::{Distribution, KubernetesVersion};
+use kops_agent_plan::resolve::{Distribution, KubernetesVersion, PackageFormat};
 use kops_agent_spec::facts::Distro;
 
 use super::repository::checkout;
@@ -61,6 +62,10 @@ fn distributions() -> Vec<Distro> {
         (in_words(&Distro { version_id: String::new(), ..distro.clone() }), version)
     });
     all
+}
+
+fn package_format(distro: &Distro, release: KopsRelease) -> PackageFormat {
+    Distribution::find(distro, release).unwrap().package_format
 }
 
 fn kubernetes(release: KopsRelease) -> RangeInclusive<u64> {
@@ -120,8 +125,23 @@ impl Ran {
         match (self.booted.contains(&key), count) {
             (true, 0) => "booted".to_owned(),
             (true, count) => format!("booted, {count}"),
+            (false, 0) => format!("({})", self.count_of_family(distro)),
             (false, count) => count.to_string(),
         }
+    }
+
+    /// The number of nodes that are decided as upstream decides them, with any distribution of this one's package format and
+    /// any Kubernetes version. Never 0.
+    fn count_of_family(&self, distro: &Distro) -> usize {
+        let format = package_format(distro, self.release);
+        let is_kin = |case: &str| {
+            let of_case = Distribution::supported(self.release).find(|distro| in_cases(distro) == case);
+            of_case.is_some_and(|distro| package_format(&distro, self.release) == format)
+        };
+        let kin = self.cases.iter().filter(|((_, case), _)| is_kin(case));
+        let count: usize = kin.map(|(_, count)| count).sum();
+        assert!(count > 0, "no corpus shows how nodes with {} are decided", in_words(distro));
+        count
     }
 
     fn table(&self) -> String {
@@ -200,5 +220,37 @@ fn the_readme_says_of_each_release_what_ran() {
         let row = readme.lines().find(|line| line.starts_with(&begin));
         let row = row.unwrap_or_else(|| panic!("README.md has no row {begin}"));
         assert!(row[begin.len()..].contains(&format!(" | {derived} of ")), "{row}");
+    }
+}
+
+/// What `packaging/versions.bash` answers.
+fn versions_bash(call: &str) -> Vec<String> {
+    let script = format!("source packaging/versions.bash; {call}");
+    let output = Command::new("bash").args(["-euc", &script]).current_dir(checkout()).output().unwrap();
+    assert!(output.status.success(), "{call}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_scripts_know_the_same_releases_and_their_programs() {
+    let bounds = |minor: u64| {
+        versions_bash(&format!(
+            "for version in 1.{minor}.0-alpha.1 1.{minor}.9; do \
+             if is_too_old $version; then echo old; elif is_not_known_yet $version; then echo new; else echo known; fi; done"
+        ))
+    };
+    let minors: Vec<u64> = KopsRelease::supported()
+        .map(|release| release.to_string().strip_prefix("1.").unwrap().parse().unwrap())
+        .collect();
+    let (oldest, newest) = (*minors.first().unwrap(), *minors.last().unwrap());
+    assert_eq!((bounds(oldest - 1), bounds(newest + 1)), (vec!["old".into(); 2], vec!["new".into(); 2]));
+    for (minor, release) in minors.into_iter().zip(KopsRelease::supported()) {
+        assert_eq!(bounds(minor), ["known"; 2], "{release}");
+        let programs: &[&str] = match (release.protokube_applies_addons(), release.has_gossip()) {
+            (true, _) => &["protokube", "channels"],
+            (false, true) => &["protokube"],
+            (false, false) => &[],
+        };
+        assert_eq!(versions_bash(&format!("beside_nodeup {release}.2")), programs, "{release}");
     }
 }

@@ -37,6 +37,42 @@ fn a_pod_is_what_kubelet_makes_of_it() {
     different(MANIFEST, pod, "\t");
 }
 
+/// nodeup's texts up to kOps 1.35, and in a second notation.
+#[test]
+fn files_of_older_releases_are_what_their_programs_read() {
+    let variables = "KUBECONFIG=/var/lib/kops/kubeconfig\nAWS_REGION=us-test-1\n";
+    let reordered = "AWS_REGION=us-test-1\nKUBECONFIG=/var/lib/kops/kubeconfig\n";
+    same("/etc/sysconfig/protokube", variables, reordered);
+    different("/etc/sysconfig/protokube", variables, &reordered.replace("us-test-1", "us-test-2"));
+
+    let config = "kind: KubeletConfiguration\n";
+    same(KUBELET, config, &format!("{config}containerRuntimeEndpoint: \"\"\n"));
+    different(KUBELET, config, &format!("{config}containerRuntimeEndpoint: unix:///run/c.sock\n"));
+    different(KUBELET, config, &format!("{config}resolvConf: \"\"\n"));
+
+    for path in ["/etc/kubernetes/cloud.config", "/etc/kubernetes/in-tree-cloud.config"] {
+        same(path, "[global]\nregion=\"a\"\n", "[global]\nregion=\"a\"\n\n\n");
+        different(path, "[global]\nregion=\"a\"\n", "[global]\nregion=\"b\"\n");
+    }
+
+    let network = "[Match]\nName=ens[6-9]*\n\n[Link]\nUnmanaged=yes\n";
+    for name in ["10-eni-secondary", "75-eni-secondary"] {
+        let path = format!("/etc/systemd/network/{name}.network");
+        same(&path, network, &format!("\n{network}"));
+        different(&path, network, &network.replace("yes", "no"));
+    }
+
+    let servers = "[Time]\nNTP=169.254.169.123\n";
+    let path = "/etc/systemd/timesyncd.conf";
+    same(path, servers, &format!("# Built by Kops - do NOT edit\n\n{servers}"));
+    different(path, servers, &servers.replace("123", "124"));
+
+    let script = "#!/bin/bash\niptables -w -t nat -N IP-MASQ\n";
+    let path = "/opt/kops/bin/cni-iptables-setup";
+    same(path, script, &script.replace("bash\n", "bash\n# Built by kOps - do not edit\n\n"));
+    different(path, script, &script.replace("-N", "-X"));
+}
+
 #[test]
 fn to_kubelet_a_duration_of_zero_is_none_and_an_empty_list_is_not() {
     let config = "kind: KubeletConfiguration\ncgroupDriver: systemd\n";

@@ -1,0 +1,157 @@
+//! kOps is upgraded from 1.35 to 1.36 and 1.37 while the add-ons service runs, on a real API server. The rules of the release that
+//! wrote the channel apply.
+
+use serde_json::{Value, json};
+
+use crate::addons::{Addons, CHANNEL, NEEDS_UPDATE, config_map, hash};
+use crate::addons_run::of;
+use crate::cluster::{Cluster, KOPS_VERSION, eventually, id};
+
+const NAME: &str = "scaler.example.com";
+const SELECTOR: &str = "addon.kops.k8s.io/name=config";
+/// A manifest that an operator names in place of a channel.
+const MANIFEST: &str = "s3://clusters/c.example.com/mine.yaml";
+
+/// The add-on's entry as this kOps writes it. kOps 1.36 and newer leave out the version.
+fn entry(kops: &str) -> Value {
+    let rule = json!({"kind": "ConfigMap", "namespaces": ["kube-system"], "labelSelector": SELECTOR});
+    let mut entry = json!({"id": "k8s-1.16", "needsRollingUpdate": "workers", "prune": {"kinds": [rule]}});
+    if kops < "1.36" {
+        entry["version"] = json!("9.99.0");
+    }
+    entry
+}
+
+/// The add-on's manifest: a Deployment and these ConfigMaps.
+fn manifest(config_maps: &[String]) -> String {
+    let container = json!({"name": "c", "image": "x:1"});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "scaler", "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": {"app": "scaler"}},
+                 "template": {"metadata": {"labels": {"app": "scaler"}}, "spec": {"containers": [container]}}}});
+    let objects: Vec<String> = config_maps.iter().cloned().chain([deployment.to_string()]).collect();
+    objects.join("\n---\n")
+}
+
+fn settings(value: &str) -> String {
+    config_map("settings", "kube-system", value)
+}
+
+/// Writes the Deployment's status as its controller does: available, and with this condition `False`.
+fn report(cluster: &Cluster, condition: &str) {
+    let conditions = json!([{"type": "Available", "status": "True"}, {"type": condition, "status": "False"}]);
+    let status = json!({"status": {"observedGeneration": 9, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
+        "availableReplicas": 1, "conditions": conditions}});
+    let patch =
+        ["patch", "deployment", "scaler", "-n", "kube-system", "--subresource=status", "--type=merge", "-p"];
+    cluster.kubectl(&[&patch[..], &[&status.to_string()]].concat());
+}
+
+/// The managers of a ConfigMap's fields, each with its operation.
+fn managers(addons: &Addons<'_>, name: &str) -> Vec<(String, String)> {
+    let found = addons.get("configmap", name, "kube-system").unwrap();
+    let entries = found["metadata"]["managedFields"].as_array().unwrap().iter();
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap().to_owned();
+    entries.map(|entry| (text(entry, "manager"), text(entry, "operation"))).collect()
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn an_add_on_goes_from_kops_1_35_to_1_36_and_1_37_by_the_rules_of_each() {
+    let cluster = Cluster::start();
+    let mut addons = Addons::of(&cluster);
+    let upgrade = |version: &str| cluster.write(KOPS_VERSION, version);
+    let [worker, other] = [id(1), id(2)];
+    for node in [&worker, &other] {
+        cluster.create_node(node, Some(node));
+    }
+    cluster.kubectl(&["label", "node", &worker, "node-role.kubernetes.io/node="]);
+    // An old kubectl applied one of the objects, and Helm has added a field.
+    let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "kube-system"},
+        "data": {"value": "0", "gone": "yes"}});
+    cluster.api.kubectl(&["apply", "-f", "-"], &old.to_string()).unwrap();
+    let theirs = json!({"data": {"more": "theirs"}}).to_string();
+    let of_helm = ["--field-manager=helm", "--type=merge", "-p", &theirs];
+    cluster.kubectl(&[&["patch", "configmap", "settings", "-n", "kube-system"], &of_helm[..]].concat());
+    // The prune rule does not select this object.
+    let of_others = |name: &str| config_map(name, "kube-system", "1").replace("config\"", "other\"");
+    cluster.api.kubectl(&["create", "-f", "-"], &of_others("unselected")).unwrap();
+    cluster.write("mine.yaml", &of_others("mine"));
+    let data = || data(&cluster);
+    let recorded = |addons: &Addons<'_>, manifest: &str| {
+        addons.recorded(NAME).is_some_and(|version| version["manifestHash"] == hash(manifest))
+    };
+
+    upgrade("1.35.2");
+    let first = manifest(&[settings("1"), config_map("retired", "kube-system", "1")]);
+    addons.put(NAME, entry("1.35.2"), &first);
+    addons.put("unlisted", json!({"version": "9.99.0"}), &of_others("unlisted"));
+    let service = cluster.addons_run(&["--channel", CHANNEL, "--channel", MANIFEST]);
+    eventually("it is applied", || recorded(&addons, &first) && addons.recorded("unlisted").is_some());
+    assert_eq!(data(), json!({"value": "1", "more": "theirs"}), "what kubectl applied is kOps' own");
+    let owned = [("kops".to_owned(), "Apply".to_owned()), ("helm".to_owned(), "Update".to_owned())];
+    assert_eq!(managers(&addons, "settings"), owned);
+    assert!(!addons.is_marked(&worker), "a new add-on marks no Node");
+    assert!(addons.is_there("configmap", "retired", "kube-system"));
+    eventually("all channels are looked at", || service.get("/readyz") == "ok");
+    assert!(
+        !addons.is_there("configmap", "mine", "kube-system"),
+        "to kOps 1.35 a manifest is an empty channel"
+    );
+
+    // To kOps 1.35, any condition tells of health.
+    report(&cluster, "ReplicaFailure");
+    let second = manifest(&[settings("2"), config_map("retired", "kube-system", "1")]);
+    addons.put(NAME, entry("1.35.2"), &second);
+    eventually("it is unhealthy", || service.get("/readyz").contains("ReplicaFailure is False"));
+    assert_eq!(data()["value"], "2");
+    assert!(recorded(&addons, &first) && !addons.is_marked(&worker));
+
+    // To kOps 1.36, that condition says nothing. Its channel has the same objects.
+    upgrade("1.36.2");
+    addons.put(NAME, entry("1.36.2"), &second);
+    eventually("it is healthy", || recorded(&addons, &second));
+    eventually("the manifest is an add-on", || addons.is_there("configmap", "mine", "kube-system"));
+    eventually("it is ready", || service.get("/readyz") == "ok");
+    assert!(addons.is_marked(&worker) && !addons.is_marked(&other), "only workers are marked");
+    cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
+
+    let third = manifest(&[settings("3")]);
+    addons.put(NAME, entry("1.36.2"), &third);
+    eventually("it is updated", || recorded(&addons, &third));
+    eventually("the prune rule deletes what it names", || {
+        !addons.is_there("configmap", "retired", "kube-system")
+    });
+    assert!(addons.is_there("configmap", "unselected", "kube-system"));
+    assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
+    cluster.kubectl(&["annotate", "node", &worker, &format!("{NEEDS_UPDATE}-")]);
+
+    // An upgrade of kOps alone makes no add-on due. An add-on that its channel no longer names stays.
+    upgrade("1.37.0");
+    addons.drop("unlisted");
+    let fourth = manifest(&[settings("4")]);
+    report(&cluster, "Progressing");
+    addons.put(NAME, entry("1.37.0"), &third);
+    let last_look = || of(&service, "kops_agent_addon_last_success_seconds", NAME).unwrap();
+    let begun = last_look();
+    eventually("it is looked at some times", || last_look() >= begun + 3);
+    assert_eq!(of(&service, "kops_agent_addon_due", NAME), Some(0));
+    assert!(!addons.is_marked(&worker), "nothing of the add-on has changed");
+    assert!(addons.is_there("configmap", "unlisted", "kube-system") && addons.recorded("unlisted").is_some());
+
+    // A Deployment that gave up on its rollout is unhealthy to each release.
+    addons.put(NAME, entry("1.37.0"), &fourth);
+    eventually("it is unhealthy", || service.get("/readyz").contains("Progressing is False"));
+    assert!(recorded(&addons, &third) && !addons.is_marked(&worker));
+    report(&cluster, "ReplicaFailure");
+    eventually("it is healthy", || recorded(&addons, &fourth));
+    assert!(addons.is_marked(&worker) && !addons.is_marked(&other));
+    assert_eq!(data(), json!({"value": "4", "more": "theirs"}));
+    assert_eq!(managers(&addons, "settings"), owned);
+}
+
+fn data(cluster: &Cluster) -> Value {
+    let found =
+        cluster.kubectl(&["get", "configmap", "settings", "-n", "kube-system", "-o", "jsonpath={.data}"]);
+    serde_json::from_str(&found).unwrap()
+}
