@@ -30,6 +30,7 @@ pub mod pod_ranges;
 pub mod redaction;
 pub mod resolve;
 pub mod resource;
+pub mod rollout;
 pub mod settings;
 pub mod shown;
 mod static_pod;

@@ -1,0 +1,390 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::wanted::{DrainMode, MaxUnavailable};
+use super::*;
+
+const BEGIN: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+fn rollout() -> Rollout {
+    Rollout {
+        id: "r-1".into(),
+        state: State::Running,
+        attempt: 1,
+        instance_groups: BTreeSet::new(),
+        max_unavailable: MaxUnavailable::default(),
+        canary: 0,
+        drain: DrainMode::Auto,
+        may_go_back: false,
+        health_timeout: 300,
+        node_timeout: 600,
+    }
+}
+
+fn member(group: &str, number: usize) -> Member {
+    let rank = match group {
+        "masters" => Rank::ControlPlane,
+        "apiservers" => Rank::ApiServer,
+        _ => Rank::Worker,
+    };
+    Member {
+        node: format!("{group}-{number:02}"),
+        group: group.to_owned(),
+        rank,
+        is_ready: true,
+        runs: Some("a=".into()),
+        order: String::new(),
+        outcome: None,
+    }
+}
+
+/// A cluster whose nodes act on their orders, and a controller that keeps nothing but what it has written.
+struct Cluster {
+    rollout: Rollout,
+    members: Vec<Member>,
+    current: BTreeMap<String, Result<String, String>>,
+    status: Status,
+    now: OffsetDateTime,
+}
+
+impl Cluster {
+    fn of(groups: &[(&str, usize)]) -> Cluster {
+        let members =
+            groups.iter().flat_map(|(group, nodes)| (0..*nodes).map(|number| member(group, number)));
+        let current = groups.iter().map(|(group, _)| ((*group).to_owned(), Ok("b=".to_owned())));
+        Cluster {
+            rollout: rollout(),
+            members: members.collect(),
+            current: current.collect(),
+            status: Status::default(),
+            now: BEGIN,
+        }
+    }
+
+    /// Decides and writes. Returns the nodes that got an order.
+    fn step(&mut self) -> Vec<String> {
+        let decision = decide(&self.rollout, &self.members, &self.current, &self.status, self.now);
+        self.status = decision.status;
+        for member in &mut self.members {
+            if let Some(order) = decision.orders.get(&member.node) {
+                member.order = order.text();
+            }
+            if decision.withdrawn.contains(&member.node) {
+                member.order.clear();
+            }
+        }
+        decision.orders.into_keys().collect()
+    }
+
+    fn of_name(&mut self, node: &str) -> &mut Member {
+        self.members.iter_mut().find(|member| member.node == node).unwrap()
+    }
+
+    /// The node acts on its order: takes the configuration, or fails with a problem.
+    fn act(&mut self, node: &str, problem: &str) {
+        let member = self.of_name(node);
+        let order = Order::read(&member.order).unwrap();
+        if problem.is_empty() {
+            member.runs = Some(order.hash.clone());
+        }
+        member.outcome = Some(order.outcome(problem));
+    }
+
+    /// Steps, and has each ordered node succeed, until nothing is left. Returns the orders, step by step.
+    fn run(&mut self) -> Vec<Vec<String>> {
+        let mut steps = Vec::new();
+        loop {
+            let ordered = self.step();
+            if ordered.is_empty() {
+                return steps;
+            }
+            for node in &ordered {
+                self.act(node, "");
+            }
+            steps.push(ordered);
+        }
+    }
+}
+
+#[test]
+fn control_planes_come_first_then_api_servers_then_canaries_then_the_rest() {
+    let mut cluster = Cluster::of(&[("a", 3), ("b", 2), ("apiservers", 1), ("masters", 2)]);
+    cluster.rollout.canary = 1;
+    let steps = cluster.run();
+    let expected: [&[&str]; 6] = [
+        &["masters-00"],
+        &["masters-01"],
+        &["apiservers-00"],
+        &["a-00", "b-00"],
+        &["a-01", "b-01"],
+        &["a-02"],
+    ];
+    assert_eq!(steps, expected);
+    assert_eq!(cluster.status.phase, Phase::Done);
+    assert_eq!(cluster.status.groups["a"].done, 3);
+    assert_eq!(cluster.status.ordered, BTreeMap::new());
+}
+
+#[test]
+fn a_canary_that_fails_stops_everything_until_the_operator_resumes() {
+    let mut cluster = Cluster::of(&[("a", 3), ("b", 2)]);
+    cluster.rollout.canary = 1;
+    assert_eq!(cluster.step(), ["a-00", "b-00"]);
+    cluster.act("a-00", "kubelet is dead");
+    cluster.act("b-00", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.phase, Phase::Stopped);
+    assert_eq!(cluster.status.groups["a"].failures["a-00"], "kubelet is dead");
+    assert_eq!(cluster.status.groups["b"].failed, 0);
+    assert!(
+        cluster.status.waits_for.contains("group a is paused, because a-00 has failed"),
+        "{:?}",
+        cluster.status
+    );
+    // Nothing tries again by itself.
+    cluster.now += Duration::days(1);
+    assert_eq!(cluster.step(), [""; 0]);
+
+    // A corrected spec has another hash. All nodes of the group, and no other ones, are behind again.
+    cluster.current.insert("a".into(), Ok("c=".into()));
+    cluster.rollout.attempt = 2;
+    let steps = cluster.run();
+    assert_eq!(steps[0], ["a-00"]);
+    assert_eq!(cluster.status.phase, Phase::Done);
+}
+
+#[test]
+fn a_node_at_work_counts_after_a_resumption_and_a_changed_spec() {
+    let mut cluster = Cluster::of(&[("a", 4)]);
+    cluster.rollout.max_unavailable = MaxUnavailable::Nodes(2);
+    assert_eq!(cluster.step(), ["a-00", "a-01"]);
+    cluster.act("a-00", "kubelet is dead");
+    cluster.current.insert("a".into(), Ok("c=".into()));
+    assert_eq!(cluster.step(), [""; 0], "a changed spec alone resumes nothing");
+    cluster.rollout.attempt = 2;
+    assert_eq!(cluster.step(), ["a-00"], "a-01 is still at work");
+    cluster.act("a-01", "");
+    assert_eq!(cluster.step(), ["a-01"], "it took the configuration before the change");
+    let order = Order::read(&cluster.of_name("a-01").order).unwrap();
+    assert_eq!((order.attempt, order.hash.as_str()), (2, "c="));
+}
+
+#[test]
+fn a_failure_among_the_rest_pauses_its_group_only() {
+    let mut cluster = Cluster::of(&[("a", 3), ("b", 3)]);
+    assert_eq!(cluster.step(), ["a-00", "b-00"]);
+    cluster.act("a-00", "kubelet is dead");
+    cluster.act("b-00", "");
+    assert_eq!(cluster.step(), ["b-01"]);
+    cluster.act("b-01", "");
+    assert_eq!(cluster.step(), ["b-02"]);
+    cluster.act("b-02", "");
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.status.groups["a"].waiting), (Phase::Stopped, 2));
+}
+
+#[test]
+fn no_control_plane_begins_while_another_is_not_ready() {
+    let mut cluster = Cluster::of(&[("masters", 3), ("a", 1)]);
+    assert_eq!(cluster.step(), ["masters-00"]);
+    cluster.act("masters-00", "");
+    cluster.of_name("masters-00").is_ready = false;
+    assert_eq!(cluster.step(), [""; 0], "it restarts");
+    cluster.of_name("masters-00").is_ready = true;
+    cluster.of_name("masters-02").is_ready = false;
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!(cluster.status.waits_for, "the control plane masters-02 is not Ready");
+    cluster.of_name("masters-02").is_ready = true;
+    assert_eq!(cluster.step(), ["masters-01"]);
+}
+
+#[test]
+fn workers_wait_for_control_planes_that_are_no_part_of_the_rollout() {
+    let mut cluster = Cluster::of(&[("masters", 1), ("a", 1)]);
+    cluster.rollout.instance_groups = ["a".to_owned()].into();
+    assert_eq!(cluster.step(), [""; 0]);
+    assert!(cluster.status.waits_for.contains("start a rollout of all groups"), "{:?}", cluster.status);
+    assert!(!cluster.status.groups.contains_key("masters"));
+    cluster.of_name("masters-00").runs = Some("b=".into());
+    assert_eq!(cluster.step(), ["a-00"]);
+}
+
+#[test]
+fn a_node_without_a_result_fails_and_one_that_rewrites_its_order_gains_no_time() {
+    let mut cluster = Cluster::of(&[("a", 2)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    for _ in 0..3 {
+        cluster.now += Duration::seconds(200);
+        cluster.of_name("a-00").order = String::new();
+        assert_eq!(cluster.step(), ["a-00"], "the same order is written again");
+        assert_eq!(Order::read(&cluster.of_name("a-00").order).unwrap().at, "1970-01-01T00:00:00Z");
+    }
+    cluster.now += Duration::seconds(1);
+    assert_eq!(cluster.step(), [""; 0]);
+    assert!(
+        cluster.status.groups["a"].failures["a-00"].contains("no result 10m after its order"),
+        "{:?}",
+        cluster.status
+    );
+}
+
+#[test]
+fn an_outcome_of_another_order_counts_for_nothing() {
+    let mut cluster = Cluster::of(&[("a", 2)]);
+    cluster.step();
+    let order = Order::read(&cluster.of_name("a-00").order).unwrap();
+    for lie in [
+        Order { attempt: 2, ..order.clone() },
+        Order { hash: "z=".into(), ..order.clone() },
+        Order { rollout: "r-0".into(), ..order },
+    ] {
+        cluster.of_name("a-00").outcome = Some(lie.outcome(""));
+        cluster.of_name("a-00").runs = Some("z=".into());
+        assert_eq!(cluster.step(), [""; 0], "{lie:?}");
+        assert_eq!(cluster.status.groups["a"].updating, ["a-00"]);
+    }
+}
+
+#[test]
+fn a_paused_rollout_orders_nothing_and_an_aborted_one_takes_orders_back() {
+    let mut cluster = Cluster::of(&[("a", 3)]);
+    assert_eq!(cluster.step(), ["a-00"]);
+    cluster.rollout.state = State::Paused;
+    assert_eq!(cluster.step(), [""; 0]);
+    assert_eq!((cluster.status.phase, cluster.of_name("a-00").order.is_empty()), (Phase::Paused, false));
+    cluster.rollout.state = State::Aborted;
+    cluster.step();
+    assert_eq!((cluster.status.phase, cluster.of_name("a-00").order.is_empty()), (Phase::Aborted, true));
+    assert_eq!(cluster.status.ordered, BTreeMap::new());
+}
+
+#[test]
+fn a_group_whose_configuration_is_unknown_gets_no_order_and_is_told() {
+    let mut cluster = Cluster::of(&[("a", 1), ("b", 1)]);
+    cluster.current.insert("a".into(), Err("the store does not answer".into()));
+    cluster.run();
+    assert_eq!(cluster.status.groups["a"].problem, "the store does not answer");
+    assert_eq!((cluster.status.groups["a"].done, cluster.status.groups["b"].done), (0, 1));
+    assert_eq!(cluster.status.phase, Phase::Running);
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    /// One of the nodes with an order succeeds.
+    Succeeds(usize),
+    Fails(usize),
+    /// A machine is lost, or comes back.
+    Turns(usize),
+    /// The status was written, and then the controller ended, so its orders were not.
+    ControllerEnds,
+    /// A kubelet changes the order in its own Node.
+    Lies(usize),
+    Passes,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        8 => any::<usize>().prop_map(Happens::Succeeds),
+        1 => any::<usize>().prop_map(Happens::Fails),
+        1 => any::<usize>().prop_map(Happens::Turns),
+        1 => Just(Happens::ControllerEnds),
+        1 => any::<usize>().prop_map(Happens::Lies),
+        2 => Just(Happens::Passes),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_no_more_nodes_than_allowed_are_at_work(
+        sizes in (1usize..4, 0usize..3, 1usize..12, 0usize..5),
+        (limit, canary) in (1u32..4, 0u32..3),
+        events in prop::collection::vec(happens(), 0..80),
+    ) {
+        let (masters, api_servers, a, b) = sizes;
+        let mut cluster = Cluster::of(&[("masters", masters), ("apiservers", api_servers), ("a", a), ("b", b)]);
+        cluster.rollout.max_unavailable = MaxUnavailable::Nodes(limit);
+        cluster.rollout.canary = canary;
+        let mut failed: BTreeSet<String> = BTreeSet::new();
+        for event in events {
+            let before = cluster.status.ordered.clone();
+            match &event {
+                Happens::ControllerEnds => {
+                    cluster.status =
+                        decide(&cluster.rollout, &cluster.members, &cluster.current, &cluster.status, cluster.now)
+                            .status;
+                }
+                _ => drop(cluster.step()),
+            }
+            let begun: Vec<&String> =
+                cluster.status.ordered.keys().filter(|node| !before.contains_key(*node)).collect();
+            for (group, of_group) in &cluster.status.groups {
+                let most = if group == "masters" { 1 } else { limit as usize };
+                prop_assert!(of_group.updating.len() <= most, "{of_group:?}");
+                if begun.iter().any(|node| node.starts_with(group.as_str())) {
+                    prop_assert_eq!(of_group.failed, 0, "a group with a failure gets no order");
+                }
+            }
+            for node in &begun {
+                prop_assert!(cluster.members.iter().any(|member| &&member.node == node && member.is_ready));
+                let is_behind = |group: &str| {
+                    cluster.members.iter().any(|member| member.group == group && member.runs.as_deref() == Some("a="))
+                };
+                prop_assert!(node.starts_with("masters") || !is_behind("masters"), "{node} before a control plane");
+                prop_assert!(
+                    node.starts_with("masters") || node.starts_with("apiservers") || !is_behind("apiservers")
+                );
+                prop_assert!(!failed.contains(*node), "{node} tries again");
+            }
+            let at_work: Vec<String> = cluster
+                .members
+                .iter()
+                .filter(|member| {
+                    Order::read(&member.order).is_some_and(|order| {
+                        order.rollout == "r-1" && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(&order))
+                    })
+                })
+                .map(|member| member.node.clone())
+                .collect();
+            let pick = |number: usize| at_work.get(number % at_work.len().max(1)).cloned();
+            match event {
+                Happens::Succeeds(number) => {
+                    if let Some(node) = pick(number) {
+                        cluster.act(&node, "");
+                    }
+                }
+                Happens::Fails(number) => {
+                    if let Some(node) = pick(number) {
+                        cluster.act(&node, "it broke");
+                        failed.insert(node);
+                    }
+                }
+                Happens::Turns(number) => {
+                    let count = cluster.members.len();
+                    let member = &mut cluster.members[number % count];
+                    member.is_ready = !member.is_ready;
+                }
+                Happens::Lies(number) => {
+                    let count = cluster.members.len();
+                    cluster.members[number % count].order = r#"{"rollout": "r-9"}"#.into();
+                }
+                Happens::ControllerEnds => {}
+                Happens::Passes => cluster.now += Duration::seconds(60),
+            }
+        }
+        // Where nothing has failed and all machines are back, the rollout ends.
+        if failed.is_empty() && cluster.now - BEGIN < Duration::seconds(600) {
+            for member in &mut cluster.members {
+                member.is_ready = true;
+            }
+            for _ in 0..100 {
+                cluster.step();
+                for node in cluster.status.ordered.keys().cloned().collect::<Vec<_>>() {
+                    cluster.act(&node, "");
+                }
+            }
+            prop_assert_eq!(cluster.status.phase, Phase::Done, "{:?}", cluster.status);
+        }
+    }
+}

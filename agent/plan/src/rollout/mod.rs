@@ -1,0 +1,13 @@
+//! A rollout: takes the nodes of a cluster to the current configuration of their groups, a few at a time.
+//!
+//! `kops-agent fleet rollout` writes the operator's [`Rollout`] into a ConfigMap. The leading controller [`decide`]s which
+//! nodes are next, and writes an [`Order`] into the Node of each. The node acts, and acknowledges with an [`Outcome`] in
+//! its own Node. So all state is in the ConfigMap and the Nodes, and any process may end at any time.
+
+mod decide;
+mod order;
+mod wanted;
+
+pub use decide::{Decision, GroupStatus, Member, Phase, Rank, Status, decide};
+pub use order::{ORDER, OUTCOME, Order, Outcome};
+pub use wanted::{CONFIG_MAP, DrainMode, MaxUnavailable, ROLLOUT_KEY, Rollout, STATUS_KEY, State};

@@ -1,0 +1,164 @@
+//! What the operator wants: the key `rollout` of the ConfigMap.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The ConfigMap of a rollout, in the namespace of pacing.
+pub const CONFIG_MAP: &str = "rollout";
+/// The key with the operator's [`Rollout`].
+pub const ROLLOUT_KEY: &str = "rollout";
+/// The key with the controller's status.
+pub const STATUS_KEY: &str = "status";
+const HUNDRED: u32 = 100;
+
+/// A rollout as the operator started it. Only `fleet rollout` writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rollout {
+    /// Another one for each start.
+    pub id: String,
+    pub state: State,
+    /// Counts the starts and resumptions, from 1. A failed node tries again only in a later attempt.
+    pub attempt: u32,
+    /// The instance groups; empty for all groups.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub instance_groups: BTreeSet<String>,
+    #[serde(default)]
+    pub max_unavailable: MaxUnavailable,
+    /// How many nodes of each group of workers go first, before all other workers.
+    #[serde(default)]
+    pub canary: u32,
+    #[serde(default)]
+    pub drain: DrainMode,
+    /// Whether nodes may return to a configuration that they have left before.
+    #[serde(default)]
+    pub may_go_back: bool,
+    /// How long a node waits for each changed component to become healthy before it rolls back, in seconds.
+    #[serde(default = "Rollout::health_timeout")]
+    pub health_timeout: u32,
+    /// How long a node may take, in seconds.
+    #[serde(default = "Rollout::node_timeout")]
+    pub node_timeout: u32,
+}
+
+impl Rollout {
+    /// The default of `node_timeout`. A run may wait for a slot and for a drain, and health checks take minutes.
+    pub const fn node_timeout() -> u32 {
+        3600
+    }
+
+    /// The default of `health_timeout`: as long as kubelet gives the API server to start.
+    pub const fn health_timeout() -> u32 {
+        300
+    }
+
+    pub fn has_group(&self, group: &str) -> bool {
+        !group.is_empty() && (self.instance_groups.is_empty() || self.instance_groups.contains(group))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    Running,
+    /// Nodes at work finish, and no other node gets an order.
+    Paused,
+    /// As paused, and orders that no node has begun are taken back.
+    Aborted,
+}
+
+/// Whether a node is drained before a change that restarts its components.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DrainMode {
+    /// For a minor upgrade of kubelet and a major upgrade of containerd.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// How many nodes of a group may be unavailable at a time: a number, or a share of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MaxUnavailable {
+    Nodes(u32),
+    /// From 1 to 100.
+    Percent(u32),
+}
+
+impl Default for MaxUnavailable {
+    fn default() -> MaxUnavailable {
+        MaxUnavailable::Nodes(1)
+    }
+}
+
+impl MaxUnavailable {
+    /// The number of nodes of a group with this many: at least one, because no node could change otherwise.
+    pub fn of(self, nodes: usize) -> usize {
+        let wanted = match self {
+            MaxUnavailable::Nodes(wanted) => usize::try_from(wanted).unwrap_or(usize::MAX),
+            MaxUnavailable::Percent(percent) => nodes.saturating_mul(percent as usize) / HUNDRED as usize,
+        };
+        wanted.max(1)
+    }
+}
+
+impl FromStr for MaxUnavailable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MaxUnavailable, String> {
+        let wrong = || format!("{text:?} is neither a number of nodes from 1 nor a share from 1% to 100%");
+        let (digits, is_share) = text.strip_suffix('%').map_or((text, false), |digits| (digits, true));
+        let number = digits.parse().map_err(|_| wrong())?;
+        match (number, is_share) {
+            (1.., false) => Ok(MaxUnavailable::Nodes(number)),
+            (1..=HUNDRED, true) => Ok(MaxUnavailable::Percent(number)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for MaxUnavailable {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<MaxUnavailable, String> {
+        text.parse()
+    }
+}
+
+impl From<MaxUnavailable> for String {
+    fn from(wanted: MaxUnavailable) -> String {
+        wanted.to_string()
+    }
+}
+
+impl fmt::Display for MaxUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MaxUnavailable::Nodes(nodes) => write!(f, "{nodes}"),
+            MaxUnavailable::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_down_and_at_least_one_node() {
+        for (text, nodes, of) in [("5%", 1000, 50), ("5%", 39, 1), ("5%", 3, 1), ("100%", 7, 7), ("3", 2, 3)]
+        {
+            assert_eq!(text.parse::<MaxUnavailable>().unwrap().of(nodes), of, "{text} of {nodes}");
+            assert_eq!(text.parse::<MaxUnavailable>().unwrap().to_string(), text);
+        }
+        for wrong in ["0", "0%", "101%", "-1", "", "%", "a", "1.5"] {
+            assert!(wrong.parse::<MaxUnavailable>().is_err(), "{wrong}");
+        }
+    }
+}
