@@ -30,6 +30,7 @@ mod node_watch;
 mod once;
 mod pauses;
 mod pod_ranges;
+pub mod rollout;
 mod stopping;
 pub mod takeover;
 #[cfg(test)]
@@ -72,6 +73,7 @@ use node_labels::{Mode, NodeLabels};
 use node_watch::LIST_TIMEOUT;
 use pauses::Pauses;
 use pod_ranges::PodRanges;
+use rollout::Rollouts;
 
 /// Runs `kops-agent controller` until a signal comes or a file changes.
 ///
@@ -119,6 +121,13 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         node_labels: node_labels.clone(),
         metrics: metrics.clone(),
     });
+    let rollouts = Rollouts::of(
+        client.clone(),
+        store.clone(),
+        &options.config_base,
+        metrics.rollout.clone(),
+        election.leadership(),
+    );
     let registry = Arc::new(metrics.registry(true));
     let setup = bootstrap::Setup {
         options: options.clone(),
@@ -150,7 +159,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &metrics) => result,
+        result = while_leading(election.leads(), &node_labels, &rollouts, &metrics) => result,
     }
 }
 
@@ -162,10 +171,11 @@ async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
     }
 }
 
-/// Labels nodes while this process leads.
+/// Labels nodes and leads rollouts while this process leads.
 async fn while_leading(
     mut leads: watch::Receiver<bool>,
     node_labels: &NodeLabels,
+    rollouts: &Rollouts,
     metrics: &Metrics,
 ) -> Result<u8> {
     loop {
@@ -173,6 +183,7 @@ async fn while_leading(
         metrics.leads.set(1);
         tokio::select! {
             result = node_labels.run() => result?,
+            never = rollouts.run() => match never {},
             result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
         }
         node_labels.is_synced.store(false, Ordering::Relaxed);

@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use kops_agent_plan::rollout::Status;
+
 use super::lease;
 use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_process::version::{Version, of_this_program};
@@ -80,6 +82,36 @@ pub struct BootstrapMetrics {
     pub connections_refused: Counter,
     /// 1 while machines cannot bootstrap here although the configuration has a server for them.
     pub down: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByGroup {
+    instance_group: String,
+    state: &'static str,
+}
+
+/// The metrics of the last rollout. Clones share their values.
+#[derive(Clone, Debug, Default)]
+pub struct RolloutMetrics {
+    nodes: Family<ByGroup, Gauge>,
+}
+
+impl RolloutMetrics {
+    /// Shows the status of a rollout.
+    pub fn show(&self, status: &Status) {
+        self.nodes.clear();
+        for (instance_group, group) in &status.groups {
+            for (state, nodes) in [
+                ("done", group.done),
+                ("updating", group.updating.len()),
+                ("waiting", group.waiting),
+                ("failed", group.failed),
+            ] {
+                let labels = ByGroup { instance_group: instance_group.clone(), state };
+                self.nodes.get_or_create(&labels).set(i64::try_from(nodes).unwrap_or(i64::MAX));
+            }
+        }
+    }
 }
 
 impl BootstrapMetrics {
@@ -182,6 +214,7 @@ pub struct Metrics {
     pub store_is_readable: Gauge,
     pub cloud_calls: CloudCalls,
     pub bootstrap: BootstrapMetrics,
+    pub rollout: RolloutMetrics,
 }
 
 impl Metrics {
@@ -201,6 +234,7 @@ impl Metrics {
             store_is_readable: Gauge::default(),
             cloud_calls: CloudCalls::default(),
             bootstrap: BootstrapMetrics::new(),
+            rollout: RolloutMetrics::default(),
         }
     }
 
@@ -290,6 +324,11 @@ impl Metrics {
             self.store_is_readable.clone(),
         );
         registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
+        registry.register(
+            "kops_agent_rollout_nodes",
+            "Nodes of the last rollout that this process led, by instance group and state",
+            self.rollout.nodes.clone(),
+        );
         self.bootstrap.register(&mut registry);
         register_build(&mut registry);
         registry

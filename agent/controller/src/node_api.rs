@@ -14,6 +14,9 @@ use kube::core::{ApiResource, Object, Request};
 use kube::{Client, Error};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use crate::api_error::{ApiError, answer};
 
 /// The type of the condition that kubelet sets.
 pub const READY: &str = "Ready";
@@ -172,6 +175,19 @@ impl Nodes {
     /// The client, for other objects of the API server.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Sets an annotation of a Node; null removes it.
+    ///
+    /// # Errors
+    /// The Node is gone (404), or the API server does not answer.
+    pub async fn annotate(&self, name: &str, annotation: &str, value: Value) -> Result<(), ApiError> {
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
+        let nodes = Request::new(self.api.resource_url());
+        let request = nodes.patch(name, &parameters, &patch);
+        let request = request.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        answer(self.client.request_text(request)).await.map(drop)
     }
 
     /// Patches a Node if it still has the observed version. Returns the patched Node as text.

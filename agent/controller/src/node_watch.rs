@@ -16,6 +16,7 @@ pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that starts again after a failure.
 pub struct NodeWatch {
     api: Api<NodeObject>,
+    selected: watcher::Config,
     events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
     /// When the next page of the list was requested; `None` once the list is complete.
     listing: Option<Instant>,
@@ -25,7 +26,17 @@ pub struct NodeWatch {
 impl NodeWatch {
     /// Watches these Nodes. `list_timeout` is the timeout of a page of their list: [`LIST_TIMEOUT`].
     pub fn of(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
-        NodeWatch { events: events(&api), api, listing: None, list_timeout }
+        NodeWatch::selected(api, list_timeout, watcher::Config::default())
+    }
+
+    /// Watches the Node of this name only. A kubelet may watch its own Node and no other.
+    pub fn of_node(api: Api<NodeObject>, list_timeout: Duration, name: &str) -> NodeWatch {
+        let selected = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        NodeWatch::selected(api, list_timeout, selected)
+    }
+
+    fn selected(api: Api<NodeObject>, list_timeout: Duration, selected: watcher::Config) -> NodeWatch {
+        NodeWatch { events: events(&api, &selected), api, selected, listing: None, list_timeout }
     }
 
     /// Returns the next event, or a problem that is retried. `None` means that the watch has ended, which never happens. Dropping
@@ -41,15 +52,18 @@ impl NodeWatch {
             }
             () = sleep_until(timeout.unwrap_or_else(Instant::now)), if timeout.is_some() => {
                 self.listing = None;
-                self.events = events(&self.api);
+                self.events = events(&self.api, &self.selected);
                 Some(Err(format!("listing Nodes: {}", no_answer(self.list_timeout))))
             }
         }
     }
 }
 
-fn events(api: &Api<NodeObject>) -> BoxStream<'static, watcher::Result<Event<NodeObject>>> {
-    watcher(api.clone(), watcher::Config::default()).default_backoff().boxed()
+fn events(
+    api: &Api<NodeObject>,
+    selected: &watcher::Config,
+) -> BoxStream<'static, watcher::Result<Event<NodeObject>>> {
+    watcher(api.clone(), selected.clone()).default_backoff().boxed()
 }
 
 /// The problem of a page that does not arrive in time.

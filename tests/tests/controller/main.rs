@@ -29,6 +29,7 @@ mod pod;
 mod pod_ranges;
 mod proxy;
 mod renewal;
+mod rollout;
 mod running;
 mod scale;
 mod takeover;

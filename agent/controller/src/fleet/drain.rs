@@ -4,15 +4,19 @@
 use std::path::Path;
 
 use hyper::Request;
+use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::pacing::drain::{Cordon, Leaving, leaving};
 use kops_agent_process::output::error_text;
 use kube::Client;
 use kube::api::ListParams;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::nodes;
 use super::telling::{FIELD_MANAGER, Untold, now, own_name};
 use crate::api_error::{ApiError, answer};
 use crate::kubernetes;
+use crate::node_api::Nodes;
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
 
 /// The most attempts to patch a Node that others change at the same time.
 const TRIES: u32 = 5;
@@ -104,6 +108,31 @@ impl OwnNode {
             remaining.push(Remaining { pod, why });
         }
         Ok(remaining)
+    }
+
+    /// The versions of kubelet and of the container runtime that the Node has.
+    ///
+    /// # Errors
+    /// The API server does not return the Node.
+    pub async fn versions(&self) -> Result<Versions, ApiError> {
+        let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
+        let node = serde_json::from_value(node).map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        Ok(nodes::versions(&node))
+    }
+
+    /// Sets an annotation of the Node.
+    ///
+    /// # Errors
+    /// The API server rejects the change, or does not answer.
+    pub(crate) async fn annotate(&self, name: &str, value: &str) -> Result<(), ApiError> {
+        let path = format!("/api/v1/nodes/{}?fieldManager={FIELD_MANAGER}", self.name);
+        let patch = json!({"metadata": {"annotations": {name: value}}});
+        self.ask("PATCH", &path, Some(&patch)).await.map(drop)
+    }
+
+    /// Watches this Node.
+    pub(crate) fn watch(&self) -> NodeWatch {
+        NodeWatch::of_node(Nodes::of(self.client.clone()).api(), LIST_TIMEOUT, &self.name)
     }
 
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {

@@ -3,6 +3,12 @@
 //!
 //! `kops_agent_plan::fleet` decides what a node reports, and what follows from all reports.
 
+use std::collections::BTreeSet;
+
+use kube::Client;
+
+use crate::api_error::ApiError;
+
 mod args;
 mod drain;
 mod nodes;
@@ -18,3 +24,12 @@ pub use drain::{OwnNode, Remaining};
 pub use planning::plan;
 pub use status::status;
 pub use telling::{Told, Untold, tell};
+
+/// The instance groups of a cluster's Nodes.
+///
+/// # Errors
+/// The API server does not list Nodes, or does not answer.
+pub(crate) async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
+    let nodes = nodes::all(client).await?;
+    Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
+}

@@ -1,0 +1,85 @@
+//! The command line of `kops-agent fleet rollout`.
+
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use kops_agent_plan::rollout::{DrainMode, MaxUnavailable, Rollout};
+use kops_agent_process::output::Output;
+
+use crate::kubernetes::KubeconfigArgs;
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum RolloutCommand {
+    /// Have the nodes take the current configuration of their groups: control planes first, one at a time, then other
+    /// API servers, then canaries, then all others. A node that fails pauses its group.
+    Start(RolloutStartArgs),
+    /// Show how far the rollout is. Ends with 0 if it is done, and with 4 otherwise.
+    Status(RolloutStatusArgs),
+    /// Give no further orders. Nodes at work finish.
+    Pause(KubeconfigArgs),
+    /// Go on with a paused rollout. Nodes that failed try again.
+    Resume(KubeconfigArgs),
+    /// End the rollout. Nodes at work finish; all others stay as they are.
+    Abort(KubeconfigArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RolloutStartArgs {
+    /// Access to the API server, as a user with the right to list Nodes and to write the ConfigMap kops-agent/rollout.
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// Only the nodes of this instance group; may be given more than once. Default: all groups.
+    #[arg(long = "instance-group", value_name = "GROUP")]
+    pub instance_groups: Vec<String>,
+    /// Number or share of the nodes of each group that may be unavailable at a time, such as 2 or 10%. Control planes
+    /// always change one at a time.
+    #[arg(long, value_name = "N|P%", default_value_t)]
+    pub max_unavailable: MaxUnavailable,
+    /// Number of nodes of each group of workers that change before all other workers.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub canary: u32,
+    /// When to drain a node before its components restart.
+    #[arg(long, value_enum, default_value_t)]
+    pub drain: DrainArg,
+    /// Take configurations that nodes have left before, too.
+    #[arg(long)]
+    pub go_back: bool,
+    /// Seconds that a node waits for each changed component to become healthy before it rolls back.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::health_timeout(), value_parser = value_parser!(u32).range(1..))]
+    pub health_timeout: u32,
+    /// Seconds after which a node without a result has failed.
+    #[arg(long, value_name = "SECONDS", default_value_t = Rollout::node_timeout(), value_parser = value_parser!(u32).range(1..))]
+    pub node_timeout: u32,
+}
+
+/// When to drain a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DrainArg {
+    /// For a minor upgrade of kubelet and a major upgrade of containerd.
+    #[default]
+    Auto,
+    /// Before each restart of kubelet, containerd, the API server or etcd.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl From<DrainArg> for DrainMode {
+    fn from(drain: DrainArg) -> DrainMode {
+        match drain {
+            DrainArg::Auto => DrainMode::Auto,
+            DrainArg::Always => DrainMode::Always,
+            DrainArg::Never => DrainMode::Never,
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RolloutStatusArgs {
+    #[command(flatten)]
+    pub kubeconfig: KubeconfigArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// Print the status again after each change, until the rollout is done or stops
+    #[arg(short, long)]
+    pub watch: bool,
+}

@@ -1,0 +1,102 @@
+//! The ConfigMap of a rollout: the operator's part and the controller's part.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kops_agent_plan::pacing::NAMESPACE;
+use kops_agent_plan::rollout::{CONFIG_MAP, ROLLOUT_KEY, Rollout, STATUS_KEY, Status};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::api_error::{ApiError, answer};
+
+const FIELD_MANAGER: &str = "kops-agent";
+
+/// Access to the ConfigMap.
+#[derive(Clone)]
+pub(super) struct Stored {
+    api: Api<ConfigMap>,
+}
+
+/// The ConfigMap as it was read.
+pub(super) struct Read {
+    /// `None` if someone removed it.
+    pub(super) rollout: Option<Result<Rollout, String>>,
+    /// The default if there is none yet, or if it cannot be read.
+    pub(super) status: Status,
+    version: Option<String>,
+}
+
+impl Stored {
+    pub(super) fn of(client: Client) -> Stored {
+        Stored { api: Api::namespaced(client, NAMESPACE) }
+    }
+
+    /// Reads the ConfigMap; `None` if it does not exist.
+    pub(super) async fn read(&self) -> Result<Option<Read>, ApiError> {
+        let found = answer(self.api.get_opt(CONFIG_MAP)).await?;
+        Ok(found.map(|found| Read::of(&found)))
+    }
+
+    /// Writes a new rollout, without a status. `before` is what was read.
+    ///
+    /// # Errors
+    /// Someone else changed the ConfigMap meanwhile (409), or the API server rejects it.
+    pub(super) async fn start(&self, rollout: &Rollout, before: Option<&Read>) -> Result<(), ApiError> {
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(CONFIG_MAP.to_owned()),
+                resource_version: before.and_then(|before| before.version.clone()),
+                ..ObjectMeta::default()
+            },
+            data: Some([(ROLLOUT_KEY.to_owned(), text(rollout))].into()),
+            ..ConfigMap::default()
+        };
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        match before {
+            None => answer(self.api.create(&parameters, &map)).await.map(drop),
+            Some(_) => answer(self.api.replace(CONFIG_MAP, &parameters, &map)).await.map(drop),
+        }
+    }
+
+    /// Changes the operator's part.
+    ///
+    /// # Errors
+    /// Same errors as [`Stored::start`].
+    pub(super) async fn change(&self, rollout: &Rollout, before: &Read) -> Result<(), ApiError> {
+        self.patch(json!({ROLLOUT_KEY: text(rollout)}), before).await
+    }
+
+    /// Changes the controller's part. The operator's part is as it was read, or this fails. So no order follows from a
+    /// rollout that was paused meanwhile.
+    ///
+    /// # Errors
+    /// Same errors as [`Stored::start`].
+    pub(super) async fn tell(&self, status: &Status, before: &Read) -> Result<(), ApiError> {
+        self.patch(json!({STATUS_KEY: text(status)}), before).await
+    }
+
+    async fn patch(&self, data: Value, before: &Read) -> Result<(), ApiError> {
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": before.version}, "data": data}));
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        answer(self.api.patch(CONFIG_MAP, &parameters, &patch)).await.map(drop)
+    }
+}
+
+impl Read {
+    fn of(map: &ConfigMap) -> Read {
+        let of_key = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
+        let rollout = of_key(ROLLOUT_KEY).map(|text| {
+            let read = serde_json::from_str(text);
+            read.map_err(|error| {
+                format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong rollout: {error}")
+            })
+        });
+        let status = of_key(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
+        Read { rollout, status: status.unwrap_or_default(), version: map.metadata.resource_version.clone() }
+    }
+}
+
+fn text(part: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(part).unwrap_or_default()
+}

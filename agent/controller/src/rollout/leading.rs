@@ -1,0 +1,340 @@
+//! The leading controller's part: it decides who is next, writes the status, and then the orders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use kops_agent_plan::fleet::{CONDITION, Told};
+use kops_agent_plan::labels::INSTANCE_GROUP;
+use kops_agent_plan::rollout::{
+    Decision, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Rollout, State, Status, decide,
+};
+use kops_agent_store::Store;
+use kube::Client;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::config_map::{Read, Stored};
+use super::current::Current;
+use crate::api_error::ApiError;
+use crate::events::Events;
+use crate::lease::Leadership;
+use crate::metrics::RolloutMetrics;
+use crate::node_api::{NodeObject, Nodes, READY};
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
+
+/// The pause between two looks at the ConfigMap while there is no rollout.
+const IDLE: Duration = Duration::from_secs(5);
+/// The shortest time between two decisions. Many Nodes change at once.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time between two decisions: deadlines pass, and the operator pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The TTL of the hashes of configurations.
+const HASHES_TTL: Duration = Duration::from_secs(10);
+/// How many orders are written at a time.
+const AT_ONCE: usize = 16;
+/// The labels of nodes with an API server.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+const API_SERVER: &str = "node-role.kubernetes.io/api-server";
+
+pub(crate) struct Rollouts {
+    nodes: Nodes,
+    stored: Stored,
+    current: Current,
+    events: Events,
+    metrics: RolloutMetrics,
+    leadership: Leadership,
+}
+
+/// Why a look at the ConfigMap ended.
+enum Ended {
+    /// There is nothing to do.
+    Idle,
+    Failed(String),
+}
+
+impl From<ApiError> for Ended {
+    fn from(error: ApiError) -> Ended {
+        Ended::Failed(error.to_string())
+    }
+}
+
+impl Rollouts {
+    pub(crate) fn of(
+        client: Client,
+        store: Arc<Store>,
+        config_base: &str,
+        metrics: RolloutMetrics,
+        leadership: Leadership,
+    ) -> Rollouts {
+        Rollouts {
+            nodes: Nodes::of(client.clone()),
+            stored: Stored::of(client.clone()),
+            current: Current::of(store, config_base),
+            events: Events::of(client),
+            metrics,
+            leadership,
+        }
+    }
+
+    /// Leads rollouts, forever. A problem is logged once, and tried again.
+    pub(crate) async fn run(&self) -> Infallible {
+        let mut said = String::new();
+        loop {
+            match self.lead().await {
+                Ended::Idle => said.clear(),
+                Ended::Failed(problem) => {
+                    if problem != said {
+                        log::warn!("rollouts wait; trying again: {problem}");
+                    }
+                    said = problem;
+                }
+            }
+            sleep(IDLE).await;
+        }
+    }
+
+    /// Leads the rollout of the ConfigMap until it is over.
+    async fn lead(&self) -> Ended {
+        match self.read().await {
+            Ok(Some((rollout, read))) if !is_over(&rollout, &read.status) => {}
+            Ok(_) => return Ended::Idle,
+            Err(problem) => return problem,
+        }
+        let mut watch = NodeWatch::of(self.nodes.api(), LIST_TIMEOUT);
+        let mut members = Members::default();
+        let mut hashes = Hashes::default();
+        let (mut is_due, mut next) = (false, Instant::now());
+        loop {
+            let due = if is_due { next } else { next + LONGEST_PAUSE };
+            let mut decided = pin!(sleep_until(due));
+            tokio::select! {
+                event = watch.next() => match event {
+                    Some(Ok(event)) => is_due |= members.apply(event),
+                    Some(Err(problem)) => return Ended::Failed(problem),
+                    None => return Ended::Failed("the watch of Nodes ended".to_owned()),
+                },
+                () = &mut decided, if members.is_complete => {
+                    if let Err(ended) = self.step(&members, &mut hashes).await {
+                        return ended;
+                    }
+                    (is_due, next) = (false, Instant::now() + PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Reads the rollout; `None` if there is none.
+    async fn read(&self) -> Result<Option<(Rollout, Read)>, Ended> {
+        let Some(read) = self.stored.read().await? else { return Ok(None) };
+        match read.rollout.clone() {
+            Some(rollout) => Ok(Some((rollout.map_err(Ended::Failed)?, read))),
+            None => Ok(None),
+        }
+    }
+
+    /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
+    async fn step(&self, members: &Members, hashes: &mut Hashes) -> Result<(), Ended> {
+        let Some((rollout, read)) = self.read().await? else { return Err(Ended::Idle) };
+        let members: Vec<Member> = members.nodes.values().cloned().collect();
+        let current = hashes.of(&self.current, &rollout, &members).await;
+        let decision = decide(&rollout, &members, current, &read.status, OffsetDateTime::now_utc());
+        // Another process may lead by now.
+        if self.leadership.remaining().is_none() {
+            return Err(Ended::Idle);
+        }
+        if decision.status != read.status {
+            self.tell(&rollout, &read.status, &decision.status).await;
+            self.stored.tell(&decision.status, &read).await?;
+        }
+        self.metrics.show(&decision.status);
+        self.write(&decision).await?;
+        match is_over(&rollout, &decision.status) {
+            true => Err(Ended::Idle),
+            false => Ok(()),
+        }
+    }
+
+    /// Logs changes of the status, and creates Events for failures.
+    async fn tell(&self, rollout: &Rollout, before: &Status, now: &Status) {
+        if before.rollout != now.rollout {
+            log::info!("the rollout {} begins", rollout.id);
+        }
+        for node in now.ordered.keys().filter(|node| !before.ordered.contains_key(*node)) {
+            log::info!("the rollout {} has {node} take the current configuration of its group", rollout.id);
+        }
+        if before.waits_for != now.waits_for && !now.waits_for.is_empty() {
+            log::info!("the rollout {} waits: {}", rollout.id, now.waits_for);
+        }
+        for (name, group) in &now.groups {
+            for (node, problem) in &group.failures {
+                let is_new = before.groups.get(name).is_none_or(|group| !group.failures.contains_key(node));
+                if is_new {
+                    let problem = format!("the rollout {} pauses the group {name}: {problem}", rollout.id);
+                    log::warn!("{node}: {problem}");
+                    self.events.warn(node, "RolloutFailed", &problem).await;
+                }
+            }
+        }
+        if before.phase != now.phase {
+            log::info!("the rollout {} is {}", rollout.id, now.phase);
+        }
+    }
+
+    /// Writes and takes back orders.
+    async fn write(&self, decision: &Decision) -> Result<(), Ended> {
+        let orders = decision.orders.iter().map(|(node, order)| (node, json!(order.text())));
+        let withdrawn = decision.withdrawn.iter().map(|node| (node, Value::Null));
+        let written: Vec<Result<(), ApiError>> = stream::iter(orders.chain(withdrawn))
+            .map(|(node, order)| self.nodes.annotate(node, ORDER, order))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let refused = written.into_iter().find_map(Result::err).filter(|error| !error.is_not_found());
+        refused.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Whether the leader has nothing left to do until the operator does something.
+fn is_over(rollout: &Rollout, status: &Status) -> bool {
+    let is_this = status.rollout == rollout.id;
+    let is_ended = status.phase == Phase::Done
+        || rollout.state == State::Aborted && status.phase == Phase::Aborted && !status.is_at_work();
+    is_this && is_ended
+}
+
+/// The Nodes of the cluster, from a watch.
+#[derive(Default)]
+struct Members {
+    nodes: BTreeMap<String, Member>,
+    /// The Nodes of a list that is not complete yet.
+    listed: BTreeMap<String, Member>,
+    is_complete: bool,
+}
+
+impl Members {
+    /// Applies a watch event. Returns whether something changed that a decision depends on.
+    fn apply(&mut self, event: Event<NodeObject>) -> bool {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(node) => {
+                let member = member(node);
+                self.listed.insert(member.node.clone(), member);
+            }
+            Event::InitDone => {
+                self.nodes = std::mem::take(&mut self.listed);
+                self.is_complete = true;
+                return true;
+            }
+            Event::Apply(node) => {
+                let member = member(node);
+                let before = self.nodes.insert(member.node.clone(), member.clone());
+                return before.as_ref() != Some(&member);
+            }
+            Event::Delete(node) => {
+                return self.nodes.remove(&node.metadata.name.unwrap_or_default()).is_some();
+            }
+        }
+        false
+    }
+}
+
+/// The part of a Node that decisions depend on.
+fn member(node: NodeObject) -> Member {
+    let status = node.status.unwrap_or_default();
+    let labels = node.metadata.labels.unwrap_or_default();
+    let annotations = node.metadata.annotations.unwrap_or_default();
+    let rank = match () {
+        () if labels.contains_key(CONTROL_PLANE) => Rank::ControlPlane,
+        () if labels.contains_key(API_SERVER) => Rank::ApiServer,
+        () => Rank::Worker,
+    };
+    let told = status.condition(CONDITION).map(|condition| Told::read(&condition.message));
+    Member {
+        node: node.metadata.name.unwrap_or_default(),
+        group: labels.get(INSTANCE_GROUP).cloned().unwrap_or_default(),
+        rank,
+        is_ready: status.condition(READY).is_some_and(|ready| ready.status == "True"),
+        runs: told.and_then(|told| told.runs).map(|runs| runs.hash),
+        order: annotations.get(ORDER).cloned().unwrap_or_default(),
+        outcome: annotations.get(OUTCOME).and_then(|text| Outcome::read(text)),
+    }
+}
+
+/// The last read hashes of the groups' current configurations.
+#[derive(Default)]
+struct Hashes {
+    hashes: BTreeMap<String, Result<String, String>>,
+    groups: BTreeSet<String>,
+    read: Option<Instant>,
+}
+
+impl Hashes {
+    /// The hashes of the groups that a decision depends on. They are read again after their TTL, and for another set of
+    /// groups.
+    async fn of(
+        &mut self,
+        current: &Current,
+        rollout: &Rollout,
+        members: &[Member],
+    ) -> &BTreeMap<String, Result<String, String>> {
+        let mut groups: BTreeMap<String, Rank> = BTreeMap::new();
+        for member in members {
+            if rollout.has_group(&member.group) || member.rank < Rank::Worker && !member.group.is_empty() {
+                let rank = groups.entry(member.group.clone()).or_insert(member.rank);
+                *rank = member.rank.min(*rank);
+            }
+        }
+        let is_fresh = self.read.is_some_and(|read| read.elapsed() < HASHES_TTL);
+        if !is_fresh || !groups.keys().eq(&self.groups) {
+            self.groups = groups.keys().cloned().collect();
+            self.hashes = current.hashes(groups).await;
+            self.read = Some(Instant::now());
+        }
+        &self.hashes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_a_decision_depends_on_is_read_of_a_node() {
+        let node = json!({
+            "metadata": {
+                "name": "i-1", "labels": {INSTANCE_GROUP: "masters", CONTROL_PLANE: ""},
+                "annotations": {ORDER: "{}", OUTCOME: r#"{"rollout": "r", "attempt": 1, "hash": "b="}"#},
+            },
+            "spec": {},
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": CONDITION, "status": "True", "message": "configuration b= since 2026-11-29T00:00:00Z"},
+            ]},
+        });
+        let member = member(serde_json::from_value(node).unwrap());
+        assert_eq!(
+            (member.rank, member.is_ready, member.runs.as_deref()),
+            (Rank::ControlPlane, true, Some("b="))
+        );
+        assert_eq!((member.group.as_str(), member.order.as_str()), ("masters", "{}"));
+        assert_eq!(member.outcome.unwrap().rollout, "r");
+    }
+
+    #[test]
+    fn a_heartbeat_changes_no_decision() {
+        let node = |heartbeat: &str| -> Event<NodeObject> {
+            let conditions = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}]);
+            let node = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}});
+            Event::Apply(serde_json::from_value(node).unwrap())
+        };
+        let mut members = Members::default();
+        assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
+    }
+}

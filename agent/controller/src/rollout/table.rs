@@ -1,0 +1,106 @@
+//! The output of `kops-agent fleet rollout status`.
+
+use std::fmt::Write as _;
+
+use kops_agent_plan::rollout::{Phase, Rollout, State, Status};
+use kops_agent_process::output::{self, one_line};
+use serde::Serialize;
+
+/// The number of characters of a hash that the table shows.
+const SHOWN_OF_HASH: usize = 12;
+/// The longest problem, in characters.
+const SHOWN_OF_PROBLEM: usize = 600;
+
+/// A rollout with its status. The status is a controller's, or is empty while no controller has begun the rollout.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shown<'a> {
+    rollout: &'a Rollout,
+    /// Whether a controller has begun it.
+    is_begun: bool,
+    status: &'a Status,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn of(rollout: &'a Rollout, status: &'a Status) -> Shown<'a> {
+        Shown { rollout, is_begun: status.rollout == rollout.id, status }
+    }
+}
+
+/// One line per group, the failures, and what the rollout waits for.
+pub(super) fn table(shown: &Shown<'_>) -> String {
+    let Shown { rollout, is_begun, status } = shown;
+    let phase = match (is_begun, rollout.state) {
+        (true, _) => status.phase.to_string(),
+        (false, State::Aborted) => Phase::Aborted.to_string(),
+        (false, _) => "not begun: no controller leads it".to_owned(),
+    };
+    let mut text = format!("rollout {}: {phase}\n", rollout.id);
+    if !is_begun {
+        return text;
+    }
+    let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED"].map(str::to_owned);
+    let groups = status.groups.iter().map(|(name, group)| {
+        let hash: String = group.hash.chars().take(SHOWN_OF_HASH).collect();
+        let counts = [group.nodes, group.done, group.updating.len(), group.waiting, group.failed];
+        let [nodes, done, updating, waiting, failed] = counts.map(|count| count.to_string());
+        let hash = if hash.is_empty() { "-".to_owned() } else { hash };
+        [name.clone(), hash, nodes, done, updating, waiting, failed]
+    });
+    let lines: Vec<[String; 7]> = std::iter::once(header).chain(groups).collect();
+    text += &output::columns(&lines);
+    // Writing to a String cannot fail.
+    for (name, group) in &status.groups {
+        if !group.updating.is_empty() {
+            let nodes = one_line(&group.updating.join(", "), SHOWN_OF_PROBLEM);
+            let _ = writeln!(text, "{name}: at work: {nodes}");
+        }
+        if !group.problem.is_empty() {
+            let _ = writeln!(text, "{name}: {}", one_line(&group.problem, SHOWN_OF_PROBLEM));
+        }
+        for (node, problem) in &group.failures {
+            let _ = writeln!(text, "{node} failed: {}", one_line(problem, SHOWN_OF_PROBLEM));
+        }
+    }
+    if !status.waits_for.is_empty() {
+        let _ = writeln!(text, "waits for: {}", one_line(&status.waits_for, SHOWN_OF_PROBLEM));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn rollout() -> Rollout {
+        serde_json::from_value(json!({"id": "r-1", "state": "running", "attempt": 1})).unwrap()
+    }
+
+    #[test]
+    fn each_group_has_a_line_and_each_failure_another() {
+        let status: Status = serde_json::from_value(json!({
+            "rollout": "r-1", "phase": "stopped", "waitsFor": "the canaries",
+            "groups": {"nodes": {
+                "hash": "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=", "nodes": 3, "done": 1, "updating": [], "waiting": 1,
+                "failed": 1, "failures": {"i-2": "kubelet is dead"},
+            }},
+        }))
+        .unwrap();
+        let rollout = rollout();
+        let text = table(&Shown::of(&rollout, &status));
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["rollout", "r-1:", "stopped"]);
+        assert_eq!(lines[2], ["nodes", "3yUaBzOeXkF8", "3", "1", "0", "1", "1"]);
+        assert!(text.ends_with("i-2 failed: kubelet is dead\nwaits for: the canaries\n"), "{text}");
+    }
+
+    #[test]
+    fn a_rollout_that_no_controller_leads_says_so() {
+        let (rollout, other) = (rollout(), Status { rollout: "r-0".into(), ..Status::default() });
+        let text = table(&Shown::of(&rollout, &other));
+        assert_eq!(text, "rollout r-1: not begun: no controller leads it\n");
+    }
+}
