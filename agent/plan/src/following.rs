@@ -23,8 +23,12 @@ pub enum Follow {
     Stay,
     /// The group's current one, unless the node has left it before.
     Newest,
-    /// The group's current one, if it has this hash. The node may have left it before.
-    To(String),
+    /// The group's current one, if it has this hash.
+    To {
+        hash: String,
+        /// Whether it may be one that the node has left before.
+        may_go_back: bool,
+    },
     /// The one that the user-data pins.
     UserData,
 }
@@ -84,7 +88,7 @@ pub enum NotFollowed {
 impl Follow {
     /// Whether the group's current configuration is asked for.
     pub fn asks_for_current(&self) -> bool {
-        matches!(self, Follow::Newest | Follow::To(_))
+        matches!(self, Follow::Newest | Follow::To { .. })
     }
 }
 
@@ -143,21 +147,23 @@ impl Followed {
             Follow::Stay => return Ok(before.cloned()),
             Follow::UserData if before.is_none() => return Ok(None),
             Follow::UserData => {}
-            Follow::To(wanted) if current.is_empty() => {
-                return Err(NotFollowed::NotPinned { wanted: wanted.clone() });
+            Follow::To { hash, .. } if current.is_empty() => {
+                return Err(NotFollowed::NotPinned { wanted: hash.clone() });
             }
-            Follow::To(wanted) if wanted != current => {
-                return Err(NotFollowed::NotCurrent { wanted: wanted.clone(), current: current.clone() });
+            Follow::To { hash, .. } if hash != current => {
+                return Err(NotFollowed::NotCurrent { wanted: hash.clone(), current: current.clone() });
             }
-            Follow::To(_) => {}
-            Follow::Newest if past.contains(current) => {
+            Follow::To { may_go_back: true, .. } => {}
+            Follow::Newest | Follow::To { .. } if past.contains(current) => {
                 return Err(NotFollowed::Older { hash: current.clone() });
             }
-            Follow::Newest if trusted.iter().any(|authority| dropped.contains(authority)) => {
+            Follow::Newest | Follow::To { .. }
+                if trusted.iter().any(|authority| dropped.contains(authority)) =>
+            {
                 return Err(NotFollowed::Distrusted { hash: current.clone() });
             }
-            Follow::Newest if boot == *left => return Ok(before.cloned()),
-            Follow::Newest => {}
+            Follow::Newest | Follow::To { .. } if boot == *left => return Ok(before.cloned()),
+            Follow::Newest | Follow::To { .. } => {}
         }
         if left.nodeup_config_hash != *current {
             past.push(left.nodeup_config_hash.clone());
@@ -258,13 +264,21 @@ mod tests {
         assert_eq!(again, second);
 
         let to = |hash: &str, current: &str| {
-            Followed::after(Some(&second), &user_data, &Follow::To(hash.into()), boot(current, "x"))
+            Followed::after(
+                Some(&second),
+                &user_data,
+                &Follow::To { hash: hash.into(), may_go_back: true },
+                boot(current, "x"),
+            )
         };
         let back = to("b=", "b=").unwrap().unwrap();
         assert_eq!(
             (back.boot.nodeup_config_hash.as_str(), back.past),
             ("b=", vec!["a=".into(), "c=".into()])
         );
+        let newer = Follow::To { hash: "b=".into(), may_go_back: false };
+        let refused = Followed::after(Some(&second), &user_data, &newer, boot("b=", "x"));
+        assert_eq!(refused, Err(NotFollowed::Older { hash: "b=".into() }));
         let other = NotFollowed::NotCurrent { wanted: "d=".into(), current: "e=".into() };
         assert_eq!(to("d=", "e="), Err(other));
     }
@@ -273,7 +287,10 @@ mod tests {
     fn a_machine_whose_user_data_pins_nothing_has_nothing_to_follow() {
         let after = |follow: Follow| Followed::after(None, &boot("", "x"), &follow, boot("", "x"));
         assert_eq!(after(Follow::Newest), Ok(None));
-        assert_eq!(after(Follow::To("b=".into())), Err(NotFollowed::NotPinned { wanted: "b=".into() }));
+        assert_eq!(
+            after(Follow::To { hash: "b=".into(), may_go_back: true }),
+            Err(NotFollowed::NotPinned { wanted: "b=".into() })
+        );
 
         // It still takes the next authority.
         let (one, two) = (certificate("one"), certificate("two"));
@@ -336,7 +353,9 @@ mod tests {
         assert_eq!(distrusted.as_ref().unwrap().dropped.len(), 1);
         let refused = after(distrusted.as_ref(), Follow::Newest, &both);
         assert_eq!(refused, Err(NotFollowed::Distrusted { hash: "a=".into() }));
-        let back = after(distrusted.as_ref(), Follow::To("a=".into()), &both).unwrap().unwrap();
+        let back = after(distrusted.as_ref(), Follow::To { hash: "a=".into(), may_go_back: true }, &both)
+            .unwrap()
+            .unwrap();
         assert_eq!((back.dropped.len(), back.boot), (0, boot("a=", &both)));
     }
 

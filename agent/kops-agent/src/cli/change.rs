@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use kops_agent_controller::rollout::DrainArg;
 use kops_agent_host::Host;
 use kops_agent_host::health::HealthTimings;
 use kops_agent_plan::pacing::message::MOST_SLOTS;
@@ -42,9 +43,10 @@ pub struct ChangeArgs {
     pub slot_timeout: u64,
 
     /// Cordon this node and evict its pods before kubelet, containerd, the API server or etcd restarts, as
-    /// PodDisruptionBudgets allow. Uncordon it afterwards.
-    #[arg(long)]
-    pub drain: bool,
+    /// PodDisruptionBudgets allow. Uncordon it afterwards. With `auto`, only for a minor upgrade of kubelet and a major
+    /// upgrade of containerd.
+    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "never", default_missing_value = "always")]
+    pub drain: DrainArg,
 
     /// Seconds that pods may take to leave; after that the run uncordons the node and changes nothing.
     #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_TIMEOUT)]
@@ -58,7 +60,7 @@ impl Default for ChangeArgs {
             retry_failed: false,
             max_unavailable: None,
             slot_timeout: SLOT_TIMEOUT,
-            drain: false,
+            drain: DrainArg::Never,
             drain_timeout: DRAIN_TIMEOUT,
         }
     }
@@ -81,9 +83,10 @@ impl ChangeArgs {
         let said = self.max_unavailable.or(by_variable);
         Ok(Pacing {
             max_unavailable: said.unwrap_or(1),
-            is_asked_for: said.is_some() || self.drain,
+            is_asked_for: said.is_some() || self.drain != DrainArg::Never,
             slot_timeout: Duration::from_secs(self.slot_timeout),
-            drain: self.drain.then(|| Duration::from_secs(self.drain_timeout)),
+            drain: self.drain.into(),
+            drain_timeout: Duration::from_secs(self.drain_timeout),
         })
     }
 }

@@ -87,6 +87,7 @@ impl CheckArgs {
             on_hash_mismatch: OnHashMismatch::Warn,
             controller: false,
             addons: false,
+            rollouts: false,
         })
     }
 }

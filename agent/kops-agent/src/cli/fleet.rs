@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use kops_agent_controller::fleet::{FleetPlanArgs, FleetStatusArgs};
+use kops_agent_controller::rollout::RolloutCommand;
+
+use super::default_conf;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
@@ -19,6 +22,24 @@ pub enum FleetCommand {
     /// its Node, and the annotations of the certificate that expires first, of the next configuration and of the followed
     /// one, with kubelet's credentials.
     Tell(FleetTellArgs),
+    /// Have the nodes of the cluster take the current configurations of their groups, in a safe order.
+    Rollout {
+        #[command(subcommand)]
+        command: RolloutCommand,
+    },
+    /// Wait for orders of a rollout to this machine, and carry them out. The service kops-agent-follow.service runs this
+    /// (`converge --rollouts`).
+    Follow(FleetFollowArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct FleetFollowArgs {
+    /// The boot config (kube_env.yaml), or the user-data that carries it.
+    #[arg(long, value_name = "FILE|URL", default_value_os_t = default_conf())]
+    pub conf: PathBuf,
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
 }
 
 #[derive(Args, Clone, Debug)]

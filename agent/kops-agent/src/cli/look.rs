@@ -80,6 +80,7 @@ impl LookArgs {
             facts: self.facts.clone(),
             controller: false,
             addons: false,
+            rollouts: false,
         }
     }
 

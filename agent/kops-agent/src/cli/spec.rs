@@ -69,6 +69,13 @@ pub struct SpecArgs {
     /// /etc/environment, where every run finds it. Without the flag and the variable, the service stays as it is.
     #[arg(long)]
     pub addons: bool,
+
+    /// Install a service (`kops-agent fleet follow`) that takes the current configuration of the instance group when
+    /// `kops-agent fleet rollout` orders it. KOPS_AGENT_ROLLOUTS=true does the same, and false removes the service. Set
+    /// the variable in /etc/environment, where every run finds it. Without the flag and the variable, the service stays
+    /// as it is.
+    #[arg(long)]
+    pub rollouts: bool,
 }
 
 /// Flags for reaching the state store.
@@ -101,6 +108,7 @@ impl SpecArgs {
             facts: self.facts.clone(),
             controller: self.controller,
             addons: self.addons,
+            rollouts: self.rollouts,
         }
     }
 }
@@ -117,6 +125,10 @@ pub struct FollowArgs {
     /// Go back to the configuration that the user-data pins.
     #[arg(long, conflicts_with = "follow")]
     pub no_follow: bool,
+
+    /// With --follow=HASH, take no configuration that this node has left before.
+    #[arg(long, requires = "follow")]
+    pub only_newer: bool,
 }
 
 impl FollowArgs {
@@ -126,7 +138,7 @@ impl FollowArgs {
             _ if self.no_follow => Follow::UserData,
             None => Follow::Stay,
             Some(None) => Follow::Newest,
-            Some(Some(hash)) => Follow::To(hash.clone()),
+            Some(Some(hash)) => Follow::To { hash: hash.clone(), may_go_back: !self.only_newer },
         })
     }
 }

@@ -4,8 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use kops_agent_controller::fleet;
+use kops_agent_controller::{fleet, rollout};
 
+use super::follow;
 use crate::cli::{FleetCommand, FleetTellArgs};
 use crate::exit;
 use crate::node::condition::{self, Compared};
@@ -19,6 +20,8 @@ pub(super) async fn run(command: &FleetCommand) -> Result<u8> {
     match command {
         FleetCommand::Plan(args) => Box::pin(fleet::plan(args)).await,
         FleetCommand::Status(args) => Box::pin(fleet::status(args)).await,
+        FleetCommand::Rollout { command } => Box::pin(rollout::commands::run(command)).await,
+        FleetCommand::Follow(args) => Box::pin(follow::run(args)).await,
         FleetCommand::Tell(args) if args.only_uncordon => {
             machine::must_exist(&args.root)?;
             Box::pin(pacing::uncordon_once_alone(&args.root, Duration::from_secs(args.timeout))).await?;

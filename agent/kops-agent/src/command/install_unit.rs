@@ -43,6 +43,7 @@ const VARIABLES: &[&[&str]] = &[
     // The agent's own variables.
     &[own_services::CONTROLLER.variable],
     &[own_services::ADDONS.variable],
+    &[own_services::FOLLOW.variable],
     &[upkeep::VARIABLE],
     &[KOPS_VERSION],
 ];
@@ -254,6 +255,7 @@ mod tests {
                 "SCW_SECRET_KEY",
                 own_services::CONTROLLER.variable,
                 own_services::ADDONS.variable,
+                own_services::FOLLOW.variable,
                 upkeep::VARIABLE,
             ]
             .contains(&name))
@@ -280,8 +282,14 @@ mod tests {
         {
             assert!(of_stores.contains(&name), "{of_stores:?}");
         }
-        let own =
-            ["OSS_REGION", "KOPS_AGENT_CONTROLLER", "KOPS_AGENT_ADDONS", "KOPS_AGENT_TIMERS", KOPS_VERSION];
+        let own = [
+            "OSS_REGION",
+            "KOPS_AGENT_CONTROLLER",
+            "KOPS_AGENT_ADDONS",
+            "KOPS_AGENT_ROLLOUTS",
+            "KOPS_AGENT_TIMERS",
+            KOPS_VERSION,
+        ];
         assert_eq!(names, [&of_stores, own.as_slice(), &of_clouds].concat());
     }
 

@@ -9,6 +9,7 @@ mod doctor;
 mod explain;
 mod facts;
 mod fleet;
+mod follow;
 mod install_unit;
 mod man;
 mod nodeup;

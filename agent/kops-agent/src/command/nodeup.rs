@@ -26,6 +26,7 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
         on_hash_mismatch: OnHashMismatch::default(),
         controller: false,
         addons: false,
+        rollouts: false,
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_timeout: DOWNLOAD_TIMEOUT };
     let follow = FollowArgs::default();

@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Mark, Sources};
-use kops_agent_plan::desired::Services;
+use kops_agent_plan::desired::{FollowService, Services};
 use kops_agent_plan::following::Followed;
 use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, lifecycle_action, supposed};
-use kops_agent_process::service_manager;
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::{program, service_manager};
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
@@ -24,7 +27,7 @@ use super::environment::Environment;
 use super::machine::{left_by, mark};
 use super::materials::Materials;
 use super::options::NodeOptions;
-use super::own_services::{ADDONS, CONTROLLER, OwnService};
+use super::own_services::{ADDONS, CONTROLLER, FOLLOW, OwnService};
 use super::{addons_service, controller_service, remembered, spec, upkeep};
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
@@ -125,9 +128,17 @@ async fn decided(
         true => Some(addons_service::read(&node)?),
         false => None,
     };
+    let follow = match FOLLOW.is_wanted(options.rollouts, node_root, &environment)? {
+        true => Some(follow_service(&options.source.conf)?),
+        false => None,
+    };
     let upkeep = upkeep::of_machine(node_root, &options.source.conf, &environment)?;
-    let services =
-        Services { controller: controller.as_ref(), addons: addons.as_ref(), upkeep: upkeep.as_ref() };
+    let services = Services {
+        controller: controller.as_ref(),
+        addons: addons.as_ref(),
+        follow: follow.as_ref(),
+        upkeep: upkeep.as_ref(),
+    };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     for archive in desired.assumed_archives().keys() {
         log::debug!(
@@ -165,6 +176,25 @@ async fn decided(
         versions,
         mark,
     })
+}
+
+/// The service that follows rollouts, for this program and this boot config.
+///
+/// # Errors
+/// The boot config is no file that the service could read: a URL, or a relative path.
+fn follow_service(conf: &Path) -> Result<FollowService> {
+    if !conf.is_absolute() {
+        return Err(WrongConfiguration(format!(
+            "{} needs the boot config as a file with an absolute path, and --conf is {}; give --conf such a file, or set {}=false",
+            FOLLOW.flag,
+            conf.display(),
+            FOLLOW.variable
+        ))
+        .into());
+    }
+    let program =
+        program::path().context("finding the path of this program for the unit that follows rollouts")?;
+    Ok(FollowService { program: program.display().to_string(), conf: conf.display().to_string() })
 }
 
 /// The versions of kubelet and of containerd, if the agent installs containerd.

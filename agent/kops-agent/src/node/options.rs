@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kops_agent_host::Stopwatch;
 use kops_agent_plan::following::Follow;
+use kops_agent_plan::rollout::DrainMode;
 
 use crate::source::{SourceOptions, StoreOptions};
 
@@ -18,6 +19,8 @@ pub struct NodeOptions {
     pub controller: bool,
     /// Whether the flag asks for the service that applies add-ons.
     pub addons: bool,
+    /// Whether the flag asks for the service that follows rollouts.
+    pub rollouts: bool,
 }
 
 impl NodeOptions {
@@ -46,7 +49,7 @@ pub struct RunOptions {
 impl RunOptions {
     /// Returns these options without a drain, for a change that pods do not notice.
     pub fn without_drain(self) -> RunOptions {
-        RunOptions { pacing: Pacing { drain: None, ..self.pacing }, ..self }
+        RunOptions { pacing: Pacing { drain: DrainMode::Never, ..self.pacing }, ..self }
     }
 
     /// Returns these options for a run that asks for a slot only once.
@@ -67,8 +70,9 @@ pub struct Pacing {
     pub max_unavailable: u32,
     /// How long a run waits for a slot.
     pub slot_timeout: Duration,
-    /// How long pods may take to leave; `None` without a drain.
-    pub drain: Option<Duration>,
+    pub drain: DrainMode,
+    /// How long pods may take to leave.
+    pub drain_timeout: Duration,
     /// Whether a flag or a variable asks for pacing. If so, a run fails when it cannot find out whether other nodes
     /// restart. If not, the run goes on without a slot.
     pub is_asked_for: bool,

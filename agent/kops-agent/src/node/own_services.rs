@@ -1,10 +1,10 @@
-//! Whether a service of the agent replaces a program of kOps on this machine: because of a flag, a variable, or an
+//! Whether a service of the agent runs on this machine: because of a flag, a variable, or an
 //! earlier run.
 
 use std::path::Path;
 
 use anyhow::Result;
-use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT};
+use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT, FOLLOW_UNIT};
 use kops_agent_process::exit::WrongConfiguration;
 
 use super::environment::Environment;
@@ -35,6 +35,14 @@ pub const ADDONS: OwnService = OwnService {
     variable: "KOPS_AGENT_ADDONS",
     unit: ADDONS_UNIT,
     runs: "the add-on applier",
+};
+
+/// The service that follows rollouts. kOps has no such program.
+pub const FOLLOW: OwnService = OwnService {
+    flag: "--rollouts",
+    variable: "KOPS_AGENT_ROLLOUTS",
+    unit: FOLLOW_UNIT,
+    runs: "the follower of rollouts",
 };
 
 impl OwnService {
@@ -85,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_variable_says_yes_or_no() {
-        for service in [CONTROLLER, ADDONS] {
+        for service in [CONTROLLER, ADDONS, FOLLOW] {
             let said = |value| yes_or_no(service.variable, service.runs, value);
             assert_eq!(said(Some("true")).unwrap(), Some(true));
             assert_eq!(said(Some("false")).unwrap(), Some(false));

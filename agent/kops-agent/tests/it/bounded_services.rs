@@ -1,4 +1,4 @@
-//! Services of control-plane mode take bounded shares of CPU and memory, because kubelet, containerd and the API server run beside them.
+//! Services that stay running take bounded shares of CPU and memory, because kubelet, containerd and the API server run beside them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,14 +25,15 @@ fn each_service_that_stays_running_has_a_bound() {
             bounded += 1;
         }
     }
-    assert_eq!(bounded, 2, "the controller and the applier of add-ons");
+    assert_eq!(bounded, 3, "the controller, the applier of add-ons and the follower of rollouts");
 }
 
 #[test]
 fn the_services_of_a_node_keep_the_bounds_of_the_packaged_units() {
     let machine = Machine::of(CONTROL_PLANE);
-    let state: Value = serde_json::from_str(&machine.state(&["--controller", "--addons"])).unwrap();
-    for name in ["kops-agent-controller.service", "kops-agent-addons.service"] {
+    let state: Value =
+        serde_json::from_str(&machine.state(&["--controller", "--addons", "--rollouts"])).unwrap();
+    for name in ["kops-agent-controller.service", "kops-agent-addons.service", "kops-agent-follow.service"] {
         let is_it = |resource: &&Value| resource["name"] == name;
         let unit = state["resources"].as_array().unwrap().iter().find(is_it).unwrap();
         is_bounded(name, unit["text"].as_str().unwrap());

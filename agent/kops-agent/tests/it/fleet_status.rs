@@ -19,7 +19,7 @@ fn no_kubelet_ends_it_by_the_length_of_a_text() {
         json!({"metadata": metadata, "spec": {}, "status": {"conditions": conditions}})
     };
     let liar = node("i-1", json!([condition("KopsConfigured"), condition("Ready")]));
-    let server = ApiServer::with_nodes(json!([liar, node("i-2", json!([]))]));
+    let server = ApiServer::with_nodes(vec![liar, node("i-2", json!([]))]);
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = server.kubeconfig(folder.path());
     let status = |format: &str| {

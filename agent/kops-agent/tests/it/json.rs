@@ -121,7 +121,7 @@ impl Scene {
             "status" => vec![on_root(&[]), on_root(&["--timeline"])],
             "facts" => vec![on_root(&[])],
             "version" => vec![with(Command::new(example::agent()), verb)],
-            "fleet status" | "fleet plan" => vec![on_cluster(&[])],
+            "fleet status" | "fleet plan" | "fleet rollout status" => vec![on_cluster(&[])],
             "addons status" | "addons diff" | "addons apply" => vec![on_cluster(&store)],
             "addons remove" => vec![with(on_cluster(&store), ADDON)],
             "controller takeover" => {

@@ -20,6 +20,7 @@ mod etcd_manager;
 mod file_assets;
 mod firewall;
 mod flags;
+mod follow_service;
 mod gvisor;
 mod hooks;
 mod images;
@@ -68,6 +69,7 @@ use crate::resource::{Conflict, DesiredState};
 pub(crate) use addons_service::MIRROR as ADDONS_MIRROR;
 pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
+pub use follow_service::{FollowService, UNIT as FOLLOW_UNIT};
 use kops_channels::AppliedBy;
 pub use kops_controller::NODE_AUTHORITIES;
 use kube_apiserver::Published;
@@ -81,6 +83,8 @@ pub use upkeep::Upkeep;
 pub struct Services<'a> {
     pub controller: Option<&'a ControllerService>,
     pub addons: Option<&'a AddonsService>,
+    /// The service that follows rollouts. Every machine may have it.
+    pub follow: Option<&'a FollowService>,
     /// Timers for a program that no package installed. Every machine gets them.
     pub upkeep: Option<&'a Upkeep>,
 }
@@ -117,6 +121,9 @@ pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<Desired
     }
     if let Some(service) = services.addons {
         addons_service::add(node, service, &mut state);
+    }
+    if let Some(service) = services.follow {
+        follow_service::add(node, service, &mut state);
     }
     if let Some(upkeep) = services.upkeep {
         upkeep::add(node, upkeep, &mut state);

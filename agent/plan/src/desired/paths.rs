@@ -7,6 +7,8 @@ use crate::resolve::distribution::Distribution;
 
 /// Path at which packages install this program. Other installations replace it in the units' texts.
 pub const PACKAGED_PROGRAM: &str = "/usr/bin/kops-agent";
+/// Path of the boot config in the texts of packaged units.
+pub(super) const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// Directory from which kubelet runs static pods.
 pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.

@@ -4,12 +4,10 @@
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File, Resource, Symlink, Unit};
 
-use super::paths::PACKAGED_PROGRAM;
+use super::paths::{BOOT_CONFIG, PACKAGED_PROGRAM};
 
 /// Directory of the agent's own units, on every distribution (`agent/host/src/places.rs`).
 const UNITS: &str = "/etc/systemd/system";
-/// Path of the boot config in the units' texts.
-const CONF: &str = "/opt/kops/conf/kube_env.yaml";
 
 /// Name and text of each service, and of the timer that starts it.
 const SERVICES: [[(&str, &str); 2]; 2] = [
@@ -37,7 +35,7 @@ impl Upkeep {
     pub fn timers(&self) -> DesiredState {
         let mut state = DesiredState::default();
         for [(service, text), (timer, timer_text)] in SERVICES {
-            let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(CONF, &self.conf);
+            let text = text.replace(PACKAGED_PROGRAM, &self.program).replace(BOOT_CONFIG, &self.conf);
             // The service is a plain file, not a `Unit`: only its timer starts it, and a run that the service starts must not stop it.
             state.add(File::text(format!("{UNITS}/{service}"), text));
             state.add(Unit::new(timer, timer_text));
@@ -101,7 +99,7 @@ mod tests {
             let Some(Resource::File(file)) = after.get(&id) else { panic!("{id}") };
             let Content::Text(text) = &file.content else { panic!("{id}") };
             assert!(text.contains("\nExecStart=/var/lib/toolbox/kops/bin/nodeup "), "{text}");
-            assert!(!text.contains(PACKAGED_PROGRAM) && !text.contains(CONF), "{text}");
+            assert!(!text.contains(PACKAGED_PROGRAM) && !text.contains(BOOT_CONFIG), "{text}");
         }
     }
 

@@ -17,7 +17,8 @@ use anyhow::Result;
 use kops_agent_controller::fleet::OwnNode;
 use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
-use kops_agent_plan::pacing::{restarted, shown_group};
+use kops_agent_plan::pacing::{drains as auto_drains, restarted, shown_group};
+use kops_agent_plan::rollout::DrainMode;
 use tokio::time::sleep;
 
 use super::decide::Decision;
@@ -86,9 +87,9 @@ pub async fn begin(
         }
         _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
     };
-    let drained = match pacing.drain {
-        None => None,
-        Some(timeout) => match drain::drain(host, &machine::kubeconfig(&options.root), timeout).await {
+    let drained = match drains(pacing.drain, &options.root, decision).await {
+        false => None,
+        true => match drain::drain(host, &machine::kubeconfig(&options.root), pacing.drain_timeout).await {
             Ok(drained) => Some(drained),
             Err(error) => {
                 if let Some(slot) = slot {
@@ -99,6 +100,28 @@ pub async fn begin(
         },
     };
     Ok((slot.is_some() || drained.is_some()).then_some(Paced { slot, drained }))
+}
+
+/// Whether this run drains the node. By the rule `auto`, unknown versions drain, too: an upgrade must not surprise pods.
+async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
+    match mode {
+        DrainMode::Never => return false,
+        DrainMode::Always => return true,
+        DrainMode::Auto => {}
+    }
+    let present = match OwnNode::of(&machine::kubeconfig(root)) {
+        Ok(node) => node.versions().await.map_err(|error| error.to_string()),
+        Err(untold) => Err(untold.to_string()),
+    };
+    let drains = present.map(|present| auto_drains(&present, &decision.versions));
+    match drains {
+        Ok(Some(drains)) => drains,
+        Ok(None) => true,
+        Err(problem) => {
+            log::warn!("the node is drained, because its present versions are unknown: {problem}");
+            true
+        }
+    }
 }
 
 impl Paced {

@@ -234,6 +234,8 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "addons diff",
         "addons apply",
         "fleet plan",
+        "fleet rollout start",
+        "fleet rollout status",
         "fleet status",
         "fleet tell",
         "explain",

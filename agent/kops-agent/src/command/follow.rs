@@ -1,0 +1,146 @@
+//! `kops-agent fleet follow`: waits for orders of a rollout, carries them out, and reports the outcomes.
+//!
+//! A change is a process of its own: `kops-agent converge --follow=HASH`. So an order does what an operator would do on the
+//! machine, and it survives a restart of this service. An order without an outcome is carried out again.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use kops_agent_controller::fleet::Untold;
+use kops_agent_controller::rollout::Orders;
+use kops_agent_plan::pacing::message::MOST_SLOTS;
+use kops_agent_plan::rollout::{DrainMode, Order};
+use kops_agent_process::{program, service_manager, stop};
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use crate::cli::FleetFollowArgs;
+use crate::exit;
+use crate::known::error_text;
+use crate::node::machine;
+
+const WAITING: &str = "waiting for a rollout";
+/// The pause between two tries to watch the Node, and to report an outcome.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How long a change waits for a slot, in seconds. The controller orders only as many nodes as there are slots, but other
+/// runs take slots too.
+const SLOT_TIMEOUT: &str = "1800";
+
+/// Follows rollouts until a signal comes.
+pub(super) async fn run(args: &FleetFollowArgs) -> Result<u8> {
+    let mut stopped = pin!(stop::asked()?);
+    service_manager::serving(WAITING);
+    tokio::select! {
+        signal = &mut stopped => {
+            log::info!("stopping, because {signal} came");
+            Ok(exit::CONVERGED)
+        }
+        never = follow(args) => match never {},
+        never = service_manager::go_on_serving(WAITING) => match never {},
+    }
+}
+
+async fn follow(args: &FleetFollowArgs) -> Infallible {
+    let mut said = String::new();
+    loop {
+        let untold = follow_one_watch(args).await;
+        let problem = untold.to_string();
+        if problem != said {
+            // A machine that is not a node yet has no kubeconfig, or no Node.
+            let level = if untold.is_expected() { log::Level::Debug } else { log::Level::Warn };
+            log::log!(level, "cannot wait for orders of a rollout; trying again: {problem}");
+        }
+        said = problem;
+        sleep(PAUSE).await;
+    }
+}
+
+/// Carries out orders until the watch breaks. Returns why.
+async fn follow_one_watch(args: &FleetFollowArgs) -> Untold {
+    let mut orders = match Orders::of(&machine::kubeconfig(&args.root)) {
+        Ok(orders) => orders,
+        Err(untold) => return untold,
+    };
+    loop {
+        let order = match orders.next().await {
+            Ok(order) => order,
+            Err(untold) => return untold,
+        };
+        log::info!(
+            "the rollout {} orders the configuration {} (attempt {})",
+            order.rollout,
+            order.hash,
+            order.attempt
+        );
+        let problem = carry_out(args, &order).await.err().map(|error| error_text(&error));
+        match &problem {
+            None => log::info!("this node runs the configuration {}", order.hash),
+            Some(problem) => {
+                log::error!("this node did not take the configuration {}: {problem}", order.hash)
+            }
+        }
+        let outcome = order.outcome(&problem.unwrap_or_default());
+        // The change may have restarted the API server. Without the outcome, the order would be carried out again.
+        while let Err(untold) = orders.report(&outcome).await {
+            if !untold.may_pass() {
+                return untold;
+            }
+            log::debug!("reporting the outcome again: {untold}");
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Has this machine take the configuration of an order.
+async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
+    let program = program::path().context("finding the path of this program")?;
+    let mut command = Command::new(program);
+    command
+        .arg("converge")
+        .arg("--conf")
+        .arg(&args.conf)
+        .arg("--root")
+        .arg(&args.root)
+        // A run with retries waits while another run is at work, such as that of a timer.
+        .args(["--retries=1", "--slot-timeout", SLOT_TIMEOUT])
+        // 0 would take no slot, and would not roll back. No order may ask for that.
+        .args(["--max-unavailable", &order.max_unavailable.clamp(1, MOST_SLOTS).to_string()])
+        .args(["--health-timeout", &order.health_timeout.max(1).to_string()])
+        .arg(format!("--follow={}", order.hash));
+    if !order.may_go_back {
+        command.arg("--only-newer");
+    }
+    match order.drain {
+        DrainMode::Auto => drop(command.arg("--drain=auto")),
+        DrainMode::Always => drop(command.arg("--drain")),
+        DrainMode::Never => {}
+    }
+    if order.attempt > 1 {
+        command.arg("--retry-failed");
+    }
+    // The run is not this service: it reports nothing to systemd.
+    for variable in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        command.env_remove(variable);
+    }
+    let status = command.status().await.context("starting the run")?;
+    ended(&args.root, order, status.code())
+}
+
+/// What came of a run, by the record that it left.
+fn ended(root: &Path, order: &Order, code: Option<i32>) -> Result<()> {
+    let record = machine::open(root)?.record().context("reading the record of the run")?;
+    if code == Some(exit::CONVERGED.into()) && record.config_hash == order.hash {
+        return Ok(());
+    }
+    let how = code.map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+    Err(match record.failure {
+        Some(failure) if code != Some(exit::CONVERGED.into()) => anyhow!(failure.problem),
+        _ => anyhow!(
+            "the run ended with {how}, and the node does not run this configuration; `journalctl -u kops-agent-follow.service` on the node \
+             shows why"
+        ),
+    })
+}
