@@ -347,7 +347,7 @@ fn install(files: &Path, plan: &Plan, address: IpAddr, root: &Path, authority: &
     write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
     instance::share_host(files);
     // An operator sets these variables in an image or in user-data.
-    let mut environment = String::new();
+    let mut environment = "KOPS_AGENT_ROLLOUTS=true\n".to_owned();
     if plan.is_control_plane() {
         environment.push_str("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
     }

@@ -13,6 +13,7 @@ mod kept;
 mod keysets;
 mod liars;
 mod life;
+mod ordered;
 mod quorum;
 mod reboot;
 mod renewal;
@@ -50,11 +51,13 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// All scenarios, in the order in which they run.
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("taints", life::taints_change),
     ("kubelet-settings", life::kubelet_settings_change),
+    ("rollout", ordered::kubelet_settings_roll_out),
+    ("rollout-stops", ordered::a_bad_setting_stops_a_rollout),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
@@ -68,7 +71,7 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// The scenarios of a run that names no scenario.
-const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
+const OF_EVERY_RUN: [&str; 3] = ["kubelet-settings", "rollout", "rollout-stops"];
 
 /// The scenarios to run, from `KOPS_AGENT_CLUSTER_SCENARIOS`: names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {
