@@ -120,7 +120,8 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
 async fn it_is_not_ready_while_sts_has_answered_no_machine_for_minutes() {
     let world = World::new().await;
     let setup = setup(&world, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap())));
-    let metrics = Metrics { cloud_calls: world.sts_calls.clone(), ..setup.metrics.clone() };
+    let mut metrics = setup.metrics.clone();
+    metrics.cloud_calls = world.sts_calls.clone();
     let node_labels = Arc::new(node_labels(&setup));
     let state = State { election: election(), node_labels, metrics: metrics.clone() };
     let asked = probes(Arc::new(state), metrics.registry(true)).await;
