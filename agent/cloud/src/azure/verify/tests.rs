@@ -258,8 +258,8 @@ async fn no_signature_is_checked_before_the_machine_is_known_and_lies_cost_one_l
 /// A stranger may order checks of signatures.
 #[test]
 fn a_signature_that_is_being_checked_holds_up_no_other_request() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1);
-    runtime.build().unwrap().block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().max_blocking_threads(1).build().unwrap().block_on(async {
         let world = World::new();
         let examine = |token: &str| {
             let origin = Origin::of([10, 0, 0, 1].into());
