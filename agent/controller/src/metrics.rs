@@ -360,6 +360,7 @@ mod tests {
 
     use super::*;
     use kops_agent_cloud::calls::Outcome;
+    use kops_agent_plan::rollout::GroupStatus;
 
     #[test]
     fn metrics_have_controller_runtimes_names_and_labels() {
@@ -397,6 +398,8 @@ mod tests {
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
         metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
+        let groups = [("nodes".to_owned(), GroupStatus::default())].into();
+        metrics.rollout.show(&Status { groups, ..Status::default() });
         let of_controller = text(&metrics.registry(true));
         let of_addons = crate::addons::every_metric();
         for served in [&of_controller, &of_addons] {
