@@ -257,6 +257,7 @@ mod tests {
                 own_services::ADDONS.variable,
                 own_services::FOLLOW.variable,
                 upkeep::VARIABLE,
+                KOPS_VERSION,
             ]
             .contains(&name))
             .then(|| format!("{name}-value"))

@@ -101,16 +101,24 @@ fn kops_agents_own_server_tells_the_release_before_user_data_does() {
 
 #[test]
 fn a_release_that_nothing_tells_is_guessed_with_a_warning_until_the_operator_tells_it() {
-    let worker = worker("1.35.2");
-    let server = worker.kops_controller();
-    // The user-data belongs to an earlier configuration.
-    worker.write(USER_DATA, &worker.boot_script(&server, "1.35.2", "an earlier one"));
+    // A proof of identity is valid once, so each run has a machine of its own.
+    let machine = || {
+        let worker = worker("1.35.2");
+        let server = worker.kops_controller();
+        // The user-data belongs to an earlier configuration.
+        worker.write(USER_DATA, &worker.boot_script(&server, "1.35.2", "an earlier one"));
+        (worker, server)
+    };
+    let (worker, server) = machine();
     let plan = worker.run("plan", &server);
     plan.with(0, &["so the rules of kOps 1.36 apply", &format!("set {VARIABLE}"), "/etc/environment"]);
+
+    let (worker, server) = machine();
     let (_, told) = worker.becomes_a_node(&server);
     assert!(!worker.is_of_1_35_or_older());
     assert!(told.starts_with("kOps 1.36, told by the fields"), "{told}");
 
+    let (worker, server) = machine();
     worker.write("etc/environment", &format!("{VARIABLE}=1.35.2\n"));
     let (_, told) = worker.becomes_a_node(&server);
     assert!(worker.is_of_1_35_or_older());

@@ -138,8 +138,8 @@ impl Upgraded {
         let mut seen: BTreeMap<&str, BTreeMap<String, Vec<u8>>> = BTreeMap::new();
         for version in way.iter().copied() {
             let hash = self.update_cluster(version);
-            if let Some((before, hash_before)) = last {
-                assert_ne!(hash_before, hash, "{before} to {version}");
+            // kOps 1.35 and 1.36 write the same configuration for most workers, which supersedes nothing.
+            if let Some((before, _)) = last.filter(|(_, hash_before)| *hash_before != hash) {
                 let files = self.files();
                 self.run("converge").with(0, &["rolling-update"]);
                 assert!(self.files() == files, "{before} to {version}: a superseded node was changed");
