@@ -16,7 +16,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     let boot_configs =
         || cluster.members.iter().map(|member| member.machine.read(BOOT_CONFIG)).collect::<Vec<_>>();
     let (pods, before) = (workload::pods_of_workers(cluster), boot_configs());
-    change(cluster, "{spec: {kubelet: {maxPods: 43}}}");
+    change(cluster, "{spec: {kubelet: {maxPods: 43}, masterKubelet: {maxPods: 43}}}");
     started(cluster, &["start", "--canary", "1"]);
     until_phase(cluster, "done");
     for member in &cluster.members {
@@ -33,10 +33,10 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
-/// The first machine rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
+/// The control plane, which is first, rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     // Only the machine knows that it has less memory, so no check in advance refuses it.
-    change(cluster, "{spec: {kubelet: {kubeReserved: {memory: 100000Gi}}}}");
+    change(cluster, "{spec: {masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
     started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT]);
     until_phase(cluster, "stopped");
     let status = status(cluster);
@@ -48,7 +48,10 @@ pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
             has_condition(node, "Ready")
         });
     }
-    change(cluster, "{spec: {kubelet: {kubeReserved: {memory: 10Mi}, maxPods: 45}}}");
+    change(
+        cluster,
+        "{spec: {kubelet: {maxPods: 45}, masterKubelet: {kubeReserved: {memory: 10Mi}, maxPods: 45}}}",
+    );
     started(cluster, &["resume"]);
     until_phase(cluster, "done");
     for member in &cluster.members {

@@ -14,6 +14,8 @@ use crate::node_watch::NodeWatch;
 pub struct Orders {
     node: OwnNode,
     watch: NodeWatch,
+    /// The last outcome that was reported. Events of the watch may be older than the report.
+    reported: Option<Outcome>,
 }
 
 impl Orders {
@@ -23,7 +25,7 @@ impl Orders {
     /// The kubeconfig is not a kubelet's, or cannot be used.
     pub fn of(kubeconfig: &Path) -> Result<Orders, Untold> {
         let node = OwnNode::of(kubeconfig)?;
-        Ok(Orders { watch: node.watch(), node })
+        Ok(Orders { watch: node.watch(), node, reported: None })
     }
 
     /// Waits for the next order without an outcome.
@@ -36,7 +38,7 @@ impl Orders {
             let event = event.unwrap_or_else(|| Err("the watch of this Node ended".to_owned()));
             match event.map_err(Untold::Unanswered)? {
                 Event::Apply(node) | Event::InitApply(node) => {
-                    if let Some(order) = open_order(&node) {
+                    if let Some(order) = open_order(&node, self.reported.as_ref()) {
                         return Ok(order);
                     }
                 }
@@ -49,17 +51,19 @@ impl Orders {
     ///
     /// # Errors
     /// The API server rejects it, or does not answer.
-    pub async fn report(&self, outcome: &Outcome) -> Result<(), Untold> {
-        Ok(self.node.annotate(OUTCOME, &outcome.text()).await?)
+    pub async fn report(&mut self, outcome: &Outcome) -> Result<(), Untold> {
+        self.node.annotate(OUTCOME, &outcome.text()).await?;
+        self.reported = Some(outcome.clone());
+        Ok(())
     }
 }
 
 /// The order of a Node that has no outcome yet.
-fn open_order(node: &NodeObject) -> Option<Order> {
+fn open_order(node: &NodeObject, reported: Option<&Outcome>) -> Option<Order> {
     let annotations = node.metadata.annotations.as_ref()?;
     let order = Order::read(annotations.get(ORDER)?)?;
     let outcome = annotations.get(OUTCOME).and_then(|text| Outcome::read(text));
-    (!outcome.is_some_and(|outcome| outcome.is_of(&order))).then_some(order)
+    (!outcome.iter().chain(reported).any(|outcome| outcome.is_of(&order))).then_some(order)
 }
 
 #[cfg(test)]
@@ -75,7 +79,7 @@ mod tests {
         let open = |annotations: serde_json::Value| {
             let node =
                 json!({"metadata": {"name": "a", "annotations": annotations}, "spec": {}, "status": {}});
-            open_order(&serde_json::from_value(node).unwrap()).map(|order| order.rollout)
+            open_order(&serde_json::from_value(node).unwrap(), None).map(|order| order.rollout)
         };
         assert_eq!(open(json!({ORDER: order})).as_deref(), Some("r"));
         let outcome = |attempt: u32| json!({"rollout": "r", "attempt": attempt, "hash": "b="}).to_string();
@@ -83,5 +87,16 @@ mod tests {
         assert_eq!(open(json!({ORDER: order, OUTCOME: outcome(0)})).as_deref(), Some("r"));
         assert_eq!(open(json!({ORDER: order, OUTCOME: "not JSON"})).as_deref(), Some("r"));
         assert_eq!([open(json!({})), open(json!({ORDER: "{}"}))], [None, None]);
+    }
+
+    #[test]
+    fn an_event_from_before_the_report_opens_no_order_again() {
+        let order = json!({"rollout": "r", "attempt": 1, "hash": "b=", "drain": "auto", "maxUnavailable": 1, "at": "t"});
+        let node = json!({"metadata": {"name": "a", "annotations": {ORDER: order.to_string()}}, "spec": {}, "status": {}});
+        let node: NodeObject = serde_json::from_value(node).unwrap();
+        let order = open_order(&node, None).unwrap();
+        assert_eq!(open_order(&node, Some(&order.outcome("it broke"))), None);
+        let before = Order { attempt: 0, ..order.clone() }.outcome("");
+        assert_eq!(open_order(&node, Some(&before)), Some(order));
     }
 }
