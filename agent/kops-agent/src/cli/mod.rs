@@ -156,6 +156,9 @@ pub struct ConvergeArgs {
     /// seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
+    /// Wait while another run is at work on this machine, instead of failing. A run with --retries waits, too.
+    #[arg(long)]
+    pub wait: bool,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,

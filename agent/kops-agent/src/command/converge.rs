@@ -42,7 +42,7 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let converge = async {
         upkeep::place_before_first_run(root, &options.source.conf, is_boot).await;
         let pacing = noted(root, args.change.pacing().map_err(Into::into))?;
-        Run { args, options, on: args.root.options(is_boot, pacing) }.converge_until_done().await
+        Run { args, options, on: args.root.options(is_boot || args.wait, pacing) }.converge_until_done().await
     };
     let tell = async |_: &Result<u8>| condition::have_told(root).await;
     until_stopped_or_told(root, converge, tell).await

@@ -104,8 +104,7 @@ async fn carry_out(args: &FleetFollowArgs, order: &Order) -> Result<()> {
         .arg(&args.conf)
         .arg("--root")
         .arg(&args.root)
-        // A run with retries waits while another run is at work, such as that of a timer.
-        .args(["--retries=1", "--slot-timeout", SLOT_TIMEOUT])
+        .args(["--wait", "--slot-timeout", SLOT_TIMEOUT])
         // 0 would take no slot, and would not roll back. No order may ask for that.
         .args(["--max-unavailable", &order.max_unavailable.clamp(1, MOST_SLOTS).to_string()])
         .args(["--health-timeout", &order.health_timeout.max(1).to_string()])

@@ -52,6 +52,7 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
         change: ChangeArgs::default(),
         adopt: false,
         retries: args.retries,
+        wait: false,
         output,
         color,
     })
