@@ -71,7 +71,7 @@ const SCENARIOS: [(&str, Scenario); 16] = [
     ("keys-rotated", rotation::keys_are_rotated),
 ];
 /// The scenarios of a run that names no scenario.
-const OF_EVERY_RUN: [&str; 3] = ["kubelet-settings", "rollout", "rollout-stops"];
+const OF_EVERY_RUN: [&str; 2] = ["kubelet-settings", "rollout"];
 
 /// The scenarios to run, from `KOPS_AGENT_CLUSTER_SCENARIOS`: names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {

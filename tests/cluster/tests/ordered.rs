@@ -36,7 +36,7 @@ pub fn kubelet_settings_roll_out(cluster: &Cluster) {
 /// The control plane, which is first, rolls a bad setting back, and no other machine moves. With the corrected spec, the rollout goes on.
 pub fn a_bad_setting_stops_a_rollout(cluster: &Cluster) {
     // Only the machine knows that it has less memory, so no check in advance refuses it.
-    change(cluster, "{spec: {masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
+    change(cluster, "{spec: {kubelet: {maxPods: 44}, masterKubelet: {kubeReserved: {memory: 100000Gi}}}}");
     started(cluster, &["start", "--health-timeout", HEALTH_TIMEOUT]);
     until_phase(cluster, "stopped");
     let status = status(cluster);
