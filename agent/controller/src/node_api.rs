@@ -177,12 +177,18 @@ impl Nodes {
         self.client.clone()
     }
 
-    /// Sets an annotation of a Node; null removes it.
+    /// Sets an annotation of a Node as this field manager; null removes it.
     ///
     /// # Errors
-    /// The Node is gone (404), or the API server does not answer.
-    pub async fn annotate(&self, name: &str, annotation: &str, value: Value) -> Result<(), ApiError> {
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    /// The Node does not exist (404), the API server rejects the change, or it does not answer.
+    pub async fn annotate(
+        &self,
+        manager: &str,
+        name: &str,
+        annotation: &str,
+        value: Value,
+    ) -> Result<(), ApiError> {
+        let parameters = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
         let nodes = Request::new(self.api.resource_url());
         let request = nodes.patch(name, &parameters, &patch);

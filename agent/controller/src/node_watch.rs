@@ -1,5 +1,6 @@
 //! A watch of Nodes: a list in pages, and then all changes, forever.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt as _};
@@ -64,6 +65,49 @@ fn events(
     selected: &watcher::Config,
 ) -> BoxStream<'static, watcher::Result<Event<NodeObject>>> {
     watcher(api.clone(), selected.clone()).default_backoff().boxed()
+}
+
+/// A part of each watched Node, by the Node's name.
+pub struct Watched<T> {
+    pub nodes: BTreeMap<String, T>,
+    /// The Nodes of a list that is not complete yet.
+    listed: BTreeMap<String, T>,
+    /// Whether a list was ever complete.
+    pub is_complete: bool,
+    part: fn(NodeObject) -> T,
+}
+
+impl<T: PartialEq> Watched<T> {
+    pub fn of(part: fn(NodeObject) -> T) -> Watched<T> {
+        Watched { nodes: BTreeMap::new(), listed: BTreeMap::new(), is_complete: false, part }
+    }
+
+    /// Applies a watch event. Returns whether a part may have changed.
+    pub fn apply(&mut self, event: Event<NodeObject>) -> bool {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(node) => drop(put(&mut self.listed, node, self.part)),
+            Event::InitDone => {
+                self.nodes = std::mem::take(&mut self.listed);
+                self.is_complete = true;
+                return true;
+            }
+            Event::Apply(node) => return put(&mut self.nodes, node, self.part),
+            Event::Delete(node) => {
+                return self.nodes.remove(&node.metadata.name.unwrap_or_default()).is_some();
+            }
+        }
+        false
+    }
+}
+
+/// Stores the part of a Node. Returns whether it differs from before.
+fn put<T: PartialEq>(nodes: &mut BTreeMap<String, T>, node: NodeObject, part: fn(NodeObject) -> T) -> bool {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let part = part(node);
+    let is_changed = nodes.get(&name) != Some(&part);
+    nodes.insert(name, part);
+    is_changed
 }
 
 /// The problem of a page that does not arrive in time.

@@ -40,4 +40,4 @@ pub mod timeline;
 mod timestamp;
 pub mod unit_files;
 
-pub use timestamp::timestamp;
+pub use timestamp::{parse_timestamp, timestamp};

@@ -1,4 +1,4 @@
-//! Formats instants for records, annotations and conditions.
+//! Formats and parses instants of records, annotations and conditions.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -7,6 +7,11 @@ use time::format_description::well_known::Rfc3339;
 /// express.
 pub fn timestamp(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
+}
+
+/// Parses an instant in RFC 3339; `None` if the text is no such instant.
+pub fn parse_timestamp(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(text, &Rfc3339).ok()
 }
 
 #[cfg(test)]

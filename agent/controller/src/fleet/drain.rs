@@ -9,7 +9,7 @@ use kops_agent_plan::pacing::drain::{Cordon, Leaving, leaving};
 use kops_agent_process::output::error_text;
 use kube::Client;
 use kube::api::ListParams;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::nodes;
 use super::telling::{FIELD_MANAGER, Untold, now, own_name};
@@ -115,9 +115,7 @@ impl OwnNode {
     /// # Errors
     /// The API server does not return the Node.
     pub async fn versions(&self) -> Result<Versions, ApiError> {
-        let node = self.ask("GET", &format!("/api/v1/nodes/{}", self.name), None).await?;
-        let node = serde_json::from_value(node).map_err(|error| ApiError::Unanswered(error.to_string()))?;
-        Ok(nodes::versions(&node))
+        Ok(nodes::versions(&answer(self.nodes().api().get(&self.name)).await?))
     }
 
     /// Sets an annotation of the Node.
@@ -125,14 +123,16 @@ impl OwnNode {
     /// # Errors
     /// The API server rejects the change, or does not answer.
     pub(crate) async fn annotate(&self, name: &str, value: &str) -> Result<(), ApiError> {
-        let path = format!("/api/v1/nodes/{}?fieldManager={FIELD_MANAGER}", self.name);
-        let patch = json!({"metadata": {"annotations": {name: value}}});
-        self.ask("PATCH", &path, Some(&patch)).await.map(drop)
+        self.nodes().annotate(FIELD_MANAGER, &self.name, name, value.into()).await
     }
 
     /// Watches this Node.
     pub(crate) fn watch(&self) -> NodeWatch {
-        NodeWatch::of_node(Nodes::of(self.client.clone()).api(), LIST_TIMEOUT, &self.name)
+        NodeWatch::of_node(self.nodes().api(), LIST_TIMEOUT, &self.name)
+    }
+
+    fn nodes(&self) -> Nodes {
+        Nodes::of(self.client.clone())
     }
 
     async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {

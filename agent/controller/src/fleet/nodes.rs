@@ -1,5 +1,7 @@
 //! Reads Nodes from the API server, with the fields that fleet commands need.
 
+use std::collections::BTreeSet;
+
 use kops_agent_plan::fleet::{
     AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, NEXT, SeenCondition, SeenNode,
 };
@@ -20,6 +22,12 @@ pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
         async move { answer(api.list(&page)).await }
     };
     list_pages::all(ListParams::default(), ask, seen).await
+}
+
+/// The instance groups of a cluster's Nodes.
+pub(crate) async fn groups_of_nodes(client: Client) -> Result<BTreeSet<String>, ApiError> {
+    let nodes = all(client).await?;
+    Ok(nodes.into_iter().map(|node| node.group).filter(|group| !group.is_empty()).collect())
 }
 
 /// Returns the Node's condition `KopsConfigured`, if it has one.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_plan::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups};
+use kops_agent_plan::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups, short_hash};
 use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 use kops_agent_spec::terminal::cell;
@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use super::args::FleetPlanArgs;
 use super::nodes;
-use super::table::{SHOWN_OF_HASH, SHOWN_OF_PROBLEM};
+use super::table::{SHOWN_OF_PROBLEM, shown};
 use crate::kubernetes;
 
 /// The most nodes of a group that the lines below the table name.
@@ -41,7 +41,7 @@ pub async fn plan(args: &FleetPlanArgs) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-/// One line per group, and below the table one line for each problem.
+/// The table, which has one line per group. One line per problem follows.
 fn table(groups: &[GroupPlan]) -> String {
     if groups.is_empty() {
         return "There are no Nodes.\n".to_owned();
@@ -65,21 +65,17 @@ fn table(groups: &[GroupPlan]) -> String {
         for problem in problems(group) {
             let (group, problem) = (shown(&group.group), one_line(&problem, SHOWN_OF_PROBLEM));
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{}: {problem}", cell(group));
+            let _ = writeln!(text, "{}: {problem}", cell(&group));
         }
     }
     text
-}
-
-fn shown(text: &str) -> &str {
-    if text.is_empty() { "-" } else { text }
 }
 
 fn line(group: &GroupPlan) -> [String; 10] {
     let counts = [group.current, group.superseded, group.unknown].map(|count| count.to_string());
     let [current, superseded, unknown] = counts;
     let next = group.next.as_ref();
-    let hash: String = next.map(|next| next.hash.chars().take(SHOWN_OF_HASH).collect()).unwrap_or_default();
+    let hash = next.map(|next| short_hash(&next.hash)).unwrap_or_default();
     let [changes, restarts, slot, drain] = match next.map(|next| &next.outcome) {
         Some(Outcome::Planned(plan)) => change(plan),
         _ => ["-"; 4].map(str::to_owned),
@@ -88,7 +84,7 @@ fn line(group: &GroupPlan) -> [String; 10] {
         (Some(from), Some(Next { at, .. })) => format!("{from} {at}"),
         _ => "-".to_owned(),
     };
-    let (name, hash) = (shown(&group.group).to_owned(), shown(&hash).to_owned());
+    let (name, hash) = (shown(&group.group), shown(&hash));
     [name, current, superseded, unknown, hash, changes, restarts, slot, drain, from]
 }
 
@@ -152,7 +148,7 @@ mod tests {
         }
     }
 
-    fn shown(nodes: &[SeenNode]) -> String {
+    fn text_of(nodes: &[SeenNode]) -> String {
         let now = OffsetDateTime::parse(AT, &time::format_description::well_known::Rfc3339).unwrap();
         table(&groups(nodes, now))
     }
@@ -174,21 +170,21 @@ mod tests {
     fn the_table_has_a_line_a_group_and_what_is_unclear_below() {
         let silent = SeenNode { name: "i-2".into(), group: "nodes".into(), ..SeenNode::default() };
         assert_eq!(
-            shown(&[superseded("i-1", &planned()), silent]),
+            text_of(&[superseded("i-1", &planned()), silent]),
             "GROUP  CURRENT  SUPERSEDED  UNKNOWN  NEXT          CHANGES               RESTARTS                                            SLOT  DRAIN  AS PLANNED BY\n\
              nodes  0        1           1        fedcba987654  2 changed, 1 removed  kubelet.service, static pod kube-proxy, and 3 more  yes   yes    i-1 2026-11-26T04:05:06Z\n\
              nodes: i-2: it has reported nothing: nodeup made it, or it has only just started\n"
         );
         let refused = Next::not_planned(AT, "a=", "b=", "no network");
-        let text = shown(&[superseded("i-1", &refused)]);
+        let text = text_of(&[superseded("i-1", &refused)]);
         assert!(text.contains("nodes: i-1 cannot plan the change: no network\n"), "{text}");
-        assert_eq!(shown(&[]), "There are no Nodes.\n");
+        assert_eq!(text_of(&[]), "There are no Nodes.\n");
     }
 
     #[test]
     fn many_silent_nodes_are_counted() {
         let silent = |number: usize| SeenNode { name: format!("i-{number}"), ..SeenNode::default() };
-        let text = shown(&(0..NAMED_NODES + 2).map(silent).collect::<Vec<_>>());
+        let text = text_of(&(0..NAMED_NODES + 2).map(silent).collect::<Vec<_>>());
         assert!(text.ends_with("-: 2 more nodes have told no change; -o json names them\n"), "{text}");
     }
 
@@ -202,7 +198,7 @@ mod tests {
         told.configured.as_mut().unwrap().message = format!("configuration a=; superseded by b=; {long}");
         let unread = superseded("i", &Next::not_planned(AT, "a=", "b=", &long));
         for nodes in [vec![named], vec![told], vec![unread]] {
-            let text = shown(&nodes);
+            let text = text_of(&nodes);
             assert!(
                 text.lines().all(|line| line.chars().count() < 4000 && !line.contains('\u{1b}')),
                 "{text}"

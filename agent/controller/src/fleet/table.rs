@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 
-use kops_agent_plan::fleet::{Row, SeenCertificate};
+use kops_agent_plan::fleet::{Row, SeenCertificate, short_hash};
 use kops_agent_process::output::{self, one_line};
 use kops_agent_spec::terminal::cell;
 
-/// The number of characters of a hash that the table shows.
-pub(super) const SHOWN_OF_HASH: usize = 12;
 /// The longest problem, in characters: a kubelet may write any amount into its own Node.
-pub(super) const SHOWN_OF_PROBLEM: usize = 600;
+pub(crate) const SHOWN_OF_PROBLEM: usize = 600;
+
+/// The text of a cell, which is `-` if there is nothing to show.
+pub(crate) fn shown(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
 
 /// One line per node, and the problems of nodes below the table.
 pub(super) fn table(rows: &[Row]) -> String {
@@ -41,22 +44,20 @@ pub(super) fn table(rows: &[Row]) -> String {
 }
 
 fn line(row: &Row) -> [String; 11] {
-    let told = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    let short =
-        |hash: Option<&str>| told(&hash.unwrap_or_default().chars().take(SHOWN_OF_HASH).collect::<String>());
+    let short = |hash: Option<&str>| shown(&short_hash(hash.unwrap_or_default()));
     [
-        told(&row.group),
-        told(&row.name),
-        told(&row.ready),
-        told(&row.configured),
-        told(&row.reason),
+        shown(&row.group),
+        shown(&row.name),
+        shown(&row.ready),
+        shown(&row.configured),
+        shown(&row.reason),
         short(row.runs.as_ref().map(|runs| runs.hash.as_str())),
         short(row.superseded_by.as_deref()),
-        told(row.followed_from.as_ref().map_or("", |_| "yes")),
-        told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
-        told(&row.kubelet_version),
+        shown(row.followed_from.as_ref().map_or("", |_| "yes")),
+        shown(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
+        shown(&row.kubelet_version),
         // Only the JSON output contains the commit.
-        told(row.agent_version.split(' ').next().unwrap_or_default()),
+        shown(row.agent_version.split(' ').next().unwrap_or_default()),
     ]
 }
 

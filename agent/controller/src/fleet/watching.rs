@@ -5,19 +5,18 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use kops_agent_plan::fleet::{Row, SeenNode, rows};
+use kops_agent_plan::fleet::{Row, rows};
 use kops_agent_process::output::{self, Output};
 use kops_agent_process::{exit, stop};
 use kube::Client;
-use kube::runtime::watcher::Event;
 use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until};
 
 use super::nodes;
 use super::table::table;
-use crate::node_api::{NodeObject, Nodes};
-use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
+use crate::node_api::Nodes;
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The shortest time between two tables: a rolling update changes many Nodes at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut watch = NodeWatch::of(Nodes::of(client).api(), LIST_TIMEOUT);
-    let mut seen = Seen::default();
+    let mut seen = Watched::of(nodes::seen);
     let mut printed = Printed::default();
     let (mut is_due, mut not_before) = (false, Instant::now());
     loop {
@@ -51,41 +50,6 @@ pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
             }
         }
     }
-}
-
-/// The Nodes, by name.
-#[derive(Default)]
-struct Seen {
-    nodes: BTreeMap<String, SeenNode>,
-    /// The Nodes of a list that is not complete yet.
-    listed: BTreeMap<String, SeenNode>,
-    is_complete: bool,
-}
-
-impl Seen {
-    /// Applies a watch event. Returns whether the nodes to show may have changed.
-    fn apply(&mut self, event: Event<NodeObject>) -> bool {
-        match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(node) => drop(put(&mut self.listed, node)),
-            Event::InitDone => {
-                self.nodes = std::mem::take(&mut self.listed);
-                self.is_complete = true;
-                return true;
-            }
-            Event::Apply(node) => return put(&mut self.nodes, node),
-            Event::Delete(node) => {
-                return self.nodes.remove(&node.metadata.name.unwrap_or_default()).is_some();
-            }
-        }
-        false
-    }
-}
-
-/// Stores a Node. Returns whether it differs from before.
-fn put(nodes: &mut BTreeMap<String, SeenNode>, node: NodeObject) -> bool {
-    let node = nodes::seen(node);
-    nodes.insert(node.name.clone(), node.clone()).is_none_or(|before| before != node)
 }
 
 #[derive(Default)]
@@ -139,9 +103,11 @@ impl Printed {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::node_api::NodeObject;
 
     fn row(name: &str, reason: &str) -> Row {
         Row { name: name.into(), reason: reason.into(), ..Row::default() }
@@ -181,7 +147,7 @@ mod tests {
             )
             .unwrap()
         };
-        let mut seen = Seen::default();
+        let mut seen = Watched::of(nodes::seen);
         assert!(!seen.apply(Event::Init) && !seen.apply(Event::InitApply(node("a", "1"))));
         assert!(!seen.is_complete && seen.nodes.is_empty());
         assert!(seen.apply(Event::InitDone) && seen.is_complete);

@@ -15,7 +15,7 @@ pub enum RolloutCommand {
     Status(RolloutStatusArgs),
     /// Give no further orders. Nodes at work finish.
     Pause(KubeconfigArgs),
-    /// Go on with a paused rollout. Nodes that failed try again.
+    /// Continue a paused or stopped rollout. Nodes that failed try again.
     Resume(KubeconfigArgs),
     /// End the rollout. Nodes at work finish; all others stay as they are.
     Abort(KubeconfigArgs),

@@ -53,9 +53,9 @@ async fn start(args: &RolloutStartArgs) -> Result<u8> {
     }
     let stored = Stored::of(client);
     let before = stored.read().await.context(READING)?;
-    if let Some(Read { rollout: Some(Ok(running)), status, .. }) = &before
+    if let Some(Read { rollout: Ok(Some(running)), status, .. }) = &before
         && running.state != State::Aborted
-        && !(status.rollout == running.id && status.phase == Phase::Done)
+        && !status.is_done(running)
     {
         bail!(
             "the rollout {} is not over: see `kops-agent fleet rollout status`, and end it with `kops-agent fleet rollout abort` first",
@@ -103,7 +103,7 @@ async fn change(kubeconfig: &KubeconfigArgs, state: State) -> Result<u8> {
     if rollout.state == State::Aborted {
         bail!("the rollout {} was aborted; start another one", rollout.id);
     }
-    if read.status.rollout == rollout.id && read.status.phase == Phase::Done {
+    if read.status.is_done(&rollout) {
         bail!("the rollout {} is done", rollout.id);
     }
     if state == State::Running {
@@ -140,13 +140,12 @@ async fn status(args: &RolloutStatusArgs) -> Result<u8> {
             (rollout, read) = (next, now);
         }
     }
-    let is_done = read.status.rollout == rollout.id && read.status.phase == Phase::Done;
-    Ok(if is_done { exit::CONVERGED } else { exit::DIFFERENT })
+    Ok(if read.status.is_done(&rollout) { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 /// Whether nothing changes any more unless an operator acts.
 fn is_ended(rollout: &Rollout, status: &Status) -> bool {
-    status.rollout == rollout.id && matches!(status.phase, Phase::Done | Phase::Stopped | Phase::Aborted)
+    [Phase::Done, Phase::Stopped, Phase::Aborted].into_iter().any(|phase| status.is_in(phase, rollout))
 }
 
 fn print(rollout: &Rollout, status: &Status, output: Output) -> Result<()> {
@@ -164,7 +163,7 @@ const READING: &str = "reading the ConfigMap kops-agent/rollout";
 async fn existing(stored: &Stored) -> Result<(Rollout, Read)> {
     let none = || anyhow!("there is no rollout; `kops-agent fleet rollout start` begins one");
     let read = stored.read().await.context(READING)?.ok_or_else(none)?;
-    let rollout = read.rollout.clone().ok_or_else(none)?.map_err(|problem| anyhow!(problem))?;
+    let rollout = read.rollout.clone().map_err(|problem| anyhow!(problem))?.ok_or_else(none)?;
     Ok((rollout, read))
 }
 

@@ -20,8 +20,8 @@ pub(super) struct Stored {
 
 /// The ConfigMap as it was read.
 pub(super) struct Read {
-    /// `None` if someone removed it.
-    pub(super) rollout: Option<Result<Rollout, String>>,
+    /// `None` if someone removed the key; an error if its text is no rollout.
+    pub(super) rollout: Result<Option<Rollout>, String>,
     /// The default if there is none yet, or if it cannot be read.
     pub(super) status: Status,
     version: Option<String>,
@@ -86,14 +86,16 @@ impl Stored {
 impl Read {
     fn of(map: &ConfigMap) -> Read {
         let of_key = |key: &str| map.data.as_ref().and_then(|data| data.get(key));
-        let rollout = of_key(ROLLOUT_KEY).map(|text| {
-            let read = serde_json::from_str(text);
-            read.map_err(|error| {
-                format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong rollout: {error}")
-            })
-        });
+        let rollout = of_key(ROLLOUT_KEY).map(|text| serde_json::from_str(text)).transpose();
+        let wrong = |error: serde_json::Error| {
+            format!("the ConfigMap {NAMESPACE}/{CONFIG_MAP} has a wrong rollout: {error}")
+        };
         let status = of_key(STATUS_KEY).and_then(|text| serde_json::from_str(text).ok());
-        Read { rollout, status: status.unwrap_or_default(), version: map.metadata.resource_version.clone() }
+        Read {
+            rollout: rollout.map_err(wrong),
+            status: status.unwrap_or_default(),
+            version: map.metadata.resource_version.clone(),
+        }
     }
 }
 

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use kops_agent_plan::fleet::{CONDITION, Told};
-use kops_agent_plan::labels::INSTANCE_GROUP;
+use kops_agent_plan::labels::{FIELD_MANAGER, INSTANCE_GROUP};
 use kops_agent_plan::rollout::{
     Decision, Member, ORDER, OUTCOME, Outcome, Phase, Rank, Rollout, State, Status, decide,
 };
 use kops_agent_store::Store;
 use kube::Client;
-use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,7 +25,7 @@ use crate::events::Events;
 use crate::lease::Leadership;
 use crate::metrics::RolloutMetrics;
 use crate::node_api::{NodeObject, Nodes, READY};
-use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch, Watched};
 
 /// The pause between two looks at the ConfigMap while there is no rollout.
 const IDLE: Duration = Duration::from_secs(5);
@@ -107,7 +106,7 @@ impl Rollouts {
             Err(problem) => return problem,
         }
         let mut watch = NodeWatch::of(self.nodes.api(), LIST_TIMEOUT);
-        let mut members = Members::default();
+        let mut members = Watched::of(member);
         let mut hashes = Hashes::default();
         let (mut is_due, mut next) = (false, Instant::now());
         loop {
@@ -132,14 +131,12 @@ impl Rollouts {
     /// Reads the rollout; `None` if there is none.
     async fn read(&self) -> Result<Option<(Rollout, Read)>, Ended> {
         let Some(read) = self.stored.read().await? else { return Ok(None) };
-        match read.rollout.clone() {
-            Some(rollout) => Ok(Some((rollout.map_err(Ended::Failed)?, read))),
-            None => Ok(None),
-        }
+        let rollout = read.rollout.clone().map_err(Ended::Failed)?;
+        Ok(rollout.map(|rollout| (rollout, read)))
     }
 
     /// Decides once, and writes what follows: first the status, so that no order is forgotten, then the orders.
-    async fn step(&self, members: &Members, hashes: &mut Hashes) -> Result<(), Ended> {
+    async fn step(&self, members: &Watched<Member>, hashes: &mut Hashes) -> Result<(), Ended> {
         let Some((rollout, read)) = self.read().await? else { return Err(Ended::Idle) };
         let members: Vec<Member> = members.nodes.values().cloned().collect();
         let current = hashes.of(&self.current, &rollout, &members).await;
@@ -191,7 +188,7 @@ impl Rollouts {
         let orders = decision.orders.iter().map(|(node, order)| (node, json!(order.text())));
         let withdrawn = decision.withdrawn.iter().map(|node| (node, Value::Null));
         let written: Vec<Result<(), ApiError>> = stream::iter(orders.chain(withdrawn))
-            .map(|(node, order)| self.nodes.annotate(node, ORDER, order))
+            .map(|(node, order)| self.nodes.annotate(FIELD_MANAGER, node, ORDER, order))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
@@ -202,46 +199,8 @@ impl Rollouts {
 
 /// Whether the leader has nothing left to do until the operator does something.
 fn is_over(rollout: &Rollout, status: &Status) -> bool {
-    let is_this = status.rollout == rollout.id;
-    let is_ended = status.phase == Phase::Done
-        || rollout.state == State::Aborted && status.phase == Phase::Aborted && !status.is_at_work();
-    is_this && is_ended
-}
-
-/// The Nodes of the cluster, from a watch.
-#[derive(Default)]
-struct Members {
-    nodes: BTreeMap<String, Member>,
-    /// The Nodes of a list that is not complete yet.
-    listed: BTreeMap<String, Member>,
-    is_complete: bool,
-}
-
-impl Members {
-    /// Applies a watch event. Returns whether something changed that a decision depends on.
-    fn apply(&mut self, event: Event<NodeObject>) -> bool {
-        match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(node) => {
-                let member = member(node);
-                self.listed.insert(member.node.clone(), member);
-            }
-            Event::InitDone => {
-                self.nodes = std::mem::take(&mut self.listed);
-                self.is_complete = true;
-                return true;
-            }
-            Event::Apply(node) => {
-                let member = member(node);
-                let before = self.nodes.insert(member.node.clone(), member.clone());
-                return before.as_ref() != Some(&member);
-            }
-            Event::Delete(node) => {
-                return self.nodes.remove(&node.metadata.name.unwrap_or_default()).is_some();
-            }
-        }
-        false
-    }
+    status.is_done(rollout)
+        || rollout.state == State::Aborted && status.is_in(Phase::Aborted, rollout) && !status.is_at_work()
 }
 
 /// The part of a Node that decisions depend on.
@@ -303,6 +262,8 @@ impl Hashes {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kube::runtime::watcher::Event;
+
     use super::*;
 
     #[test]
@@ -334,7 +295,7 @@ mod tests {
             let node = json!({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}});
             Event::Apply(serde_json::from_value(node).unwrap())
         };
-        let mut members = Members::default();
+        let mut members = Watched::of(member);
         assert!(members.apply(node("2026-11-29T00:00:00Z")) && !members.apply(node("2026-11-29T00:00:10Z")));
     }
 }

@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
+use kops_agent_plan::fleet::short_hash;
 use kops_agent_plan::rollout::{Phase, Rollout, State, Status};
 use kops_agent_process::output::{self, one_line};
 use serde::Serialize;
 
-/// The number of characters of a hash that the table shows.
-const SHOWN_OF_HASH: usize = 12;
-/// The longest problem, in characters.
-const SHOWN_OF_PROBLEM: usize = 600;
+use crate::fleet::table::{SHOWN_OF_PROBLEM, shown};
 
 /// A rollout with its status. The status is a controller's, or is empty while no controller has begun the rollout.
 #[derive(Serialize)]
@@ -28,8 +26,7 @@ impl<'a> Shown<'a> {
 }
 
 /// One line per group, the failures, and what the rollout waits for.
-pub(super) fn table(shown: &Shown<'_>) -> String {
-    let Shown { rollout, is_begun, status } = shown;
+pub(super) fn table(&Shown { rollout, is_begun, status }: &Shown<'_>) -> String {
     let phase = match (is_begun, rollout.state) {
         (true, _) => status.phase.to_string(),
         (false, State::Aborted) => Phase::Aborted.to_string(),
@@ -41,11 +38,9 @@ pub(super) fn table(shown: &Shown<'_>) -> String {
     }
     let header = ["GROUP", "HASH", "NODES", "DONE", "UPDATING", "WAITING", "FAILED"].map(str::to_owned);
     let groups = status.groups.iter().map(|(name, group)| {
-        let hash: String = group.hash.chars().take(SHOWN_OF_HASH).collect();
         let counts = [group.nodes, group.done, group.updating.len(), group.waiting, group.failed];
         let [nodes, done, updating, waiting, failed] = counts.map(|count| count.to_string());
-        let hash = if hash.is_empty() { "-".to_owned() } else { hash };
-        [name.clone(), hash, nodes, done, updating, waiting, failed]
+        [name.clone(), shown(&short_hash(&group.hash)), nodes, done, updating, waiting, failed]
     });
     let lines: Vec<[String; 7]> = std::iter::once(header).chain(groups).collect();
     text += &output::columns(&lines);

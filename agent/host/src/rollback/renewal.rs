@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Interrupted, Plan};
+use kops_agent_plan::parse_timestamp;
 use kops_agent_plan::resource::DesiredState;
-use time::format_description::well_known::Rfc3339;
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 
 use super::journal::Journal;
 use crate::error::Result;
@@ -66,7 +66,7 @@ impl Host {
 
     /// Whether `noted` is less than `time` ago. A timestamp in the future comes from a wrong clock and does not count.
     fn is_within(&self, time: Duration, noted: &str) -> bool {
-        let Ok(noted) = OffsetDateTime::parse(noted, &Rfc3339) else { return false };
+        let Some(noted) = parse_timestamp(noted) else { return false };
         let ago = self.now() - noted;
         !ago.is_negative() && ago < time
     }

@@ -25,8 +25,8 @@ use crate::node::machine;
 const WAITING: &str = "waiting for a rollout";
 /// The pause between two tries to watch the Node, and to report an outcome.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How long a change waits for a slot, in seconds. The controller orders only as many nodes as there are slots, but other
-/// runs take slots too.
+/// How long a change waits for a slot, in seconds. The controller orders at most as many nodes at a time as the group has
+/// slots. Still, a run of a timer or by hand may have a slot when an order arrives.
 const SLOT_TIMEOUT: &str = "1800";
 
 /// Follows rollouts until a signal comes.

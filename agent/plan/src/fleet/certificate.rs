@@ -5,9 +5,8 @@
 
 use serde::Serialize;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use crate::timestamp;
+use crate::{parse_timestamp, timestamp};
 
 pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 
@@ -53,7 +52,7 @@ impl FirstCertificate {
         let (expires, name) = value.split_once(' ')?;
         let is_name = (1..=LONGEST_NAME).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte));
-        let expires = OffsetDateTime::parse(expires, &Rfc3339).ok().filter(|_| is_name)?;
+        let expires = parse_timestamp(expires).filter(|_| is_name)?;
         Some(FirstCertificate { name: name.to_owned(), expires })
     }
 

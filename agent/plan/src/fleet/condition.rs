@@ -28,7 +28,7 @@ pub struct NodeReport {
     pub first_certificate: Option<FirstCertificate>,
     /// The version of the agent on the node.
     pub agent_version: String,
-    /// The change to the next configuration of its group; `None` if the node is current, or has not looked.
+    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,
@@ -69,7 +69,7 @@ pub struct Statement {
     pub first_certificate: Option<FirstCertificate>,
     /// The version of the agent on the node.
     pub agent_version: String,
-    /// The change to the next configuration of its group; `None` if the node is current, or has not looked.
+    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
     pub next: Option<Next>,
     /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
     pub followed_from: Option<String>,

@@ -6,19 +6,17 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-use super::message::Told;
+use super::message::{Told, short_hash};
 use super::next::Next;
 use super::rows::{CLOCK_SKEW, SeenNode};
+use crate::parse_timestamp;
 
 /// The age at which a report counts no longer. A node with the verify timer reports every hour.
 const STALE: Duration = Duration::hours(3);
 /// The number of configurations that a note names.
 const NAMED: usize = 3;
-/// The number of characters of a hash in a note.
-const SHOWN_OF_HASH: usize = 12;
 
 /// The nodes of an instance group, and the change that waits for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,13 +89,13 @@ fn node_plan(node: &SeenNode, now: OffsetDateTime) -> NodePlan {
     let Told { runs: Some(runs), superseded_by, .. } = Told::read(&condition.message) else {
         return unknown("it has not converged yet".to_owned());
     };
-    match OffsetDateTime::parse(&told_at, &Rfc3339) {
-        Ok(at) if at > now + CLOCK_SKEW => {
+    match parse_timestamp(&told_at) {
+        Some(at) if at > now + CLOCK_SKEW => {
             return unknown(format!("its last report has a time in the future: {told_at}"));
         }
-        Ok(at) if now - at <= STALE => {}
-        Ok(_) => return unknown(format!("no report since {told_at}")),
-        Err(_) => return unknown("its last report has no time".to_owned()),
+        Some(at) if now - at <= STALE => {}
+        Some(_) => return unknown(format!("no report since {told_at}")),
+        None => return unknown("its last report has no time".to_owned()),
     }
     match superseded_by.filter(|by| by.hash != runs.hash) {
         None => NodePlan { newest: runs.hash, ..plan(State::Current, String::new()) },
@@ -164,10 +162,7 @@ fn configurations(nodes: &[NodePlan]) -> Option<String> {
     if by_hash.len() < 2 {
         return None;
     }
-    let each = |(hash, names): (&&str, &Vec<&str>)| {
-        let hash: String = hash.chars().take(SHOWN_OF_HASH).collect();
-        format!("{hash} ({})", named(names))
-    };
+    let each = |(hash, names): (&&str, &Vec<&str>)| format!("{} ({})", short_hash(hash), named(names));
     let mut shown: Vec<String> = by_hash.iter().take(NAMED).map(each).collect();
     if by_hash.len() > NAMED {
         shown.push("…".to_owned());

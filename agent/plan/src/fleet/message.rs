@@ -14,6 +14,8 @@ const NONE_YET: &str = "no configuration yet";
 const LONGEST_PROBLEM: usize = 500;
 /// Maximum length of a hash, in bytes. A real hash has 44, but a kubelet can write any value into its own Node.
 const LONGEST_HASH: usize = 100;
+/// The number of characters of a hash that people see.
+const SHOWN_OF_HASH: usize = 12;
 
 /// A configuration, and since when a node runs it or is superseded by it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,6 +78,11 @@ impl Configuration {
         let (hash, since) = text.split_once(SINCE).unwrap_or((text, ""));
         is_hash(hash).then(|| Configuration { hash: hash.to_owned(), since: since.to_owned() })
     }
+}
+
+/// The first characters of a `NodeupConfigHash`, for people: they tell configurations of a cluster apart.
+pub fn short_hash(hash: &str) -> String {
+    hash.chars().take(SHOWN_OF_HASH).collect()
 }
 
 /// Whether a text may be a `NodeupConfigHash`.

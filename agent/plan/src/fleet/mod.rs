@@ -12,6 +12,6 @@ mod rows;
 pub use certificate::{FEW_DAYS, FIRST_CERTIFICATE, FirstCertificate, SeenCertificate};
 pub use condition::{AGENT_VERSION, CONDITION, FOLLOWED_FROM, Known, NodeReport, Statement, Trouble};
 pub use groups::{GroupPlan, NodePlan, State, groups};
-pub use message::{Configuration, Told};
+pub use message::{Configuration, Told, short_hash};
 pub use next::{NEXT, Next, NextPlan, Outcome};
 pub use rows::{Row, SeenCondition, SeenNode, rows};

@@ -8,11 +8,11 @@ use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::message::is_hash;
 use crate::diff::Plan;
 use crate::pacing::{Versions, drains, restarted};
+use crate::parse_timestamp;
 use crate::redaction::Redactor;
 
 /// The annotation with the summary.
@@ -135,7 +135,7 @@ impl Next {
 
     /// When the node made the plan; `None` if that is no time.
     pub fn made_at(&self) -> Option<OffsetDateTime> {
-        OffsetDateTime::parse(&self.at, &Rfc3339).ok()
+        parse_timestamp(&self.at)
     }
 }
 

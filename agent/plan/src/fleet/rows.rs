@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
 use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told, is_hash};
+use crate::parse_timestamp;
 
 /// The status of a condition that is true.
 const TRUE: &str = "True";
@@ -121,7 +121,7 @@ fn newest(told: &[(SeenNode, Told)], now: OffsetDateTime) -> BTreeMap<&str, &Con
 
 /// The `since` time of a configuration. `None`, which sorts before all times, if it is missing, invalid or in the future.
 fn since(configuration: &Configuration, now: OffsetDateTime) -> Option<OffsetDateTime> {
-    let since = OffsetDateTime::parse(&configuration.since, &Rfc3339).ok()?;
+    let since = parse_timestamp(&configuration.since)?;
     (since <= now + CLOCK_SKEW).then_some(since)
 }
 

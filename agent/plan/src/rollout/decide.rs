@@ -1,7 +1,7 @@
 //! Decides which nodes take the current configuration of their group next.
 //!
-//! Control planes come first, one at a time, then the other API servers, then the canaries of each group of workers, then
-//! all other workers. A group with a failed node gets no further orders. So a mistake in the spec stops at the first node.
+//! The order is: control planes, one at a time; the other API servers; the canaries of each group of workers; all other
+//! workers. A group with a failed node gets no further orders. So a mistake in the spec stops at the first node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,6 +110,15 @@ pub struct GroupStatus {
 }
 
 impl Status {
+    /// Whether this is the status of this rollout, and the rollout is in this phase.
+    pub fn is_in(&self, phase: Phase, rollout: &Rollout) -> bool {
+        self.rollout == rollout.id && self.phase == phase
+    }
+
+    pub fn is_done(&self, rollout: &Rollout) -> bool {
+        self.is_in(Phase::Done, rollout)
+    }
+
     /// Whether a node has an order and has not finished.
     pub fn is_at_work(&self) -> bool {
         self.groups.values().any(|group| !group.updating.is_empty())
@@ -146,7 +155,7 @@ impl Group<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.hash.is_some() && self.done() == self.members.len()
+        self.done() == self.members.len()
     }
 
     /// The nodes that serve nothing now, or may stop to do so at any moment.
@@ -213,21 +222,18 @@ pub fn decide(
     }
     let mut status = status(rollout, &groups, current, &decision.orders);
     for (member, progress) in groups.values().flat_map(|group| &group.members) {
-        match progress {
-            Progress::Updating(order) | Progress::Failed(order, _) => {
-                let is_over = member.outcome.as_ref().is_some_and(|outcome| outcome.is_of(order));
-                if rollout.state == State::Aborted && !is_over && matches!(progress, Progress::Updating(_)) {
-                    decision.withdrawn.push(member.node.clone());
-                    continue;
-                }
-                // The controller ended before it wrote the order, or someone changed the annotation.
-                if !is_over && matches!(progress, Progress::Updating(_)) && member.order != order.text() {
-                    decision.orders.insert(member.node.clone(), order.clone());
-                }
-                status.ordered.insert(member.node.clone(), order.clone());
-            }
-            Progress::Current | Progress::Waiting => {}
+        let (Progress::Updating(order) | Progress::Failed(order, _)) = progress else { continue };
+        let is_open = matches!(progress, Progress::Updating(_))
+            && member.outcome.as_ref().is_none_or(|outcome| !outcome.is_of(order));
+        if is_open && rollout.state == State::Aborted {
+            decision.withdrawn.push(member.node.clone());
+            continue;
         }
+        // The controller ended before it wrote the order, or someone changed the annotation.
+        if is_open && member.order != order.text() {
+            decision.orders.insert(member.node.clone(), order.clone());
+        }
+        status.ordered.insert(member.node.clone(), order.clone());
     }
     if status.phase != Phase::Done && !status.is_at_work() {
         status.waits_for = waits_for;
@@ -243,15 +249,10 @@ fn progress(
     ordered: Option<&Order>,
     now: OffsetDateTime,
 ) -> Progress {
-    let Some(hash) = hash.filter(|_| rollout.has_group(&member.group)) else {
-        return match hash.is_some() && member.runs.as_deref() == hash {
-            true => Progress::Current,
-            false => Progress::Waiting,
-        };
-    };
-    let is_current = member.runs.as_deref() == Some(hash);
+    let is_current = hash.is_some() && member.runs.as_deref() == hash;
     let at_rest = if is_current { Progress::Current } else { Progress::Waiting };
-    let Some(order) = ordered else { return at_rest };
+    let ordered = ordered.filter(|_| rollout.has_group(&member.group));
+    let (Some(hash), Some(order)) = (hash, ordered) else { return at_rest };
     let outcome = member.outcome.as_ref().filter(|outcome| outcome.is_of(order));
     let timeout = Duration::seconds(rollout.node_timeout.into());
     let is_late = order.time().is_none_or(|at| now - at > timeout);

@@ -3,9 +3,9 @@
 use kops_agent_spec::terminal::one_line;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::wanted::{DrainMode, Rollout};
+use crate::parse_timestamp;
 use crate::redaction::Redactor;
 
 /// The annotation of a Node with an [`Order`]. The controller writes it.
@@ -21,9 +21,9 @@ const LONGEST_ANNOTATION: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
-    /// The rollout's ID.
+    /// The ID of the rollout that it belongs to.
     pub rollout: String,
-    /// The rollout's attempt. After the first attempt, the node retries a configuration that it has rolled back.
+    /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
     pub attempt: u32,
     /// The hash of the configuration. If the group has another one by then, the node takes nothing.
     pub hash: String,
@@ -64,7 +64,7 @@ impl Order {
 
     /// When it was written; `None` if the text is no time.
     pub fn time(&self) -> Option<OffsetDateTime> {
-        OffsetDateTime::parse(&self.at, &Rfc3339).ok()
+        parse_timestamp(&self.at)
     }
 
     /// The outcome of this order; `problem` is empty if the node took the configuration. Credentials in URLs are hidden.

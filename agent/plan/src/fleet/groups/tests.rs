@@ -7,7 +7,7 @@ const EARLIER: &str = "2026-11-26T11:30:00Z";
 const TODAY: &str = "2026-11-26T03:00:00Z";
 
 fn plans(nodes: &[SeenNode]) -> Vec<GroupPlan> {
-    groups(nodes, OffsetDateTime::parse(NOW, &Rfc3339).unwrap())
+    groups(nodes, parse_timestamp(NOW).unwrap())
 }
 
 fn configuration(hash: &str) -> Option<Configuration> {
