@@ -20,8 +20,8 @@ const OLDEST_SUPPORTED_MINOR: u64 = 34;
 /// The newest known minor version of kOps. Newer versions use its rules.
 const NEWEST_KNOWN_MINOR: u64 = 37;
 
-/// A kOps release, identified by its minor version. The rules of each are those of its newest known patch release: 1.34.3, 1.35.2 and
-/// 1.36.2. `patches` has what other patch releases do in another way.
+/// A kOps release, identified by its minor version. Its nodes are decided as by its newest known patch release: 1.34.3, 1.35.2 or
+/// 1.36.2. The module `patches` lists the differences of older patch releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KopsRelease {
     minor: u64,

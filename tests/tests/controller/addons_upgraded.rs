@@ -73,7 +73,7 @@ fn an_add_on_goes_from_kops_1_35_to_1_36_and_1_37_by_the_rules_of_each() {
     let theirs = json!({"data": {"more": "theirs"}}).to_string();
     let of_helm = ["--field-manager=helm", "--type=merge", "-p", &theirs];
     cluster.kubectl(&[&["patch", "configmap", "settings", "-n", "kube-system"], &of_helm[..]].concat());
-    // The prune rule does not select this object.
+    // The prune rule selects another label than these objects have.
     let of_others = |name: &str| config_map(name, "kube-system", "1").replace("config\"", "other\"");
     cluster.api.kubectl(&["create", "-f", "-"], &of_others("unselected")).unwrap();
     cluster.write("mine.yaml", &of_others("mine"));

@@ -125,7 +125,7 @@ impl Listed for Droplet {
     type Page = Page;
     type One = One;
 
-    const METADATA: Option<&'static str> = Some("http://169.254.169.254/metadata/v1");
+    const METADATA: Option<(&'static str, &'static str)> = Some((facts::ENDPOINT, "/metadata/v1"));
 
     async fn observe(facts: &mut CloudFacts, retries: Retries) -> Result<(), MetadataError> {
         let service = MetadataService::new(facts::ENDPOINT, retries)?;

@@ -50,9 +50,9 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         retries: kops_agent_net::retry::Retries,
     ) -> Result<Option<String>, CloudError> {
         let unsupported = CloudError::Unsupported { provider: M::PROVIDER, action: "read metadata:// URLs" };
-        let items = M::METADATA.ok_or(unsupported)?;
-        let service = MetadataService::new(items, retries).map_err(CloudError::of)?;
-        service.get(path, &HeaderMap::new()).await.map_err(CloudError::of)
+        let (endpoint, items) = M::METADATA.ok_or(unsupported)?;
+        let service = MetadataService::new(endpoint, retries).map_err(CloudError::of)?;
+        service.get(&format!("{items}{path}"), &HeaderMap::new()).await.map_err(CloudError::of)
     }
 
     async fn authenticator(

@@ -102,9 +102,9 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
         facts: &mut CloudFacts,
         retries: kops_agent_net::retry::Retries,
     ) -> Result<(), MetadataError>;
-    /// The URL of the metadata service's items, below which `metadata://` URLs are ([`crate::Cloud::metadata`]). By default, kOps
-    /// reads no such URLs of the cloud.
-    const METADATA: Option<&'static str> = None;
+    /// The URL of the metadata service, and the path below which it has the items of `metadata://` URLs
+    /// ([`crate::Cloud::metadata`]). By default, kOps reads no such URLs of the cloud.
+    const METADATA: Option<(&'static str, &'static str)> = None;
     /// The id of this machine, as its metadata service writes it; `None` if the service was not asked.
     fn id_of(facts: &CloudFacts) -> Option<&str>;
 

@@ -72,6 +72,10 @@ pub async fn read_of(
     before: &Before,
 ) -> Result<NodeSpec> {
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before).await?;
+    // Neither the store nor kops-controller tells the kOps version, but this machine may.
+    if spec.inputs.kops_version.is_none() {
+        spec.inputs.kops_version = source::kops_version::told(&options.source, &spec.inputs.boot);
+    }
     spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);

@@ -22,7 +22,7 @@ const MOST_ANCESTORS: usize = 4;
 
 /// The version of the kOps that wrote this boot config, which must be the one in the user-data: a newer kOps may have written one that
 /// the node follows.
-pub(super) fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
+pub(crate) fn told(options: &SourceOptions, boot: &BootConfig) -> Option<Told> {
     let conf = options.conf.to_str().and_then(|conf| conf.strip_prefix("file://")).map(Path::new);
     let conf = regular_file(conf.unwrap_or(&options.conf));
     if conf.as_ref().is_some_and(|conf| !is_of(conf, boot)) {

@@ -77,27 +77,11 @@ pub async fn boot_config(conf: &Path, options: &StoreOptions) -> Result<BootConf
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-/// Reads everything that decides the node of this boot config. If neither the store nor kops-controller tells the kOps
-/// version, the machine's own sources do.
+/// Reads everything that decides the node of this boot config.
 ///
 /// # Errors
 /// The store cannot be read, or its files are wrong.
 pub async fn read(
-    store: &Store,
-    options: &SourceOptions,
-    boot: BootConfig,
-    facts: Facts,
-    hashes: HashSource,
-    before: &Before,
-) -> Result<NodeSpec> {
-    let mut spec = read_remote(store, options, boot, facts, hashes, before).await?;
-    if spec.inputs.kops_version.is_none() {
-        spec.inputs.kops_version = kops_version::told(options, &spec.inputs.boot);
-    }
-    Ok(spec)
-}
-
-async fn read_remote(
     store: &Store,
     options: &SourceOptions,
     boot: BootConfig,

@@ -108,8 +108,8 @@ fn certificates_that_are_not_verified_are_warned_of() {
     }
 }
 
-/// Nobody vouches for the server, which stands in for Keystone. It takes no login, but notes the requests of clients that accept
-/// its certificate.
+/// The server stands in for Keystone. Its certificate is from no known authority. It refuses every login, and records the requests of
+/// clients that accept the certificate.
 #[test]
 fn a_store_on_openstack_is_asked_without_proof_only_where_that_is_meant() {
     let server = Downloads::start_tls(BTreeMap::new(), &Identity::named(&["127.0.0.1"]).unwrap()).unwrap();

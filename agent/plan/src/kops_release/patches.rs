@@ -1,5 +1,5 @@
-//! The patch releases. All patch releases of a minor version are decided as its newest known one, and a warning names what the others
-//! decide in another way.
+//! The differences between the patch releases of a minor version. The agent decides every node as the newest known patch release does. If
+//! another one wrote the configuration, a warning lists what that release decides differently.
 
 use super::parts;
 
@@ -8,7 +8,7 @@ struct Minor {
     minor: u64,
     /// The patch release that is decided as upstream.
     decided: u64,
-    /// The patch releases that changed nodes, the oldest first, each with what earlier ones do in another way.
+    /// The patch releases that changed nodes, the oldest first, each with what earlier ones do differently.
     changes: &'static [(u64, &'static str)],
 }
 

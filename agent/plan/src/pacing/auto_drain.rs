@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Versions of the components whose upgrade may drain a node, as a Node or a configuration has them: `v1.36.0`,
+/// Versions of the components whose upgrade may drain a node, such as `1.36.0`. A Node reports them as `v1.36.0` and
 /// `containerd://2.1.4`. A version is empty if it is unknown, or if the agent does not install that component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

@@ -42,8 +42,8 @@ impl Problems {
         add_once(&mut self.problems, Problem::new(field, problem));
     }
 
-    /// Adds a problem of a node that can be described, as kOps describes it, but that never works. Commands that only describe the
-    /// node go on.
+    /// Adds a problem with which the machine never becomes a node, although kOps describes that node. A command that only describes the
+    /// node shows a warning. All other commands fail.
     pub fn refuse(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         add_once(&mut self.refusals, Problem::new(field, problem));
     }

@@ -51,7 +51,7 @@ pub(crate) fn instance_types(group: &InstanceGroupSpec) -> Option<Vec<&str>> {
     }
 }
 
-/// Whether an instance type of AWS has no GPU. Those with one are in families G and P (docs.aws.amazon.com/ec2/latest/instancetypes,
+/// Whether an instance type of AWS has no GPU. Types with a GPU are in the families G and P (docs.aws.amazon.com/ec2/latest/instancetypes,
 /// "Accelerated computing").
 fn is_without_gpu(name: &str) -> bool {
     name.contains('.') && !name.starts_with(['g', 'p'])

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use kops_agent_controller::fleet::OwnNode;
+use kops_agent_controller::fleet::{OwnNode, Untold};
 use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
 use kops_agent_plan::pacing::{drains as auto_drains, restarted, shown_group};
@@ -109,16 +109,11 @@ async fn drains(mode: DrainMode, root: &Path, decision: &Decision) -> bool {
         DrainMode::Always => return true,
         DrainMode::Auto => {}
     }
-    let present = match OwnNode::of(&machine::kubeconfig(root)) {
-        Ok(node) => node.versions().await.map_err(|error| error.to_string()),
-        Err(untold) => Err(untold.to_string()),
-    };
-    let drains = present.map(|present| auto_drains(&present, &decision.versions));
-    match drains {
-        Ok(Some(drains)) => drains,
-        Ok(None) => true,
-        Err(problem) => {
-            log::warn!("the node is drained, because its present versions are unknown: {problem}");
+    let present = async { Ok::<_, Untold>(OwnNode::of(&machine::kubeconfig(root))?.versions().await?) };
+    match present.await {
+        Ok(present) => auto_drains(&present, &decision.versions).unwrap_or(true),
+        Err(untold) => {
+            log::warn!("the node is drained, because its present versions are unknown: {untold}");
             true
         }
     }

@@ -1,4 +1,4 @@
-//! An API server with a few objects, of which only its Nodes can be patched.
+//! A stand-in for an API server. It serves a few fixed objects, and accepts patches of its Nodes.
 
 use std::fmt::Write as _;
 use std::fs;
