@@ -20,7 +20,7 @@ is_before() {
     ((10#$major < ${2%.*} || (10#$major == ${2%.*} && 10#$minor < ${2#*.})))
 }
 
-# Must match OLDEST_SUPPORTED_MINOR and NEWEST_KNOWN_MINOR in agent/plan/src/kops_release.rs.
+# Must match OLDEST_SUPPORTED_MINOR and NEWEST_KNOWN_MINOR in agent/spec/src/kops_release.rs.
 is_too_old() { is_before "$1" 1.34; }
 is_not_known_yet() { ! is_before "$1" 1.38; }
 

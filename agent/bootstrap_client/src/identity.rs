@@ -4,8 +4,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use kops_agent_cluster::bootstrap::renewal::{Holder, RenewalRefusal, holder};
 use kops_agent_pki::{BACKDATED, PemPair, first_der, kubeconfig};
-use kops_agent_plan::bootstrap::renewal::{Holder, RenewalRefusal, holder};
 use thiserror::Error;
 use time::{Duration, OffsetDateTime};
 

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use kops_agent_cloud::Machine;
 use kops_agent_cloud::authenticate::{AuthenticationError, Authenticator};
-use kops_agent_plan::bootstrap::challenge;
-use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
-use kops_agent_plan::bootstrap::{server_name, server_url};
+use kops_agent_cluster::bootstrap::challenge;
+use kops_agent_cluster::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
+use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_plan::resolve::possible_node_names;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider};

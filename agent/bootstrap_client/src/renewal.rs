@@ -1,7 +1,7 @@
 //! A node that has joined the cluster gets the answer 409. It then shows its kubelet's certificate to get the requested
 //! data. Upstream's kops-controller does not support that, and then nothing changes (`docs/certificate-renewal.md`).
 
-use kops_agent_plan::bootstrap::message::BootstrapResponse;
+use kops_agent_cluster::bootstrap::message::BootstrapResponse;
 use time::OffsetDateTime;
 
 use crate::identity::KUBECONFIG;

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use std::{io, iter};
 
-use kops_agent_plan::bootstrap::{PORT, renewal};
-use kops_agent_plan::pacing::message;
+use kops_agent_cluster::bootstrap::{PORT, renewal};
+use kops_agent_cluster::pacing::message;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
@@ -313,7 +313,7 @@ fn unreachable(error: reqwest::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::bootstrap::server_url;
+    use kops_agent_cluster::bootstrap::server_url;
     use kops_agent_tests::authority::Authority;
 
     use super::*;

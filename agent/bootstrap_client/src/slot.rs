@@ -1,10 +1,10 @@
 //! Asks for a slot before a change that restarts components of the node. The node shows its kubelet's certificate
 //! (`docs/pacing.md`). Upstream's kops-controller has no slots, so its nodes change without one.
 
+use kops_agent_cluster::bootstrap::{server_name, server_url};
+use kops_agent_cluster::pacing::API_SERVER_MANIFEST;
+use kops_agent_cluster::pacing::message::{SlotAnswer, SlotRequest};
 use kops_agent_net::tls;
-use kops_agent_plan::bootstrap::{server_name, server_url};
-use kops_agent_plan::pacing::API_SERVER_MANIFEST;
-use kops_agent_plan::pacing::message::{SlotAnswer, SlotRequest};
 use rustls::ClientConfig;
 use time::OffsetDateTime;
 

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
-use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
@@ -26,6 +25,15 @@ pub(crate) const WITHOUT_WAITING: Retries = Retries {
     first_pause: Duration::from_millis(500),
     longest_pause: Duration::from_secs(4),
 };
+
+/// Facts that only some configurations depend on, and that cost more than a request to the metadata service.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedFacts {
+    /// The network interfaces and GPUs of the machine type.
+    pub instance_type: bool,
+    /// The machine's address, where only the metadata service knows it.
+    pub address: bool,
+}
 
 /// A cloud. A method with a default body does nothing or returns an error, for clouds that do not have the feature.
 #[async_trait::async_trait]
@@ -58,13 +66,17 @@ pub trait Cloud: Send + Sync {
         Err(CloudError::Unsupported { provider: self.provider(), action: "read metadata:// URLs" })
     }
 
-    /// Adds facts that this node's configuration depends on, and that cost more than a request to the metadata service. Facts
-    /// from an earlier run are reused.
+    /// Adds these facts, on which this node's configuration depends. Facts from an earlier run are reused.
     ///
     /// # Errors
-    /// If the configuration depends on a fact that the cloud does not provide.
-    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
-        let _ = (inputs, remembered);
+    /// If the cloud does not provide one of them.
+    async fn complete(
+        &self,
+        facts: &mut Facts,
+        wanted: WantedFacts,
+        remembered: &RememberedFacts,
+    ) -> Result<(), CloudError> {
+        let _ = (facts, wanted, remembered);
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::fmt::Display;
 
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
-use kops_agent_plan::pod_ranges::PodRangeProblem;
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
+use kops_agent_cluster::pod_ranges::PodRangeProblem;
 use kops_agent_spec::KopsControllerServerOptions;
 use thiserror::Error;
 use tokio::time::Instant;

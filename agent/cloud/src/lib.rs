@@ -36,7 +36,7 @@ use kops_agent_net::retry::Retries;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 
-pub use cloud::{Cloud, Machine};
+pub use cloud::{Cloud, Machine, WantedFacts};
 pub use control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 pub use error::CloudError;
 pub use metadata::MetadataError;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_cluster::lifecycle_action::LifecycleAction;
 use kops_agent_spec::facts::{AwsFacts, Facts, InstanceType};
 use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Serialize};

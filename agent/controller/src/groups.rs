@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kops_agent_plan::labels;
+use kops_agent_cluster::labels;
 use parking_lot::Mutex;
 
 use files::{

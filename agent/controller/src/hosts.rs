@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use kops_agent_cloud::hosts::{Hosts, HostsUnavailable};
-use kops_agent_plan::identity::host::{Host, NAMESPACE};
+use kops_agent_cluster::identity::host::{Host, NAMESPACE};
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use kube::{Client, Error};

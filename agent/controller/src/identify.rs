@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kops_agent_cloud::{ControlPlane, NotIdentified};
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;

@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::Identity;
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::Identity;
+use kops_agent_cluster::labels::ObservedNode;
 use kube::runtime::watcher::Event;
 use tokio::time::Instant;
 

@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_plan::takeover::{kops_writes_no_configurations, left_to_upstream};
+use kops_agent_cluster::takeover::{kops_writes_no_configurations, left_to_upstream};
 use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use parking_lot::Mutex;

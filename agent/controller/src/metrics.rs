@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use kops_agent_plan::rollout::Status;
+use kops_agent_cluster::rollout::Status;
 
 use super::lease;
 use kops_agent_cloud::calls::CloudCalls;
@@ -360,7 +360,7 @@ mod tests {
 
     use super::*;
     use kops_agent_cloud::calls::Outcome;
-    use kops_agent_plan::rollout::GroupStatus;
+    use kops_agent_cluster::rollout::GroupStatus;
 
     #[test]
     fn metrics_have_controller_runtimes_names_and_labels() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use kops_agent_plan::pod_ranges::NodePatch;
+use kops_agent_cluster::pod_ranges::NodePatch;
 
 use super::node_labels::Found;
 use kops_agent_process::{exit, output};
@@ -57,7 +57,7 @@ fn shown(node: &str, patch: &NodePatch) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::labels::LabelPatch;
+    use kops_agent_cluster::labels::LabelPatch;
 
     use super::*;
 

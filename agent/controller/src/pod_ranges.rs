@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use kops_agent_cloud::{ControlPlane, NoPodRanges, NotIdentified};
-use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::Refusal;
+use kops_agent_cluster::labels::ObservedNode;
 use tokio::time::Instant;
 
 /// The source of pod ranges, if the configuration assigns them to Nodes.

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
-use kops_agent_plan::addons::bootstrap_channel;
+use kops_agent_cluster::addons::bootstrap_channel;
 use kops_agent_plan::derive;
-use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 use kops_agent_store::{Found, Store, StoreError};
 use tokio::join;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_plan::resolve::Problems;
 use kops_agent_spec::facts::{Architecture, Facts};
 use kops_agent_spec::go_yaml;
+use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
 use kops_agent_store::Store;
 use thiserror::Error;

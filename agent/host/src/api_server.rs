@@ -1,7 +1,7 @@
 //! Checks the API server of this machine.
 
+use kops_agent_cluster::pacing::API_SERVER_MANIFEST;
 use kops_agent_plan::health::{self, Check};
-use kops_agent_plan::pacing::API_SERVER_MANIFEST;
 
 use crate::host::Host;
 use crate::places::present_texts;

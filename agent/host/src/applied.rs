@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
+use kops_agent_spec::kops_release::WrittenBy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -312,7 +312,7 @@ impl Host {
         let record = self.record()?;
         let Some(left) = record.left_sha256(path) else { return Ok(None) };
         let bytes = self.root.read(path)?;
-        Ok(bytes.filter(|bytes| kops_agent_plan::digest::sha256_hex(bytes) == left))
+        Ok(bytes.filter(|bytes| kops_agent_spec::digest::sha256_hex(bytes) == left))
     }
 }
 

@@ -18,8 +18,8 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_cluster::fleet::Next;
 use kops_agent_plan::diff::{Kept, Plan, Stage};
-use kops_agent_plan::fleet::Next;
 use kops_agent_plan::late_pods::{LatePods, late_pods};
 use kops_agent_plan::overlap::{self, installing};
 use kops_agent_plan::resource::DesiredState;

@@ -1,7 +1,7 @@
 //! A target state of a node, and the digest that identifies it.
 
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, Resource};
+use kops_agent_spec::digest::sha256_hex;
 use serde::{Deserialize, Serialize};
 
 /// Replaces the digest of an attempt that only renews certificates.

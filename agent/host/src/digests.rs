@@ -83,7 +83,7 @@ pub(crate) fn for_each_piece<E: From<io::Error>>(
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_plan::digest::sha256_hex;
+    use kops_agent_spec::digest::sha256_hex;
 
     use super::*;
 

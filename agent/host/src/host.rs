@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use kops_agent_plan::resource::File;
-use kops_agent_plan::timestamp;
 use kops_agent_spec::fnv::fnv32;
+use kops_agent_spec::timestamp;
 use nix::ifaddrs::getifaddrs;
 
 use crate::digests::{Depth, Digests};

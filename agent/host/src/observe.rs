@@ -10,12 +10,12 @@ use kops_agent_plan::diff::{
     Access, Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState,
     Reading,
 };
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
     DesiredState, Directory, File, HostsEntry, Image, KernelModule, Kind, Mode, Mount, Resource, ResourceId,
     Symlink, Unit,
 };
+use kops_agent_spec::digest::sha256_hex;
 
 use crate::certs::Certificates;
 use crate::contents;

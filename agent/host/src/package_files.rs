@@ -64,7 +64,7 @@ impl Host {
         let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
             return Ok(());
         };
-        let is_others = record.is_edited(id, &kops_agent_plan::digest::sha256_hex(found.as_bytes()));
+        let is_others = record.is_edited(id, &kops_agent_spec::digest::sha256_hex(found.as_bytes()));
         if is_others && self.packages.owned(&[path])?.contains(path) {
             return Stamp::Replaced.write(&self.root, &id.name, &found);
         }

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use kops_agent_plan::diff::Step;
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Kind, ResourceId};
+use kops_agent_spec::digest::sha256_hex;
 
 use crate::error::Result;
 use crate::facts::parse_os_release;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step};
-use kops_agent_plan::digest::{is_sha256_hex, sha256_hex};
 use kops_agent_plan::overlap::Machine;
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
 use kops_agent_plan::timeline::Work;
+use kops_agent_spec::digest::{is_sha256_hex, sha256_hex};
 use kops_agent_spec::urls::shown_url;
 
 use crate::assets::{Cache, Downloads, Progress, Ready, Request, Want};

@@ -14,7 +14,7 @@ mod settling;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::fleet::Next;
+use kops_agent_cluster::fleet::Next;
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;

@@ -6,8 +6,8 @@
 //! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go. In nodeup, an unreachable service blocks the
 //! setup of a control plane.
 
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Kind, Resource, ResourceId};
+use kops_agent_spec::digest::sha256_hex;
 
 use crate::assets::Progress;
 use crate::certs::Certificates;

@@ -1,11 +1,11 @@
 //! Facts that the binary needs at the next run, even if the cloud does not provide them then.
 
-use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_cluster::lifecycle_action::LifecycleAction;
 
 use crate::error::Result;
 use crate::host::Host;
 use crate::staged::write_file;
-use kops_agent_plan::lifecycle_action::Completion;
+use kops_agent_cluster::lifecycle_action::Completion;
 
 impl Host {
     /// Path of the remembered facts below the root, beside the record.

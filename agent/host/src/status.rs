@@ -4,8 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::diff::{OwnedNow, OwnedState};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use time::OffsetDateTime;
@@ -181,8 +181,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use kops_agent_plan::diff::{Action, Enablement, Plan, Stage, Step};
-    use kops_agent_plan::digest::sha256_hex;
     use kops_agent_plan::resource::{DesiredState, File, Unit};
+    use kops_agent_spec::digest::sha256_hex;
 
     use super::*;
     use crate::attempt::Attempt;

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use kops_agent_plan::derive::{self, KnownHashes};
 use kops_agent_plan::desired::desired;
-use kops_agent_plan::kops_release::KopsRelease;
 use kops_agent_plan::resolve::{Inputs, resolve};
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, parse_yaml};
 use kops_agent_tests::digest::sha256_hex;
 use kops_agent_tests::downloads::Downloads;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::redaction::Redactor;
-use kops_agent_plan::redaction::manifest::Manifest;
 use kops_agent_plan::shown;
 use kops_agent_process::output;
+use kops_agent_spec::redaction::Redactor;
+use kops_agent_spec::redaction::manifest::Manifest;
 use kops_agent_spec::{free_text, go_yaml};
 use parking_lot::RwLock;
 

@@ -9,9 +9,9 @@ use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
-use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 use serde_json::Value;
 

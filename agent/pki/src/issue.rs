@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kops_agent_plan::resource::{Certificate, CertificateType};
+use kops_agent_spec::certificate::{Certificate, CertificateType};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     PublicKeyData, SanType, SerialNumber,

@@ -4,18 +4,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_plan::resource::Kubeconfig;
 
 use crate::pem::PemPair;
 
 const CERTIFICATE: &str = "client-certificate-data: ";
 const KEY: &str = "client-key-data: ";
 
-/// A kubeconfig with certificate, key and authority inside.
-pub fn write(kubeconfig: &Kubeconfig, ca: &str, certificate: &str, private_key: &str) -> String {
+/// A kubeconfig for this API server and user, with certificate, key and authority inside.
+pub fn write(server: &str, user: &str, ca: &str, certificate: &str, private_key: &str) -> String {
     // Every JSON string is also a YAML string, so JSON quoting is safe here.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let (server, user) = (quoted(&kubeconfig.server), quoted(&kubeconfig.certificate));
+    let (server, user) = (quoted(server), quoted(user));
     let (ca, certificate, key) =
         (STANDARD.encode(ca), STANDARD.encode(certificate), STANDARD.encode(private_key));
     format!(
@@ -57,8 +56,7 @@ mod tests {
 
     #[test]
     fn a_kubeconfig_gives_back_what_was_put_in() {
-        let kubeconfig = Kubeconfig { certificate: "kubelet".into(), server: "https://127.0.0.1".into() };
-        let text = write(&kubeconfig, "CA", "CERT", "KEY");
+        let text = write("https://127.0.0.1", "kubelet", "CA", "CERT", "KEY");
         assert_eq!(read(&text), Some(PemPair { certificate: "CERT".into(), private_key: "KEY".into() }));
         assert!(text.contains("\n    certificate-authority-data: Q0E=\n    server: \"https://127.0.0.1\"\n"));
         assert_eq!(read("users: []\n"), None);

@@ -1,6 +1,6 @@
 //! Signs certificates with an authority: for a public key of another machine, or with a new key.
 
-use kops_agent_plan::resource::Certificate;
+use kops_agent_spec::certificate::Certificate;
 use rcgen::SubjectPublicKeyInfo;
 use time::{Duration, OffsetDateTime};
 

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::digest::sha256_hex;
 use kops_agent_spec::BootConfig;
+use kops_agent_spec::digest::sha256_hex;
 
 /// How many earlier configurations a node remembers. A cluster changes a few times a week, so this is about a year.
 const MOST_PAST: usize = 256;

@@ -13,8 +13,8 @@ use kops_agent_spec::facts::{
 };
 use kops_agent_spec::{CloudProvider, InstanceGroupSpec};
 
-use crate::kops_release::KopsRelease;
 use crate::resolve::{Distribution, Problem, Problems};
+use kops_agent_spec::kops_release::KopsRelease;
 
 /// An address of RFC 5737, which is reserved for documentation.
 const ADDRESS: &str = "192.0.2.10";

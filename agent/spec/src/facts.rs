@@ -328,7 +328,7 @@ pub struct ScalewayFacts {
 }
 
 /// An OpenStack server, as its metadata describes it. The agent reads the metadata only on a machine with an API server
-/// (`Inputs::wants_openstack_address` of `agent/plan`), or to prove the machine's identity.
+/// (`Inputs::wants_address` of `agent/plan`), or to prove the machine's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {

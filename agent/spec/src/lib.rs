@@ -10,20 +10,24 @@
 //!
 //! This crate also has the facts about a machine ([`facts`]). A decision depends only on the facts and on kOps' files.
 //! [`go_yaml`] writes YAML as Go does, because kOps hashes such YAML. [`fnv`] and [`urls`] are for kOps' names and URLs.
-//! [`terminal`] and [`causes`] prepare untrusted text and errors for output.
+//! [`terminal`], [`causes`] and [`redaction`] prepare untrusted text and errors for output.
+//! [`kops_release`] has all differences between kOps releases.
 //!
-//! This crate is pure, like `agent/plan`: its `clippy.toml` bans side effects.
+//! This crate is pure, like `agent/plan` and `agent/cluster`: their `clippy.toml` bans side effects.
 
 mod api;
 mod authentication;
+pub mod base64_text;
 mod boot_config;
 mod calico;
 pub mod causes;
+pub mod certificate;
 mod cilium;
 mod cloud_provider;
 mod cluster;
 mod containerd;
 mod customization;
+pub mod digest;
 mod duration;
 mod error;
 pub mod facts;
@@ -36,6 +40,7 @@ pub mod go_yaml;
 mod instance_group;
 mod keyset;
 mod kops_controller;
+pub mod kops_release;
 mod kube_apiserver;
 mod kube_controller_manager;
 mod kube_proxy;
@@ -48,11 +53,14 @@ mod nodeup_config;
 pub mod omit;
 mod openstack;
 mod quantity;
+pub mod redaction;
 mod respell;
 mod role;
 mod scalars;
 mod secret;
 pub mod terminal;
+pub mod text_diff;
+mod timestamp;
 pub mod urls;
 mod user_data;
 pub mod yaml;
@@ -86,5 +94,6 @@ pub use openstack::*;
 pub use role::*;
 pub use scalars::*;
 pub use secret::Secret;
+pub use timestamp::{parse_timestamp, timestamp};
 pub use user_data::nodeup_urls;
 pub use yaml::{parse_document, parse_yaml};

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_cluster::bootstrap::server_url;
 use kops_agent_machines::assets::etcd_member;
 use kops_agent_machines::path_of;
-use kops_agent_plan::bootstrap::server_url;
-use kops_agent_plan::digest::sha256_hex;
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_tests::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 use kops_agent_tests::kops_controller::server_name;
 use kops_agent_tests::machine_metadata::Cloud;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use flate2::Compression;
 use kops_agent_machines::assets::{self, assets};
-use kops_agent_plan::digest::sha256_hex;
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases};
 use serde_json::Value;
 

@@ -4,8 +4,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected, token};
-use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_cluster::bootstrap::azure_token::{AzureToken, Expected, token};
+use kops_agent_cluster::identity::azure::AzureCluster;
 use libfuzzer_sys::fuzz_target;
 
 // The seeds of `tests/fuzz/run` have these values.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use kops_agent_plan::digest::sha256_hex;
+use kops_agent_spec::digest::sha256_hex;
 
 use crate::cluster::Cluster;
 use crate::controller::{AT_BOOT, is_confined};

@@ -1,7 +1,7 @@
 //! The proof of an AWS machine: it signs a `GetCallerIdentity` request, and kops-controller sends this request to STS.
 //!
 //! This is the first token format. Every kops-controller accepts it, and upstream's nodes send it: see
-//! [`kops_agent_plan::bootstrap::aws_token`].
+//! [`kops_agent_cluster::bootstrap::aws_token`].
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_plan::bootstrap::aws_token::{
+use kops_agent_cluster::bootstrap::aws_token::{
     PREFIX_V1, REQUEST_HASH_HEADER, STS_BODY, STS_CONTENT_TYPE, STS_SERVICE, body_hash,
 };
 use reqwest::Url;
@@ -133,7 +133,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::{Duration, UNIX_EPOCH};
 
-    use kops_agent_plan::bootstrap::aws_token::{AwsToken, Expected};
+    use kops_agent_cluster::bootstrap::aws_token::{AwsToken, Expected};
 
     use super::*;
 

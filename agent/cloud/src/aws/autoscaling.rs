@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use aws_sdk_s3::config::SharedCredentialsProvider;
-use kops_agent_plan::lifecycle_action::Completion;
-use kops_agent_plan::lifecycle_action::{LifecycleAction, WARM_POOL_HOOK};
+use kops_agent_cluster::lifecycle_action::Completion;
+use kops_agent_cluster::lifecycle_action::{LifecycleAction, WARM_POOL_HOOK};
 
 use super::endpoint::Endpoint;
 use super::query::{QueryClient, Service, advice_on_credentials, read_error, text_of};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use kops_agent_cluster::identity::aws::{self, AwsCluster, Ec2Instance};
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 

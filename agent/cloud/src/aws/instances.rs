@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::aws::Ec2Instance;
+use kops_agent_cluster::identity::aws::Ec2Instance;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -72,7 +72,7 @@ impl Instances {
         Instances { questions }
     }
 
-    /// The instance with this id. The id must be valid for EC2 ([`kops_agent_plan::identity::aws::is_instance_id`]).
+    /// The instance with this id. The id must be valid for EC2 ([`kops_agent_cluster::identity::aws::is_instance_id`]).
     ///
     /// # Errors
     /// If EC2 cannot be reached, throttles for longer than a question waits, or too many questions wait.

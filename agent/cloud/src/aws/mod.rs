@@ -17,15 +17,14 @@ pub mod verify;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
-use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{AwsFacts, CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
-use crate::cloud::{Cloud, Machine, WITHOUT_WAITING};
+use crate::cloud::{Cloud, Machine, WITHOUT_WAITING, WantedFacts};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::error::CloudError;
 use crate::hosts::Enrolled;
@@ -62,9 +61,14 @@ impl Cloud for Aws {
         imds.get(item).await.map_err(CloudError::of)
     }
 
-    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
-        if inputs.wants_instance_type() {
-            let learnt = learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await;
+    async fn complete(
+        &self,
+        facts: &mut Facts,
+        wanted: WantedFacts,
+        remembered: &RememberedFacts,
+    ) -> Result<(), CloudError> {
+        if wanted.instance_type {
+            let learnt = learn_instance_type(facts, remembered, Retries::default()).await;
             learnt.map_err(CloudError::of)?;
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use aws_sdk_s3::config::Credentials;
 use aws_sdk_s3::config::SharedCredentialsProvider;
 use aws_smithy_xml::decode::Document;
-use kops_agent_plan::bootstrap::aws_token::{Caller, STS_BODY, STS_SERVICE, StsCall};
+use kops_agent_cluster::bootstrap::aws_token::{Caller, STS_BODY, STS_SERVICE, StsCall};
 use reqwest::{Client, Request, Url};
 use tokio::sync::OnceCell;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::bootstrap::aws_token::{AwsToken, Expected};
-use kops_agent_plan::identity::Refusal as NoNode;
-use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
+use kops_agent_cluster::bootstrap::aws_token::{AwsToken, Expected};
+use kops_agent_cluster::identity::Refusal as NoNode;
+use kops_agent_cluster::identity::aws::{self, AwsCluster, Ec2Instance};
 
 use super::instances::Instances;
 use super::sts::Sts;

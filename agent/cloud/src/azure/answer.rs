@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kops_agent_plan::identity::azure::{AzureMachine, MachinePath};
+use kops_agent_cluster::identity::azure::{AzureMachine, MachinePath};
 use serde::Deserialize;
 
 use crate::verify::seconds_of;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kops_agent_plan::identity::azure::AzureMachine;
+use kops_agent_cluster::identity::azure::AzureMachine;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::bootstrap::azure_token::{SIGNER, Signer};
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::chains::{MOST_OF_DOCUMENT, signer_leads_to};
 use kops_agent_net::tls::{self, CaBundle};
-use kops_agent_plan::bootstrap::azure_token::{SIGNER, Signer};
 use parking_lot::Mutex;
 use reqwest::header::LOCATION;
 use reqwest::{Client, StatusCode, Url};

@@ -10,9 +10,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kops_agent_cluster::bootstrap::azure_token;
 use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::azure_token;
 use kops_agent_spec::facts::AzureFacts;
 use reqwest::header::HeaderValue;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::identity::azure::AzureCluster;
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::azure::AzureCluster;
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 

@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::identity::azure::{AzureCluster, AzureMachine, MachinePath};
+use kops_agent_cluster::identity::Refusal;
+use kops_agent_cluster::identity::azure::{AzureCluster, AzureMachine, MachinePath};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

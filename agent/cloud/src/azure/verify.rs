@@ -6,10 +6,10 @@
 use std::net::IpAddr;
 
 use futures_util::FutureExt as _;
-use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected, TokenProblem};
-use kops_agent_plan::identity::Refusal as NoNode;
-use kops_agent_plan::identity::azure::MachinePath;
-use kops_agent_plan::machine_id::MachineId;
+use kops_agent_cluster::bootstrap::azure_token::{AzureToken, Expected, TokenProblem};
+use kops_agent_cluster::identity::Refusal as NoNode;
+use kops_agent_cluster::identity::azure::MachinePath;
+use kops_agent_cluster::machine_id::MachineId;
 
 use super::attestation::Attestation;
 use super::scale_sets::ScaleSets;

@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kops_agent_pki::PemPair;
-use kops_agent_plan::bootstrap::challenge::{
+use kops_agent_cluster::bootstrap::challenge::{
     CONSTANT, Challenge, LONGEST_MESSAGE, METHOD, answer, decode_answer, server_name,
 };
-use kops_agent_plan::bootstrap::message::ChallengeRequest;
+use kops_agent_cluster::bootstrap::message::ChallengeRequest;
+use kops_agent_pki::PemPair;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url, redirect};
 use thiserror::Error;

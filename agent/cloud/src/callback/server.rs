@@ -19,11 +19,11 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
-use kops_agent_plan::bootstrap::challenge::{
+use kops_agent_cluster::bootstrap::challenge::{
     CONSTANT, Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };
-use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use kops_agent_cluster::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use thiserror::Error;

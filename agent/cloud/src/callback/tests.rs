@@ -3,9 +3,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::bootstrap::challenge::{caller_name, server_name};
+use kops_agent_cluster::bootstrap::message::ChallengeRequest;
 use kops_agent_pki::PemPair;
-use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
-use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use kops_agent_tests::authority::{Authority, common_name};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 

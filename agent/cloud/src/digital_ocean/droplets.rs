@@ -4,11 +4,11 @@
 
 use std::net::IpAddr;
 
+use kops_agent_cluster::bootstrap::id_token::IdToken;
+use kops_agent_cluster::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
+use kops_agent_cluster::identity::machine::ProviderIds;
+use kops_agent_cluster::machine_id::IdForm;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token::IdToken;
-use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
-use kops_agent_plan::identity::machine::ProviderIds;
-use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;

@@ -3,7 +3,7 @@
 mod droplets;
 pub mod facts;
 
-use kops_agent_plan::identity::digital_ocean::Droplet;
+use kops_agent_cluster::identity::digital_ocean::Droplet;
 
 use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
 

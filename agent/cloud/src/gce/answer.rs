@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::identity::gce::{
+use kops_agent_cluster::identity::gce::{
     GceInstance, GceNetworkInterface, GceRanges, InstancePath, InstanceTemplate, ManagedGroup,
     ManagedInstance,
 };

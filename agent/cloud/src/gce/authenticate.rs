@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kops_agent_cluster::bootstrap::gce_token::{self, Claim};
 use kops_agent_net::http;
-use kops_agent_plan::bootstrap::gce_token::{self, Claim};
 use kops_agent_spec::facts::GceFacts;
 use reqwest::header::HeaderValue;
 use tokio::sync::{Mutex, oneshot};

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kops_agent_plan::identity::gce::{
+use kops_agent_cluster::identity::gce::{
     GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
 use reqwest::header::{CONTENT_LENGTH, HeaderValue};

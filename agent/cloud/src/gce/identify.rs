@@ -1,8 +1,8 @@
 //! Identifies and verifies a cluster's GCE instances for its control plane.
 
-use kops_agent_plan::identity::gce::{self, GceCluster, ManagedInstance, is_project, is_resource_name};
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::gce::{self, GceCluster, ManagedInstance, is_project, is_resource_name};
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 

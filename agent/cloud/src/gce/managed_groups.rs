@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::gce::{
+use kops_agent_cluster::identity::gce::{
     self, GceCluster, GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
 use parking_lot::Mutex;

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
-use kops_agent_plan::identity::Refusal as NoNode;
-use kops_agent_plan::identity::gce::{self, ManagedInstance};
+use kops_agent_cluster::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
+use kops_agent_cluster::identity::Refusal as NoNode;
+use kops_agent_cluster::identity::gce::{self, ManagedInstance};
 use tokio::time::sleep;
 
 use super::managed_groups::{Managed, ManagedGroups};

@@ -3,7 +3,7 @@
 mod facts;
 mod servers;
 
-use kops_agent_plan::identity::hetzner::HetznerServer;
+use kops_agent_cluster::identity::hetzner::HetznerServer;
 
 use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::host::Host;
+use kops_agent_cluster::identity::host::Host;
 use thiserror::Error;
 use tokio::time::Instant;
 

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::bootstrap::host_token::{HostToken, TokenProblem, USUAL_SKEW};
-use kops_agent_plan::identity::Refusal as NoNode;
-use kops_agent_plan::identity::host;
+use kops_agent_cluster::bootstrap::host_token::{HostToken, TokenProblem, USUAL_SKEW};
+use kops_agent_cluster::identity::Refusal as NoNode;
+use kops_agent_cluster::identity::host;
 
 use super::Enrolled;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kops_agent_cluster::machine_id::MachineId;
 use kops_agent_net::http::{self, HttpError};
 use kops_agent_net::tls;
-use kops_agent_plan::machine_id::MachineId;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 

@@ -34,11 +34,11 @@ impl Authenticator for IdAuthenticator {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::identity::digital_ocean::Droplet;
-    use kops_agent_plan::identity::hetzner::HetznerServer;
-    use kops_agent_plan::identity::linode::LinodeInstance;
-    use kops_agent_plan::identity::openstack::OpenstackServer;
-    use kops_agent_plan::identity::scaleway::ScalewayServer;
+    use kops_agent_cluster::identity::digital_ocean::Droplet;
+    use kops_agent_cluster::identity::hetzner::HetznerServer;
+    use kops_agent_cluster::identity::linode::LinodeInstance;
+    use kops_agent_cluster::identity::openstack::OpenstackServer;
+    use kops_agent_cluster::identity::scaleway::ScalewayServer;
 
     use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::identity::machine::identify_node;
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::machine::identify_node;
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::identity::Refusal;
+use kops_agent_cluster::machine_id::MachineId;
 use kops_agent_net::{http, tls};
-use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::machine_id::MachineId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 

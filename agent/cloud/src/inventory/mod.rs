@@ -21,8 +21,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kops_agent_plan::bootstrap::id_token::IdToken;
-use kops_agent_plan::identity::machine::{CloudMachine, ProviderIds};
+use kops_agent_cluster::bootstrap::id_token::IdToken;
+use kops_agent_cluster::identity::machine::{CloudMachine, ProviderIds};
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::de::DeserializeOwned;

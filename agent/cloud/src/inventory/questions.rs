@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::identity::Refusal;
+use kops_agent_cluster::machine_id::MachineId;
 use kops_agent_net::http::innermost_cause;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::machine_id::MachineId;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::identity::Refusal as NoNode;
-use kops_agent_plan::machine_id::MachineId;
+use kops_agent_cluster::identity::Refusal as NoNode;
+use kops_agent_cluster::machine_id::MachineId;
 
 use super::{Bootstrap, Inventory, Listed, ProvenBy};
 use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};

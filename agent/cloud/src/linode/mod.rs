@@ -3,7 +3,7 @@
 pub mod facts;
 mod instances;
 
-use kops_agent_plan::identity::linode::LinodeInstance;
+use kops_agent_cluster::identity::linode::LinodeInstance;
 
 use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
 

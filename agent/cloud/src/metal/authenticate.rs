@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_cluster::bootstrap::host_token::{self, KEY_FILE};
 use kops_agent_net::http;
-use kops_agent_plan::bootstrap::host_token::{self, KEY_FILE};
 use reqwest::header::HeaderValue;
 use rustls::SignatureScheme;
 use rustls::pki_types::PrivateKeyDer;
@@ -89,7 +89,7 @@ impl Authenticator for HostAuthenticator {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::bootstrap::host_token::HostToken;
+    use kops_agent_cluster::bootstrap::host_token::HostToken;
     use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 
     use super::*;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::identity::host::{self, Host};
-use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::identity::host::{self, Host};
+use kops_agent_cluster::identity::{Identity, Refusal};
+use kops_agent_cluster::labels::ObservedNode;
 use kops_agent_spec::KopsControllerServerOptions;
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use kops_agent_plan::machine_id::IdForm;
+use kops_agent_cluster::machine_id::IdForm;
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 

@@ -11,16 +11,15 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
+use kops_agent_cluster::identity::openstack::OpenstackServer;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::identity::openstack::OpenstackServer;
-use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{CloudFacts, Facts, OpenstackFacts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 use reqwest::header::HeaderMap;
 
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
-use crate::cloud::{Cloud, Machine, WITHOUT_WAITING};
+use crate::cloud::{Cloud, Machine, WITHOUT_WAITING, WantedFacts};
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::error::CloudError;
 use crate::hosts::Enrolled;
@@ -52,9 +51,14 @@ impl Cloud for Openstack {
         service.get(&path, &HeaderMap::new()).await.map_err(CloudError::of)
     }
 
-    async fn complete(&self, inputs: &mut Inputs, remembered: &RememberedFacts) -> Result<(), CloudError> {
-        if inputs.wants_openstack_address() {
-            learn_address(&mut inputs.facts, facts::ENDPOINT, remembered).await;
+    async fn complete(
+        &self,
+        facts: &mut Facts,
+        wanted: WantedFacts,
+        remembered: &RememberedFacts,
+    ) -> Result<(), CloudError> {
+        if wanted.address {
+            learn_address(facts, facts::ENDPOINT, remembered).await;
         }
         Ok(())
     }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kops_agent_cluster::bootstrap::id_token::IdToken;
+use kops_agent_cluster::identity::machine::ProviderIds;
+use kops_agent_cluster::identity::openstack::{OpenstackServer, PROVIDER_IDS, ServerAddress};
+use kops_agent_cluster::machine_id::IdForm;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::id_token::IdToken;
-use kops_agent_plan::identity::machine::ProviderIds;
-use kops_agent_plan::identity::openstack::{OpenstackServer, PROVIDER_IDS, ServerAddress};
-use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;

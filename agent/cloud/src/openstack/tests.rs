@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::machine_id::IdForm;
+use kops_agent_cluster::machine_id::IdForm;
 use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::openstack::{

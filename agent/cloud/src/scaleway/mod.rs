@@ -3,7 +3,7 @@
 pub mod facts;
 mod servers;
 
-use kops_agent_plan::identity::scaleway::ScalewayServer;
+use kops_agent_cluster::identity::scaleway::ScalewayServer;
 
 use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
 

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use kops_agent_plan::bootstrap::challenge::PORT;
-use kops_agent_plan::digest::sha256_hex;
-use kops_agent_plan::identity;
-use kops_agent_plan::machine_id::MachineId;
+use kops_agent_cluster::bootstrap::challenge::PORT;
+use kops_agent_cluster::identity;
+use kops_agent_cluster::machine_id::MachineId;
+use kops_agent_spec::digest::sha256_hex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use kops_agent_plan::machine_id::MachineId;
+use kops_agent_cluster::machine_id::MachineId;
 
 /// The number of leading bits of an IPv6 address that identify a machine. The cloud assigns these bits. A machine can choose
 /// the bits after them.

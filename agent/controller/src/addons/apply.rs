@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_cluster::addons::{Addon, Due};
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::addons::{Addon, Due};
 use kops_agent_process::output::Output;
 use kops_agent_process::{exit, output};
 use tokio::time::sleep;
@@ -132,8 +132,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use kops_agent_plan::addons::{Channel, ServerVersion};
-    use kops_agent_plan::kops_release::KopsRelease;
+    use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::kops_release::KopsRelease;
     use kops_agent_tests::test_server::{TestServer, text as answer};
     use kube::{Client, Config};
     use serde_json::json;

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kops_agent_plan::addons::Addon;
-use kops_agent_plan::addons::health;
-use kops_agent_plan::addons::managed_fields::{self, Migration};
-use kops_agent_plan::addons::manifest::{Object, Turn};
-use kops_agent_plan::addons::pause::is_object_paused;
-use kops_agent_plan::addons::prune::Tried;
-use kops_agent_plan::kops_release::KopsRelease;
+use kops_agent_cluster::addons::Addon;
+use kops_agent_cluster::addons::health;
+use kops_agent_cluster::addons::managed_fields::{self, Migration};
+use kops_agent_cluster::addons::manifest::{Object, Turn};
+use kops_agent_cluster::addons::pause::is_object_paused;
+use kops_agent_cluster::addons::prune::Tried;
+use kops_agent_spec::kops_release::KopsRelease;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

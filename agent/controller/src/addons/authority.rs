@@ -2,9 +2,9 @@
 //!
 //! Source: `installPKI` and `IsPKIInstalled` of upstream's `channels/pkg/channels`.
 
+use kops_agent_cluster::addons::manifest::ObjectKind;
+use kops_agent_cluster::addons::prune::Listed;
 use kops_agent_pki::self_signed_authority;
-use kops_agent_plan::addons::manifest::ObjectKind;
-use kops_agent_plan::addons::prune::Listed;
 use serde_json::json;
 use time::OffsetDateTime;
 

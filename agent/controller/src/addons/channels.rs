@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::{AddonSettings, bootstrap_channel};
+use kops_agent_cluster::addons::{AddonSettings, bootstrap_channel};
 
 use super::args::ChannelArgs;
 use crate::configuration;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use kops_agent_plan::addons::Addon;
-use kops_agent_plan::addons::manifest::{Object, defines};
-use kops_agent_plan::addons::object_diff::unified;
+use kops_agent_cluster::addons::Addon;
+use kops_agent_cluster::addons::manifest::{Object, defines};
+use kops_agent_cluster::addons::object_diff::unified;
 use kops_agent_process::output::{Output, error_text};
 use kops_agent_process::{exit, output};
 use serde::Serialize;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kops_agent_plan::addons::pause::paused_addons;
-use kops_agent_plan::addons::{ChannelVersion, annotation, recorded};
+use kops_agent_cluster::addons::pause::paused_addons;
+use kops_agent_cluster::addons::{ChannelVersion, annotation, recorded};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};

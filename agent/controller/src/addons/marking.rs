@@ -1,7 +1,7 @@
 //! Marks Nodes for replacement by `kops rolling-update cluster` after an update of an add-on.
 
 use k8s_openapi::api::core::v1::Node;
-use kops_agent_plan::addons::{NEEDS_UPDATE_ANNOTATION, NeedsRollingUpdate};
+use kops_agent_cluster::addons::{NEEDS_UPDATE_ANNOTATION, NeedsRollingUpdate};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;

@@ -1,9 +1,9 @@
 //! Reads, applies, lists and deletes objects of any kind on the API server. `tell` logs deletions and field takeovers, and creates
 //! an Event for each.
 
-use kops_agent_plan::addons::FIELD_MANAGER;
-use kops_agent_plan::addons::pause::is_paused;
-use kops_agent_plan::addons::prune::Listed;
+use kops_agent_cluster::addons::FIELD_MANAGER;
+use kops_agent_cluster::addons::pause::is_paused;
+use kops_agent_cluster::addons::prune::Listed;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;

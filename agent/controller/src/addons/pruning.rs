@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::addons::manifest::{Object, named};
-use kops_agent_plan::addons::prune::{self, Listed, Tried};
-use kops_agent_plan::addons::{Addon, PruneKind};
+use kops_agent_cluster::addons::manifest::{Object, named};
+use kops_agent_cluster::addons::prune::{self, Listed, Tried};
+use kops_agent_cluster::addons::{Addon, PruneKind};
 
 use super::objects::Objects;
 use super::resources::Resource;

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use kops_agent_plan::addons::manifest::{Object, Turn};
-use kops_agent_plan::addons::pause::{PAUSED, is_object_paused};
+use kops_agent_cluster::addons::manifest::{Object, Turn};
+use kops_agent_cluster::addons::pause::{PAUSED, is_object_paused};
 use kops_agent_process::exit::WrongConfiguration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -146,7 +146,7 @@ async fn remove(objects: &Objects, resource: &Resource, object: &Object, live: &
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::addons::manifest;
+    use kops_agent_cluster::addons::manifest;
 
     use super::*;
 

@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use kops_agent_plan::addons::manifest::{DEFINITIONS, named};
-use kops_agent_plan::addons::pause::{PAUSED, annotation_of_addon};
-use kops_agent_plan::addons::prune::{Listed, is_admission};
-use kops_agent_plan::addons::serving;
+use kops_agent_cluster::addons::manifest::{DEFINITIONS, named};
+use kops_agent_cluster::addons::pause::{PAUSED, annotation_of_addon};
+use kops_agent_cluster::addons::prune::{Listed, is_admission};
+use kops_agent_cluster::addons::serving;
 use kops_agent_process::exit::{self, WrongConfiguration};
 use kops_agent_process::output::{self, Output};
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
-use kops_agent_plan::addons::manifest::ObjectKind;
+use kops_agent_cluster::addons::manifest::ObjectKind;
 use kube::Client;
 use kube::core::ApiResource;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! The states of add-ons: their channel entries, their installed versions, and what is due.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due, leave_to_last_channel};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::Store;
 

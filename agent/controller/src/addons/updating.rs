@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use kops_agent_plan::addons::pause::annotation_of_addon;
-use kops_agent_plan::addons::{Addon, ChannelVersion, Due};
+use kops_agent_cluster::addons::pause::annotation_of_addon;
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use serde::Serialize;

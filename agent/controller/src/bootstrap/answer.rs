@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kops_agent_plan::bootstrap::message::BootstrapRequest;
-use kops_agent_plan::bootstrap::node_config::is_dns_name;
+use kops_agent_cluster::bootstrap::message::BootstrapRequest;
+use kops_agent_cluster::bootstrap::node_config::is_dns_name;
 use kops_agent_process::output::error_text;
 use tokio::time::{Instant, timeout};
 

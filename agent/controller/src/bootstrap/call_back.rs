@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cluster::bootstrap::challenge::caller_name;
+use kops_agent_cluster::bootstrap::message::ChallengeRequest;
 use kops_agent_pki::PemPair;
-use kops_agent_plan::bootstrap::challenge::caller_name;
-use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer, Subject};
 use parking_lot::Mutex;
 use time::OffsetDateTime;

@@ -1,8 +1,8 @@
 //! Checks the other control planes when a control plane asks for a slot. Leases show only runs. If a machine is off, or a change
 //! broke it, its slot is free minutes later. The next restart would then cost etcd its quorum.
 
-use kops_agent_plan::pacing::CONTROL_PLANE_LABEL;
-use kops_agent_plan::pacing::message::NotReady;
+use kops_agent_cluster::pacing::CONTROL_PLANE_LABEL;
+use kops_agent_cluster::pacing::message::NotReady;
 use kops_agent_process::output::one_line;
 use kube::Error;
 use kube::api::ListParams;

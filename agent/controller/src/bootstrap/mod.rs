@@ -48,7 +48,7 @@ use kops_agent_cloud::ControlPlane;
 use kops_agent_cloud::hosts::{Enrolled, HostVerifier};
 use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
-use kops_agent_plan::takeover::kops_writes_no_configurations;
+use kops_agent_cluster::takeover::kops_writes_no_configurations;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;

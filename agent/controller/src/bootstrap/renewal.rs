@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use kops_agent_plan::bootstrap::renewal::{Holder, RenewalRefusal, holder, is_of_instance};
+use kops_agent_cluster::bootstrap::renewal::{Holder, RenewalRefusal, holder, is_of_instance};
 use tokio::time::{Instant, timeout};
 
 use super::super::node_api::Nodes;

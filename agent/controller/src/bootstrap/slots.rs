@@ -1,9 +1,9 @@
 //! Slots for nodes that are about to restart their components (`docs/pacing.md`). The kubelet's certificate alone identifies the
 //! node. The labels of its Node, which no kubelet may change, name its group. The Leases of the group show its slots.
-//! `kops_agent_plan::pacing::slots` decides which node gets a slot.
+//! `kops_agent_cluster::pacing::slots` decides which node gets a slot.
 //!
 //! The cloud is not asked. A holder of a kubelet's certificate and key can drain and cordon that node anyway. Here it gets only that
-//! node's one slot, for at most [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row.
+//! node's one slot, for at most [`LONGEST_HELD`](kops_agent_cluster::pacing::slots::LONGEST_HELD) seconds in a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kops_agent_plan::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotHolder, SlotRequest};
-use kops_agent_plan::pacing::slots::{Decision, LEASE_SECONDS, LONGEST_HELD, Slot, decide};
-use kops_agent_plan::pacing::{
+use kops_agent_cluster::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotHolder, SlotRequest};
+use kops_agent_cluster::pacing::slots::{Decision, LEASE_SECONDS, LONGEST_HELD, Slot, decide};
+use kops_agent_cluster::pacing::{
     CONTROL_PLANE, GROUP_LABEL, NAMESPACE, budget, group_of, lease_name, number_of,
 };
 use kube::Error;

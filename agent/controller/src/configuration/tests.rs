@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use kops_agent_plan::takeover::serves_machines;
+use kops_agent_cluster::takeover::serves_machines;
 use kops_agent_tests::kops_releases::RELEASES;
 use serde_json::Value;
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use hyper::Request;
-use kops_agent_plan::pacing::Versions;
-use kops_agent_plan::pacing::drain::{Cordon, Leaving, leaving};
+use kops_agent_cluster::pacing::Versions;
+use kops_agent_cluster::pacing::drain::{Cordon, Leaving, leaving};
 use kops_agent_process::output::error_text;
 use kube::Client;
 use kube::api::ListParams;

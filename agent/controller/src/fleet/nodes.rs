@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kops_agent_plan::fleet::{
+use kops_agent_cluster::fleet::{
     AGENT_VERSION, CONDITION, FIRST_CERTIFICATE, FOLLOWED_FROM, Known, NEXT, SeenCondition, SeenNode,
 };
-use kops_agent_plan::labels::INSTANCE_GROUP;
-use kops_agent_plan::pacing::Versions;
+use kops_agent_cluster::labels::INSTANCE_GROUP;
+use kops_agent_cluster::pacing::Versions;
 use kube::Client;
 use kube::api::ListParams;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_plan::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups, short_hash};
+use kops_agent_cluster::fleet::{GroupPlan, Next, NextPlan, NodePlan, Outcome, groups, short_hash};
 use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 use kops_agent_spec::terminal::cell;
@@ -126,8 +126,8 @@ fn problems(group: &GroupPlan) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::fleet::{SeenCondition, SeenNode};
-    use kops_agent_plan::pacing::Versions;
+    use kops_agent_cluster::fleet::{SeenCondition, SeenNode};
+    use kops_agent_cluster::pacing::Versions;
 
     use super::*;
 

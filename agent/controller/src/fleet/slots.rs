@@ -1,7 +1,7 @@
 //! The slots in use, from their Leases.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE};
+use kops_agent_cluster::pacing::{GROUP_LABEL, NAMESPACE};
 use kube::Client;
 use kube::api::{Api, ListParams};
 

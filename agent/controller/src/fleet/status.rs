@@ -1,7 +1,7 @@
 //! `kops-agent fleet status`: shows which configuration each node of a cluster runs, as the Nodes report it.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::fleet::{Row, rows};
+use kops_agent_cluster::fleet::{Row, rows};
 use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 use time::OffsetDateTime;

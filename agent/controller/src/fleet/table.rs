@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use kops_agent_plan::fleet::{Row, SeenCertificate, short_hash};
+use kops_agent_cluster::fleet::{Row, SeenCertificate, short_hash};
 use kops_agent_process::output::{self, one_line};
 use kops_agent_spec::terminal::cell;
 
@@ -73,7 +73,7 @@ fn certificate(first: &SeenCertificate) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_plan::fleet::Configuration;
+    use kops_agent_cluster::fleet::Configuration;
 
     use super::*;
 

@@ -7,11 +7,11 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use kops_agent_cluster::fleet::Statement;
+use kops_agent_cluster::pacing::drain::CORDONED;
 use kops_agent_pki::{common_name_and_validity, first_der};
-use kops_agent_plan::fleet::Statement;
-use kops_agent_plan::pacing::drain::CORDONED;
-use kops_agent_plan::timestamp;
 use kops_agent_process::output::error_text;
+use kops_agent_spec::timestamp;
 use kube::api::{Patch, PatchParams};
 use time::OffsetDateTime;
 
@@ -140,7 +140,7 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use http_body_util::BodyExt as _;
-    use kops_agent_plan::fleet::{CONDITION, Configuration, NodeReport};
+    use kops_agent_cluster::fleet::{CONDITION, Configuration, NodeReport};
     use kops_agent_tests::test_server::{HangUp, TestServer, text};
     use parking_lot::Mutex;
     use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use kops_agent_plan::fleet::{Row, rows};
+use kops_agent_cluster::fleet::{Row, rows};
 use kops_agent_process::output::{self, Output};
 use kops_agent_process::{exit, stop};
 use kube::Client;

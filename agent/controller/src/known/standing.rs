@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::identity::Identity;
+use kops_agent_cluster::identity::Identity;
 use tokio::time::Instant;
 
 /// The TTL of a confirmed identity. An instance's id is never reused, but its tags may change. The TTL is shorter than

@@ -1,7 +1,7 @@
 //! The result of reconciling a Node, and its text for messages.
 
-use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::pod_ranges::NodePatch;
+use kops_agent_cluster::identity::Refusal;
+use kops_agent_cluster::pod_ranges::NodePatch;
 
 pub(super) enum Outcome {
     /// The Node is as it should be.

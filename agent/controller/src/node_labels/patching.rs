@@ -1,7 +1,7 @@
 //! Writes changes to a Node while this process leads.
 
-use kops_agent_plan::labels::{LabelPatch, ObservedNode};
-use kops_agent_plan::pod_ranges::NodePatch;
+use kops_agent_cluster::labels::{LabelPatch, ObservedNode};
+use kops_agent_cluster::pod_ranges::NodePatch;
 use kube::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;

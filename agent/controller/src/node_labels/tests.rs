@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::Method;
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::{Request, Response};
-use kops_agent_plan::identity::aws::{AwsCluster, CLUSTER_TAG, INSTANCE_GROUP_TAG};
+use kops_agent_cluster::identity::aws::{AwsCluster, CLUSTER_TAG, INSTANCE_GROUP_TAG};
 use kube::{Client, Config};
 use s3s::Body;
 use serde_json::{Value, json};

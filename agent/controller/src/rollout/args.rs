@@ -1,7 +1,7 @@
 //! The command line of `kops-agent fleet rollout`.
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use kops_agent_plan::rollout::{DrainMode, MaxUnavailable, Rollout};
+use kops_agent_cluster::rollout::{DrainMode, MaxUnavailable, Rollout};
 use kops_agent_process::output::Output;
 
 use crate::kubernetes::KubeconfigArgs;

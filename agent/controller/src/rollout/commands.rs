@@ -5,13 +5,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use kops_agent_cluster::pacing::NAMESPACE;
+use kops_agent_cluster::rollout::{CONFIG_MAP, Phase, Rollout, State, Status};
 use kops_agent_net::random;
-use kops_agent_plan::pacing::NAMESPACE;
-use kops_agent_plan::rollout::{CONFIG_MAP, Phase, Rollout, State, Status};
-use kops_agent_plan::timestamp;
 use kops_agent_process::exit::{self, WrongUsage};
 use kops_agent_process::output::{self, Output};
 use kops_agent_process::stop;
+use kops_agent_spec::timestamp;
 use kube::Client;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
-use kops_agent_plan::rollout::Rank;
+use kops_agent_cluster::bootstrap::node_config::nodeup_config_file;
+use kops_agent_cluster::rollout::Rank;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::{InstanceGroupRole, NodeupConfig};
 use kops_agent_store::{Store, StoreError};

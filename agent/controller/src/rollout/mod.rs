@@ -1,6 +1,6 @@
 //! Rollouts: takes the nodes of a cluster to the current configuration of their groups, a few at a time.
 //!
-//! `kops_agent_plan::rollout` decides. The leading controller runs `Rollouts`, a node waits for its [`Orders`], and
+//! `kops_agent_cluster::rollout` decides. The leading controller runs `Rollouts`, a node waits for its [`Orders`], and
 //! `kops-agent fleet rollout` runs the [`commands`].
 
 mod args;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kops_agent_plan::rollout::{ORDER, OUTCOME, Order, Outcome};
+use kops_agent_cluster::rollout::{ORDER, OUTCOME, Order, Outcome};
 use kube::runtime::watcher::Event;
 
 use crate::fleet::{OwnNode, Untold};

@@ -1,7 +1,7 @@
 //! `controller takeover --check`: checks whether kops-agent can take over from kOps' kops-controller, and whether that controller
 //! can be ended then. It changes nothing.
 //!
-//! This module collects facts; `kops_agent_plan::takeover` decides what they mean. If this command lacks a right, or the API server
+//! This module collects facts; `kops_agent_cluster::takeover` decides what they mean. If this command lacks a right, or the API server
 //! does not answer, a finding is unknown, never "not ready".
 
 mod port;
@@ -17,11 +17,11 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kops_agent_cluster::identity::host::NAMESPACE;
+use kops_agent_cluster::pacing;
+use kops_agent_cluster::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_derivation::cluster_files;
-use kops_agent_plan::identity::host::NAMESPACE;
-use kops_agent_plan::kops_release::WrittenBy;
-use kops_agent_plan::pacing;
-use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
+use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
 use kube::core::{ApiResource, Object};

@@ -8,8 +8,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use kops_agent_plan::digest::is_sha256_hex;
 use kops_agent_plan::resource::ArchiveFiles;
+use kops_agent_spec::digest::is_sha256_hex;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::staging::Staging;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use kops_agent_pki::{PemPair, ders, first_der, is_key_of, split};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer};
+use kops_agent_spec::digest::sha256_hex;
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};

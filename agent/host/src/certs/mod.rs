@@ -14,8 +14,8 @@ use kops_agent_pki::{
     Authority, CertificateError, PemPair, first_pem, kubeconfig, lifetime, with_newline, with_others,
 };
 use kops_agent_plan::diff::{Observed, ObservedCertificate};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kubeconfig, Resource};
+use kops_agent_spec::digest::sha256_hex;
 use time::OffsetDateTime;
 
 use crate::error::Result;
@@ -256,7 +256,8 @@ impl<'a> Certificates<'a> {
         let (pair, _) = self.pair(&kubeconfig.certificate)?;
         let certificate = first_pem(&pair.certificate);
         Some(kubeconfig::write(
-            kubeconfig,
+            &kubeconfig.server,
+            &kubeconfig.certificate,
             &self.ca(&kubeconfig.certificate)?,
             &certificate,
             &pair.private_key,

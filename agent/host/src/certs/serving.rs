@@ -8,8 +8,8 @@
 
 use kops_agent_pki::{PemPair, ders};
 use kops_agent_plan::diff::{Serves, meaning};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Content, File};
+use kops_agent_spec::digest::sha256_hex;
 
 use super::{Certificates, keep};
 

@@ -1,8 +1,8 @@
 //! Compares the content of a file with the desired content, and finds which part of the text is free text.
 
 use kops_agent_plan::diff::{ObservedContent, Serves};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{AssetContent, Content, File, FreeText, Resource, ResourceId, Unit};
+use kops_agent_spec::digest::sha256_hex;
 
 use super::Observer;
 use crate::contents;

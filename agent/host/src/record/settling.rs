@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{Action, Keeping, Kept, Plan};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, Unit};
+use kops_agent_spec::digest::sha256_hex;
 
 use super::Record;
 use super::begun::Begun;

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use kops_agent_plan::diff::{Action, OwnedNow, Plan, Stage, Step};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, Directory, File, Resource, Symlink, Unit};
+use kops_agent_spec::digest::sha256_hex;
 
 use super::*;
 use crate::digests::{Depth, Digests};

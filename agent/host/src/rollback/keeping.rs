@@ -6,9 +6,9 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Stage, Step};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{DesiredState, File, Kind, Resource, ResourceId};
+use kops_agent_spec::digest::sha256_hex;
 
 use super::journal::{FOLDER, Journal, Kept, UnitWas, Was};
 use crate::error::{Error, Result};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Interrupted, Plan};
-use kops_agent_plan::parse_timestamp;
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_spec::parse_timestamp;
 use time::Duration;
 
 use super::journal::Journal;

@@ -10,9 +10,9 @@ mod sources;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::doctor::{Repositories, Seen};
 use kops_agent_plan::resource::PackageSource;
+use kops_agent_spec::digest::sha256_hex;
 
 use crate::assets::Progress;
 use crate::error::{Error, Result};

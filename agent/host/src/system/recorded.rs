@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
 use std::time::SystemTime;
 
+use kops_agent_cluster::lifecycle_action::LifecycleAction;
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
-use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::{
     BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
 };
@@ -31,8 +31,8 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::staged::write_file;
+use kops_agent_cluster::lifecycle_action::Completion;
 use kops_agent_pki::PemPair;
-use kops_agent_plan::lifecycle_action::Completion;
 
 /// The requests, one a line, in order.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";

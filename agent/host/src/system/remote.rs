@@ -1,7 +1,7 @@
 //! Requests to other machines while a plan is applied.
 
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_pki::PemPair;
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::DiscoveryRegistration;
 
 #[async_trait::async_trait]

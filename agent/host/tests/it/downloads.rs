@@ -7,8 +7,8 @@ use crate::support::{
     CALM, Fault, Machine, Mirror, SHORT, STEADY, asset, body, client, downloads, mirror, state, tar_gz,
 };
 use kops_agent_host::Downloads;
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode, Resource};
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_tests::loopback::Identity;
 
 #[tokio::test]

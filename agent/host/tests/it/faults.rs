@@ -13,8 +13,8 @@ use crate::support::{Machine, Mirror, SHORT, downloads, ended_once, mirror, stat
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::mounts::Mounts;
 use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::*;
+use kops_agent_spec::digest::sha256_hex;
 
 /// Less than the 600 s of anything that hangs, and more than anything else takes.
 const A_WHILE: Duration = Duration::from_secs(400);

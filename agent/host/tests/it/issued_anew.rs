@@ -123,7 +123,9 @@ impl Scene {
         self.write(CRT, 0o644, &of_scheduler.certificate);
         self.write(KEY, 0o600, &of_scheduler.private_key);
         let pair = authority.issue(&certificate("kubelet", &[]), now, lifetime(0)).unwrap();
-        let text = kubeconfig::write(&of_kubelet(), &item.certificate, &pair.certificate, &pair.private_key);
+        let Kubeconfig { certificate, server } = of_kubelet();
+        let text =
+            kubeconfig::write(&server, &certificate, &item.certificate, &pair.certificate, &pair.private_key);
         self.write(KUBECONFIG, 0o400, &format!("# nodeup's\n{text}"));
     }
 

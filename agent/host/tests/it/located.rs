@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use crate::support::{CALM, Machine, asset, body, downloads, state};
 use kops_agent_net::{Buckets, Locating, Location};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_tests::test_server::{TestServer, text};
 use reqwest::header::{HeaderMap, HeaderValue};
 

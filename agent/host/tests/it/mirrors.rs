@@ -9,8 +9,8 @@ use crate::support::{
     tar_gz,
 };
 use kops_agent_host::{DownloadTimeouts, Downloads};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Content, File};
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_tests::loopback::Identity;
 
 const DEAD: &str = "http://127.0.0.1:1/a";

@@ -94,7 +94,7 @@ fn image(mirror: &Mirror) -> Image {
     Image {
         name: "registry.example.com/image:1".into(),
         sources: vec![mirror.put(IMAGE, b"an image")],
-        sha256: kops_agent_plan::digest::sha256_hex(b"an image"),
+        sha256: kops_agent_spec::digest::sha256_hex(b"an image"),
     }
 }
 
@@ -103,7 +103,7 @@ fn node(packages: &[&str], mirror: &Mirror, is_right: bool) -> DesiredState {
     let bytes = b"a program";
     let url = mirror.put("/program", bytes);
     let sha256 = match is_right {
-        true => kops_agent_plan::digest::sha256_hex(bytes),
+        true => kops_agent_spec::digest::sha256_hex(bytes),
         false => "0".repeat(64),
     };
     let mut desired = state(packages.iter().map(|name| package(name)));
@@ -181,7 +181,7 @@ async fn a_first_run_whose_program_does_not_start_changes_nothing() {
     let mut desired = state([package("libseccomp2"), package("chrony")]);
     desired.add(File::text("/etc/before", "x"));
     let url = mirror.put("/runc", b"runc");
-    desired.add(asset("/usr/bin/runc", &url, &kops_agent_plan::digest::sha256_hex(b"runc"), None));
+    desired.add(asset("/usr/bin/runc", &url, &kops_agent_spec::digest::sha256_hex(b"runc"), None));
     let host = |is_of_library| {
         let old = Old { packages: packages.clone(), is_of_library };
         machine.host().with_packages(packages.clone()).with_commands(Arc::new(old))

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 
 use crate::converge::{certificate, node};
 use crate::support::Machine;
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_host::system::remote::Remote;
 use kops_agent_pki::PemPair;
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::*;
 
 /// A remote that counts its requests, and fails the given number of times.

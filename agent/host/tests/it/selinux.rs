@@ -13,11 +13,11 @@ use std::path::Path;
 use crate::support::{Machine, SCOPE, asset, body, mirror, tar_gz};
 use kops_agent_host::{Report, Silent};
 use kops_agent_plan::diff::{Change, Plan, text, with_labels};
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{
     Certificate, CertificateType, Content, DesiredState, Directory, File, Issuer, KernelModule, Kind, Mode,
     Resource, ResourceId, Subject, Symlink, Unit,
 };
+use kops_agent_spec::digest::sha256_hex;
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 
 const ATTRIBUTE: &str = "security.selinux";

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::support::{Machine, asset, mirror, state, tar_gz};
 use kops_agent_host::Result;
 use kops_agent_host::system::commands::{Commands, NotStarting};
-use kops_agent_plan::digest::sha256_hex;
+use kops_agent_spec::digest::sha256_hex;
 
 /// A machine that is too old for programs with this content.
 #[derive(Default)]

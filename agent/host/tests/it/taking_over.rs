@@ -290,7 +290,7 @@ async fn what_matches_is_adopted_when_asked_and_goes_with_a_reset() {
 #[tokio::test]
 async fn a_program_is_known_by_its_archive_wherever_that_is() {
     let archive = tar_gz(&[("bin/ctr", b"#!/bin/sh\n")]);
-    let sha256 = kops_agent_plan::digest::sha256_hex(&archive);
+    let sha256 = kops_agent_spec::digest::sha256_hex(&archive);
     let mirror = Mirror::start_with(BTreeMap::from([("/a.tar.gz".to_owned(), archive.clone())])).unwrap();
     let mut state = node("1");
     let asset = AssetContent {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
+use kops_agent_cluster::pacing::message::MOST_SLOTS;
 use kops_agent_controller::rollout::DrainArg;
 use kops_agent_host::Host;
 use kops_agent_host::health::HealthTimings;
-use kops_agent_plan::pacing::message::MOST_SLOTS;
 use kops_agent_process::exit::WrongConfiguration;
 
 use crate::node::options::Pacing;

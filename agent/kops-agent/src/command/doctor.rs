@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kops_agent_plan::doctor::{self, Finding, Verdict};
-use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_process::output::one_line;
+use kops_agent_spec::kops_release::WrittenBy;
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Output};

@@ -9,10 +9,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use kops_agent_cluster::pacing::message::MOST_SLOTS;
+use kops_agent_cluster::rollout::{DrainMode, Order};
 use kops_agent_controller::fleet::Untold;
 use kops_agent_controller::rollout::Orders;
-use kops_agent_plan::pacing::message::MOST_SLOTS;
-use kops_agent_plan::rollout::{DrainMode, Order};
 use kops_agent_process::{program, service_manager, stop};
 use tokio::process::Command;
 use tokio::time::sleep;

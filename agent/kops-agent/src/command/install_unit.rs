@@ -12,10 +12,10 @@ use kops_agent_host::system::programs;
 use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::diff;
-use kops_agent_plan::kops_release::VARIABLE as KOPS_VERSION;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 use kops_agent_process::output::{Output, error_text};
 use kops_agent_process::program;
+use kops_agent_spec::kops_release::VARIABLE as KOPS_VERSION;
 
 use super::run::RETRIES;
 use crate::node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};

@@ -11,10 +11,10 @@ use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Applied;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::kops_release::WrittenBy;
 use kops_agent_plan::resolve::{KubernetesVersion, NodeConfig};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{BootConfig, yaml};
 use kops_agent_store::Store;
 

@@ -1,7 +1,7 @@
 //! `--addons`: the settings of the service that replaces kOps' channels pod, or protokube's channels, on this machine.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::AddonSettings;
+use kops_agent_cluster::addons::AddonSettings;
 use kops_agent_plan::desired::AddonsService;
 use kops_agent_plan::resolve::{NodeConfig, StoredPod};
 use kops_agent_process::exit::WrongConfiguration;

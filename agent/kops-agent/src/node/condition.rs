@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use kops_agent_cluster::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_controller::fleet::{self, Told, Untold};
 use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
-use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_plan::following::Followed;
 use kops_agent_process::program::with_path_in_commands;
 use kops_agent_process::version::VERSION;

@@ -2,10 +2,10 @@
 //! this machine.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::bootstrap_channel;
+use kops_agent_cluster::addons::bootstrap_channel;
+use kops_agent_cluster::takeover;
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::ControllerService;
-use kops_agent_plan::takeover;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::program;
 use kops_agent_spec::KopsControllerOptions;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use kops_agent_bootstrap_client::is_already_registered;
 use kops_agent_cloud as cloud;
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report};
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::timeline::{self, Work};
 use kops_agent_process::service_manager;
 

@@ -8,18 +8,19 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
+use kops_agent_cluster::lifecycle_action;
+use kops_agent_cluster::pacing::Versions;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Mark, Sources};
 use kops_agent_plan::desired::{FollowService, Services};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::kops_release::WrittenBy;
-use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::resolve::{self, Inputs, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
-use kops_agent_plan::{desired, lifecycle_action, supposed};
+use kops_agent_plan::{desired, supposed};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::{program, service_manager};
 use kops_agent_spec::facts::Facts;
+use kops_agent_spec::kops_release::WrittenBy;
 use kops_agent_spec::{InstanceGroupSpec, NodeupConfig, go_yaml};
 use kops_agent_store::Store;
 
@@ -112,11 +113,9 @@ async fn decided(
             "pods use the GPU through the image's own NVIDIA driver and /usr/bin/nvidia-container-runtime; kops-agent installs neither"
         );
     }
+    let held_action = lifecycle_action::of_node(&node.boot, &node.config, &node.facts.cloud);
     // A file may have the facts of another instance, so nothing of it is remembered for this machine.
-    let remembered = options
-        .facts
-        .is_none()
-        .then(|| remembered::read(node_root).with(&facts, lifecycle_action::of_node(&node)));
+    let remembered = options.facts.is_none().then(|| remembered::read(node_root).with(&facts, held_action));
     let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
         Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
     };

@@ -2,9 +2,10 @@
 //! `kops-agent plan --follow`, in short. Nothing changes.
 
 use anyhow::Result;
+use kops_agent_cluster::fleet::{Next, NextPlan};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Error as HostError, Host};
-use kops_agent_plan::fleet::{Next, NextPlan};
+use kops_agent_plan::disruption::next_plan;
 use kops_agent_plan::following::Follow;
 
 use super::decide;
@@ -34,5 +35,5 @@ async fn planned(options: &NodeOptions, host: &Host) -> Result<(String, NextPlan
     if let Some(refused) = host.refusal(&plan, &decision.desired, &decision.config_hash)? {
         return Err(HostError::FailedBefore(Box::new(refused)).into());
     }
-    Ok((decision.config_hash, NextPlan::of(&plan, decision.versions)))
+    Ok((decision.config_hash, next_plan(&plan, decision.versions)))
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kops_agent_cluster::rollout::DrainMode;
 use kops_agent_host::Stopwatch;
 use kops_agent_plan::following::Follow;
-use kops_agent_plan::rollout::DrainMode;
 
 use crate::source::{SourceOptions, StoreOptions};
 

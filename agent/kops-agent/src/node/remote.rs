@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use kops_agent_cloud as cloud;
+use kops_agent_cluster::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_host::system::remote::Remote;
 use kops_agent_net::{http, tls};
 use kops_agent_pki::PemPair;
-use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::{DiscoveryRegistration, Ipv6Prefix};
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};

@@ -4,10 +4,10 @@
 use std::time::SystemTime;
 
 use anyhow::Result;
+use kops_agent_cluster::fleet::FEW_DAYS;
 use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Interrupted, Plan, renewal};
-use kops_agent_plan::fleet::FEW_DAYS;
 
 use super::certificates::to_renew;
 use super::decide::Decision;

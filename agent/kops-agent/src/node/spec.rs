@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use kops_agent_cloud as cloud;
+use kops_agent_cloud::{self as cloud, WantedFacts};
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Unfinished;
 use kops_agent_plan::following::Followed;
@@ -79,7 +79,12 @@ pub async fn read_of(
     spec.inputs.archives = remembered::archives(&options.source.node_root);
     if options.facts.is_none() {
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);
-        cloud.complete(&mut spec.inputs, &remembered::read(&options.source.node_root)).await?;
+        let wanted = WantedFacts {
+            instance_type: spec.inputs.wants_instance_type(),
+            address: spec.inputs.wants_address(),
+        };
+        let remembered = remembered::read(&options.source.node_root);
+        cloud.complete(&mut spec.inputs.facts, wanted, &remembered).await?;
     }
     known::learn(&spec);
     Ok(spec)

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::{Current, KopsController};
+use kops_agent_cluster::bootstrap::message::ServedNodeConfig;
 use kops_agent_derivation::nodeup_config::{self, Pinned};
-use kops_agent_plan::bootstrap::message::ServedNodeConfig;
 use kops_agent_plan::following::taken;
-use kops_agent_plan::kops_release::{Evidence, Told};
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::kops_release::{Evidence, Told};
 use kops_agent_spec::{BootConfig, Secret};
 
 pub(super) struct Served {

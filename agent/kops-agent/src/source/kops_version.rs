@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use kops_agent_host::Reader;
-use kops_agent_plan::kops_release::{Evidence, Told, VARIABLE};
+use kops_agent_spec::kops_release::{Evidence, Told, VARIABLE};
 use kops_agent_spec::{BootConfig, nodeup_urls};
 
 use super::SourceOptions;

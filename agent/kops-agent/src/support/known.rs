@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use kops_agent_host::Reader;
-use kops_agent_plan::redaction::manifest::Manifest;
-use kops_agent_plan::redaction::{Redactor, is_login};
 use kops_agent_plan::resource::{Content, DesiredState, File, FreeText, Resource, SecretPiece, Unit};
+use kops_agent_spec::redaction::manifest::Manifest;
+use kops_agent_spec::redaction::{Redactor, is_login};
 use kops_agent_spec::yaml;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use kops_agent_plan::timestamp;
+use kops_agent_spec::timestamp;
 use time::OffsetDateTime;
 
 use super::part::Part;

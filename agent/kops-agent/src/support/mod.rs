@@ -2,7 +2,7 @@
 //!
 //! All parts are collected concurrently, each with a deadline. The bundle's MANIFEST and the terminal name each missing
 //! part with the reason. A missing part does not affect the other parts. The secrets of the machine are learnt
-//! meanwhile, and hidden in every part before anything is written ([`kops_agent_plan::redaction`]).
+//! meanwhile, and hidden in every part before anything is written ([`kops_agent_spec::redaction`]).
 
 mod archive;
 mod journal;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_plan::redaction::Redactor;
+use kops_agent_spec::redaction::Redactor;
 use serde_json::Value;
 
 use crate::doctor::deadline::looked;

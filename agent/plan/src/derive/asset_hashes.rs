@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::digest::parse_sha256;
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::urls::hash_and_urls;
 
 /// A source of hashes.

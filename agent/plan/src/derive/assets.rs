@@ -7,8 +7,8 @@ use super::boot_config::api_server_ips;
 use super::download_url::Url;
 use super::releases::{self, OLDEST_RUNC, Release};
 use super::{AssetHashes, Inputs, discovery, networking};
-use crate::digest::parse_sha256;
 use crate::resolve::{KubernetesVersion, Problems};
+use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::{CloudProvider, ContainerdConfig, Image, InstanceGroupRole, PackagesConfig};
 

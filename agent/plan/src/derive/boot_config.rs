@@ -9,8 +9,8 @@ use super::Inputs;
 use super::authorities::keyset;
 use super::config::config_base;
 use super::discovery;
-use crate::bootstrap::{server_name, server_url};
 use crate::resolve::{KUBERNETES_CA, Problems};
+use kops_agent_cluster::bootstrap::{server_name, server_url};
 use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
 
 /// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes of the group's

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::redaction::without_credentials;
+use kops_agent_spec::redaction::without_credentials;
 use kops_agent_spec::{NodeupConfig, free_text};
 
 /// A field that differs. For a text that may be secret only the size is shown. For a long text or a certificate the hash is shown too.

@@ -57,7 +57,7 @@ mod tests {
     use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
     use super::*;
-    use crate::takeover::left_to_upstream;
+    use kops_agent_cluster::takeover::left_to_upstream;
 
     const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kops-controller\n  namespace: kube-system\ndata:\n  \
                             config.yaml: |\n    {\"clusterName\":\"c\"}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kops-controller}\n";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Inputs;
 use super::instance_group::{self, KARPENTER};
 use super::merge::merge;
-use crate::labels::OF_ANY_CONTROL_PLANE;
+use kops_agent_cluster::labels::OF_ANY_CONTROL_PLANE;
 use kops_agent_spec::{InstanceGroupRole, KubeletConfigSpec};
 
 const GPU_LABEL: &str = "kops.k8s.io/gpu";

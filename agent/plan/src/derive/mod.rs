@@ -42,8 +42,8 @@ pub use kops_controller_config::{kops_controller_config, kops_controller_manifes
 pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
 pub use proof::{Reason, reasons, unhashed};
 
-use crate::identity::aws::noted_labels;
-use crate::kops_release::KopsRelease;
+use kops_agent_cluster::identity::aws::noted_labels;
+use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// All inputs of a group's configuration.

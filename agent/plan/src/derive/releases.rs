@@ -1,7 +1,7 @@
 //! The releases of third-party software that a kOps release pins, and their download URLs (upstream: `pkg/nodemodel/fileassets.go`,
 //! `pkg/nodemodel/wellknownassets/`).
 //!
-//! A constant that only some kOps releases use has their version in its name. `crate::kops_release` decides which one applies, and has the
+//! A constant that only some kOps releases use has their version in its name. `kops_agent_spec::kops_release` decides which one applies, and has the
 //! versions that each release pins.
 
 use kops_agent_spec::facts::Architecture;

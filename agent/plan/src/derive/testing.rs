@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inputs, KnownHashes};
-use crate::kops_release::KopsRelease;
+use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// A cluster and a group, with the other inputs of a derivation.

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::Inputs;
 use super::images::remap_image;
-use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
-use crate::kops_release::KopsRelease;
 use crate::resolve::Problems;
+use kops_agent_cluster::addons::{BOOTSTRAP_CHANNEL, Channel};
+use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec, yaml};
 
 /// Prefixes of the images that nodes need early and that need no credentials.

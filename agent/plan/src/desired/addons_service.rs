@@ -5,9 +5,9 @@
 //! `kops validate cluster` and `kops rolling-update cluster` check the readiness of critical pods only (upstream: `collectPodFailures` in
 //! `pkg/validation/validate_cluster.go`). So a small pod mirrors the service's readiness, as kOps' own pod reports its own.
 
-use crate::addons::AddonSettings;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Unit};
+use kops_agent_cluster::addons::AddonSettings;
 
 use super::own_service;
 use super::paths::KOPS_CHANNELS_KUBECONFIG;

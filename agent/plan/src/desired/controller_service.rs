@@ -24,7 +24,7 @@ pub struct ControllerService {
     /// kops-controller's `config.yaml`, as kOps wrote it ([`crate::derive::kops_controller_config`]).
     pub options: String,
     pub program: String,
-    /// Whether machines bootstrap from the service ([`crate::takeover::serves_machines`]).
+    /// Whether machines bootstrap from the service ([`kops_agent_cluster::takeover::serves_machines`]).
     pub serves_machines: bool,
 }
 

@@ -5,10 +5,10 @@
 
 use serde_json::json;
 
-use crate::redaction::LOGIN_VARIABLES;
 use crate::resolve::{NodeConfig, StoredPod};
 use crate::resource::{DesiredState, File, Kind, Mode, ResourceId, User};
 use kops_agent_spec::go_yaml;
+use kops_agent_spec::redaction::LOGIN_VARIABLES;
 
 use super::paths::{self, KOPS_CHANNELS_KUBECONFIG};
 use super::{certificates, pod, protokube};

@@ -3,9 +3,9 @@
 //!
 //! Source: nodeup/pkg/model/kops_controller.go.
 
-use crate::bootstrap::server_name;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, User};
+use kops_agent_cluster::bootstrap::server_name;
 use kops_agent_spec::go_yaml;
 
 use super::{certificates, keypair};

@@ -167,10 +167,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
-    use crate::addons::AddonSettings;
     use crate::desired::{AddonsService, Services, desired_with};
     use crate::resolve::testing::control_plane;
     use crate::resource::ResourceId;
+    use kops_agent_cluster::addons::AddonSettings;
 
     use super::*;
 

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::observed::{Access, Observed, ObservedContent, ObservedFile};
 use super::step::Change;
-use crate::digest::sha256_hex;
 use crate::resource::{AssetContent, Content, File, FreeText, Resource};
 use crate::shown::{self, Text};
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::urls::shown_url;
 
 /// The changes for a resource. `None` if the resource needs no step, not even to create it.

@@ -64,7 +64,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Access, Action, ObservedContent, ObservedFile, diff};
     use super::*;
-    use crate::digest::sha256_hex;
+    use kops_agent_spec::digest::sha256_hex;
 
     const MANIFEST: &str = "/etc/kubernetes/manifests/a.manifest";
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::digest::sha256_hex;
 use crate::resource::*;
+use kops_agent_spec::digest::sha256_hex;
 
 /// The observation of a resource right after it is made, given all earlier observations.
 fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {

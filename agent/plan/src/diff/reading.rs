@@ -13,9 +13,9 @@ use super::plan::Plan;
 use super::removals::{Keeping, Kept};
 use super::step::{Change, Step};
 use super::{pods, units};
-use crate::digest::sha256_hex;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
-use crate::timestamp::timestamp;
+use kops_agent_spec::digest::sha256_hex;
+use kops_agent_spec::timestamp;
 
 /// Replaces the digest of bytes that no program has read.
 const UNSEEN: &str = "unseen";

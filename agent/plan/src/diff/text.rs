@@ -205,8 +205,8 @@ impl Style {
 mod tests {
     use super::*;
     use crate::diff::{Access, Observed, ObservedContent, ObservedFile, ObservedState, diff};
-    use crate::digest::sha256_hex;
     use crate::resource::{DesiredState, File, Package, Resource, Unit};
+    use kops_agent_spec::digest::sha256_hex;
 
     const PLAIN: Style = Style { colour: false, diffs: true };
 

@@ -27,8 +27,8 @@ fn keep(id: &ResourceId, observed: &Observed) -> Option<Kept> {
 mod tests {
     use super::super::{Access, Change, Enablement, ObservedFile, ObservedUnit, diff, unit_reading};
     use super::*;
-    use crate::digest::sha256_hex;
     use crate::resource::{Content, File, Kind, Mode, SecretPiece, Unit};
+    use kops_agent_spec::digest::sha256_hex;
 
     const PATH: &str = "/root/.docker/config.json";
 

@@ -13,8 +13,8 @@ mod ports;
 mod programs;
 mod volumes;
 
-use crate::kops_release::WrittenBy;
 use crate::resolve::KubernetesVersion;
+use kops_agent_spec::kops_release::WrittenBy;
 
 pub use clock::Clock;
 pub use disks::Disk;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_spec::facts::{AwsFacts, Facts};
 use kops_agent_spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
 
-use crate::kops_release::KopsRelease;
+use kops_agent_spec::kops_release::KopsRelease;
 
 use super::{Asset, Assets, Distribution, KubernetesVersion, NodeName};
 

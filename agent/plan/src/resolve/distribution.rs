@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use kops_agent_spec::facts::Distro;
 
-use crate::kops_release::{KopsRelease, Releases};
+use kops_agent_spec::kops_release::{KopsRelease, Releases};
 
 /// How a distribution installs packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::digest::parse_sha256;
 use crate::resource::Image;
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::digest::parse_sha256;
 use kops_agent_spec::facts::Architecture;
 
 use super::Problems;

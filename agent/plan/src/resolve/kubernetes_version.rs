@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::kops_release::KopsRelease;
+use kops_agent_spec::kops_release::KopsRelease;
 
 /// A Kubernetes version as kOps writes it: `1.34.0`, `v1.34.0-rc.1`, or the URL of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]

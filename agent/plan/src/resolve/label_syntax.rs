@@ -1,6 +1,6 @@
 //! Rejects keys and values of labels and taints that the API server does not accept.
 
-use crate::labels::{LONGEST, is_domain, is_name};
+use kops_agent_cluster::labels::{LONGEST, is_domain, is_name};
 
 /// Checks a key: a name, or `domain/name`.
 ///

@@ -73,11 +73,11 @@ pub use stored_pod::StoredPod;
 use basis::Basis;
 use serde::Serialize;
 
-use crate::kops_release::{KopsRelease, Told, WrittenBy};
-use crate::redaction::Redactor;
 use crate::resource::{ArchiveFiles, Image, Mount};
 use kops_agent_spec::facts::{Distro, Facts, WARMED};
 use kops_agent_spec::free_text;
+use kops_agent_spec::kops_release::{KopsRelease, Told, WrittenBy};
+use kops_agent_spec::redaction::Redactor;
 use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
     KubeProxyConfig, NodeupConfig,

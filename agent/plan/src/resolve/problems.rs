@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::redaction::{Redactor, without_credentials};
+use kops_agent_spec::redaction::{Redactor, without_credentials};
 
 /// One thing that a user has to change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

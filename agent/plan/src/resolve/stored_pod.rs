@@ -3,8 +3,8 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::redaction::manifest::Manifest;
 use kops_agent_spec::parse_yaml;
+use kops_agent_spec::redaction::manifest::Manifest;
 
 /// A pod of the state store.
 #[derive(Clone, Debug, PartialEq)]

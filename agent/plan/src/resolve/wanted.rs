@@ -62,7 +62,7 @@ impl Inputs {
 
     /// Whether the node's configuration depends on the address from OpenStack's metadata service (`getInstanceAddress`
     /// in nodeup/pkg/model/secrets.go), and the facts lack it.
-    pub fn wants_openstack_address(&self) -> bool {
+    pub fn wants_address(&self) -> bool {
         self.boot.cloud_provider == CloudProvider::Openstack
             && self.boot.instance_group_role.runs_api_server()
             && self.facts.cloud.openstack.is_none()
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn openstack_is_asked_for_the_address_of_an_api_server() {
         let mut control_plane = inputs("openstack", "ControlPlane", "{}");
-        assert!(control_plane.wants_openstack_address());
-        assert!(!inputs("openstack", "Node", "{}").wants_openstack_address());
-        assert!(!inputs("aws", "ControlPlane", "{}").wants_openstack_address());
+        assert!(control_plane.wants_address());
+        assert!(!inputs("openstack", "Node", "{}").wants_address());
+        assert!(!inputs("aws", "ControlPlane", "{}").wants_address());
         control_plane.facts.cloud.openstack = Some(OpenstackFacts::default());
-        assert!(!control_plane.wants_openstack_address());
+        assert!(!control_plane.wants_address());
     }
 }

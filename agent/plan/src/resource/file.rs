@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::apply;
 
 use super::Mode;
-use crate::base64_text;
+use kops_agent_spec::base64_text;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,7 +6,6 @@
 //! resolves the reference against the state store.
 
 mod archive;
-mod certificate;
 mod file;
 mod id;
 mod mode;
@@ -17,9 +16,9 @@ mod unit;
 use serde::{Deserialize, Serialize};
 
 pub use archive::{ArchiveFiles, ArchiveKind};
-pub use certificate::{Certificate, CertificateType, Issuer, Subject};
 pub use file::{AssetContent, Content, Directory, File, FreeText, Kubeconfig, SecretPiece, Symlink};
 pub use id::{Kind, ResourceId};
+pub use kops_agent_spec::certificate::{Certificate, CertificateType, Issuer, Subject};
 pub use mode::Mode;
 pub use state::{Conflict, DesiredState};
 pub use system::{

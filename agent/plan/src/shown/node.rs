@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::without_logins;
-use crate::redaction::MARK;
 use crate::resolve::NodeConfig;
 use kops_agent_spec::free_text;
+use kops_agent_spec::redaction::MARK;
 
 #[must_use]
 pub fn node(node: &NodeConfig) -> Value {

@@ -137,8 +137,8 @@ fn of_machine_type(cloud: CloudProvider, name: &str) -> Option<Architecture> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::kops_release::KopsRelease;
     use crate::supposed::{all_machines, names};
+    use kops_agent_spec::kops_release::KopsRelease;
 
     fn of(cloud: CloudProvider, image: &str, machine_type: &str) -> String {
         let group = InstanceGroupSpec {

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::kops_release::{Told, WrittenBy};
 use kops_agent_spec::go_yaml;
+use kops_agent_spec::kops_release::{Told, WrittenBy};
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
 
 use crate::corpus::{corpora, entries};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
-use kops_agent_plan::identity::aws::{Ec2Instance, Ec2NetworkInterface};
+use kops_agent_cluster::identity::aws::{Ec2Instance, Ec2NetworkInterface};
 
 pub(super) fn parse(answer: &str) -> Result<Vec<Ec2Instance>, XmlDecodeError> {
     let mut document = Document::new(answer);

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap as Map;
 
-use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected};
-use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_cluster::bootstrap::azure_token::{AzureToken, Expected};
+use kops_agent_cluster::identity::azure::AzureCluster;
 use kops_agent_tests::azure::metadata::{Document, MetadataService};
 use kops_agent_tests::azure::{RESOURCE_GROUP, SUBSCRIPTION};
 use kops_agent_tests::test_server::{TestServer, text};

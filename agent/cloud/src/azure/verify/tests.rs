@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_cluster::identity::azure::AzureCluster;
 use kops_agent_tests::azure::metadata::{Document, MetadataService};
 use kops_agent_tests::azure::{
     Azure, CLUSTER_TAG, INSTANCE_GROUP_TAG, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION, resource_id_alone,

@@ -5,7 +5,7 @@
 use futures_util::future::join_all;
 use kops_agent_tests::gce::{Gce, Mood, Template, ZONE};
 
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::labels::ObservedNode;
 
 use super::super::identify::GceControlPlane;
 use super::*;

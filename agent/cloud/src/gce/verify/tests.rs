@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_cluster::identity::gce::GceCluster;
 use kops_agent_tests::gce::tpm::{Claim, Tpm};
 use kops_agent_tests::gce::{Gce, Instance, Mood, PROJECT, ZONE};
 

@@ -6,9 +6,9 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use kops_agent_plan::bootstrap::host_token::KEY_FILE;
-use kops_agent_plan::identity::host::Host;
-use kops_agent_plan::labels::ObservedNode;
+use kops_agent_cluster::bootstrap::host_token::KEY_FILE;
+use kops_agent_cluster::identity::host::Host;
+use kops_agent_cluster::labels::ObservedNode;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kops_agent_plan::addons::{Addon, AddonSpec};
+use kops_agent_cluster::addons::{Addon, AddonSpec};
 use tokio::time::Instant;
 
 use crate::pauses::Pauses;
@@ -93,8 +93,8 @@ fn key(addon: &Addon) -> (String, String) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::addons::{Channel, ServerVersion};
-    use kops_agent_plan::kops_release::KopsRelease;
+    use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use kops_agent_plan::addons::Addon;
+use kops_agent_cluster::addons::Addon;
 
 use super::contest::CONTEST;
 use super::round::{Round, State};
@@ -144,8 +144,8 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use kops_agent_plan::addons::{Channel, ServerVersion};
-    use kops_agent_plan::kops_release::KopsRelease;
+    use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
     use crate::addons::updating::Report;

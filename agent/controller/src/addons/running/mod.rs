@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::AddonSettings;
+use kops_agent_cluster::addons::AddonSettings;
 use kops_agent_process::{exit, service_manager, stop};
 use time::OffsetDateTime;
 use tokio::sync::watch;

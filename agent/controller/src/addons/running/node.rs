@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use kops_agent_plan::addons::AddonSettings;
-use kops_agent_plan::labels;
+use kops_agent_cluster::addons::AddonSettings;
+use kops_agent_cluster::labels;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, due, leave_to_last_channel};
+use kops_agent_cluster::addons::{Addon, ChannelVersion, Due, LeftOut, due, leave_to_last_channel};
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
 use tokio::time::Instant;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
-use kops_agent_plan::addons::Addon;
+use kops_agent_cluster::addons::Addon;
 use parking_lot::Mutex;
 
 use super::round::{Round, State};
@@ -210,8 +210,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use kops_agent_plan::addons::{Channel, ServerVersion};
-    use kops_agent_plan::kops_release::KopsRelease;
+    use kops_agent_cluster::addons::{Channel, ServerVersion};
+    use kops_agent_spec::kops_release::KopsRelease;
 
     use super::*;
 

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use kops_agent_cloud::callback::CallbackServer;
-use kops_agent_plan::bootstrap::challenge::PORT;
-use kops_agent_plan::bootstrap::message::{API_VERSION, BootstrapRequest, BootstrapResponse};
+use kops_agent_cluster::bootstrap::challenge::PORT;
+use kops_agent_cluster::bootstrap::message::{API_VERSION, BootstrapRequest, BootstrapResponse};
 use kops_agent_tests::azure::metadata::{Document, MetadataService};
 use kops_agent_tests::azure::{Machine, resource_id};
 use kops_agent_tests::kops_releases::{AzureToken, RELEASES, certificates_request, configuration_request};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kops_agent_plan::bootstrap::challenge::PORT;
+use kops_agent_cluster::bootstrap::challenge::PORT;
 use kops_agent_spec::facts::{Facts, HetznerFacts};
 use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Server as Known};
 
@@ -248,7 +248,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     // The machine accepts the call-back, and says nothing.
     let _silent = tokio::net::TcpListener::bind(SocketAddr::new(bad, PORT)).await.unwrap();
     let flood = futures_util::future::join_all((0..120).map(|number| {
-        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        let ca = kops_agent_cluster::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
         let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": number.to_string(),
                                "challengeSecret": "eA=="});
         let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
@@ -278,7 +278,7 @@ async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
     let client = world.client(Ipv4Addr::LOCALHOST);
     let liar = |number: usize| {
         let (client, url) = (client.clone(), world.url());
-        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        let ca = kops_agent_cluster::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
         async move {
             for turn in 0.. {
                 let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": format!("{number}-{turn}"),

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use kops_agent_plan::bootstrap::host_token::KEY_FILE;
-use kops_agent_plan::identity::host::Host;
+use kops_agent_cluster::bootstrap::host_token::KEY_FILE;
+use kops_agent_cluster::identity::host::Host;
 use kops_agent_spec::facts::Facts;
 use rcgen::PKCS_ECDSA_P256_SHA256;
 

@@ -29,10 +29,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::SystemTime;
 
-use kops_agent_plan::bootstrap::message::BootstrapRequest;
-use kops_agent_plan::identity::aws::AwsCluster;
-use kops_agent_plan::identity::azure::AzureCluster;
-use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_cluster::bootstrap::message::BootstrapRequest;
+use kops_agent_cluster::identity::aws::AwsCluster;
+use kops_agent_cluster::identity::azure::AzureCluster;
+use kops_agent_cluster::identity::gce::GceCluster;
 use kops_agent_spec::BootConfig;
 use kops_agent_tests::authority::Authority;
 use kops_agent_tests::azure::{Azure, RESOURCE_GROUP, SUBSCRIPTION};

@@ -1,6 +1,6 @@
 //! Renewal requests of running nodes, and of impostors.
 
-use kops_agent_plan::bootstrap::renewal::holder;
+use kops_agent_cluster::bootstrap::renewal::holder;
 use rcgen::{DistinguishedName, DnType, ExtendedKeyUsagePurpose, date_time_ymd};
 use time::OffsetDateTime;
 

@@ -12,9 +12,9 @@ use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::Enablement;
-use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
+use kops_agent_spec::digest::sha256_hex;
 use parking_lot::Mutex;
 
 use crate::support::{Machine, noon};

@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
+use kops_agent_cluster::pacing::Versions;
 use kops_agent_host::{Applied, Host, Report, Unfinished};
 use kops_agent_plan::diff::{Keeping, Kept};
 use kops_agent_plan::following::Followed;
-use kops_agent_plan::pacing::Versions;
 use kops_agent_plan::resource::Kind;
 
 use super::apply::apply;

@@ -155,7 +155,7 @@ fn in_words(remaining: &[Remaining]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_plan::pacing::drain::Leaving;
+    use kops_agent_cluster::pacing::drain::Leaving;
 
     use super::*;
 

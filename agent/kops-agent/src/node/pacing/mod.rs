@@ -3,7 +3,7 @@
 //! A machine that boots or joins does neither. A run that restarts none of these components does neither
 //! (`docs/pacing.md`).
 //!
-//! `kops_agent_plan::pacing` decides which changes are paced. The slot of a killed run expires. The unit that systemd
+//! `kops_agent_cluster::pacing` decides which changes are paced. The slot of a killed run expires. The unit that systemd
 //! runs beside a drain uncordons the node of a killed run, or else the next run or `fleet tell` does.
 
 mod drain;
@@ -14,11 +14,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use kops_agent_cluster::pacing::drains as auto_drains;
+use kops_agent_cluster::rollout::DrainMode;
 use kops_agent_controller::fleet::{OwnNode, Untold};
 use kops_agent_host::Host;
 use kops_agent_plan::diff::Plan;
-use kops_agent_plan::pacing::{drains as auto_drains, restarted, shown_group};
-use kops_agent_plan::rollout::DrainMode;
+use kops_agent_plan::disruption::{restarted, shown_group};
 use tokio::time::sleep;
 
 use super::decide::Decision;

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kops_agent_bootstrap_client::{KopsController, NoAnswer};
+use kops_agent_cluster::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
+use kops_agent_cluster::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
 use kops_agent_host::Host;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::pacing::message::{NotReady, SlotAction, SlotAnswer, SlotRequest};
-use kops_agent_plan::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
 use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
 use tokio::runtime;
@@ -168,7 +168,7 @@ fn in_words(answer: &SlotAnswer) -> String {
         );
     }
     let one = |holder: &_| {
-        let kops_agent_plan::pacing::message::SlotHolder { node, lease, since } = holder;
+        let kops_agent_cluster::pacing::message::SlotHolder { node, lease, since } = holder;
         format!("{node} has {lease} since {since}")
     };
     let holders: Vec<String> = answer.holders.iter().map(one).collect();
@@ -243,7 +243,7 @@ fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>
 
 #[cfg(test)]
 mod tests {
-    use kops_agent_plan::pacing::message::SlotHolder;
+    use kops_agent_cluster::pacing::message::SlotHolder;
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::process::Command;
 
-use kops_agent_plan::kops_release::{KopsRelease, WrittenBy};
 use kops_agent_plan::resolve::{Distribution, KubernetesVersion, PackageFormat};
 use kops_agent_spec::facts::Distro;
+use kops_agent_spec::kops_release::{KopsRelease, WrittenBy};
 
 use super::repository::checkout;
 

@@ -163,7 +163,7 @@ impl Repository {
             let is_verifier = path.starts_with("agent/cloud/src/") && path.contains("/verify");
             let is_server =
                 (is_verifier || path.contains("/controller/src/bootstrap/")) && !path.contains("/tests");
-            let is_decision = ["agent/plan/src/bootstrap/", "agent/plan/src/identity/"]
+            let is_decision = ["agent/cluster/src/bootstrap/", "agent/cluster/src/identity/"]
                 .iter()
                 .any(|folder| path.starts_with(folder));
             let is_cloud = path.starts_with("agent/cloud/src/");
@@ -207,7 +207,7 @@ const PARTS_OF_OTHERS: [&str; 4] = [
     "agent/cloud/src/control_plane.rs",
     "agent/process/src/exit.rs",
     "agent/net/src/aws_sdk.rs",
-    "agent/plan/src/bootstrap/challenge.rs",
+    "agent/cluster/src/bootstrap/challenge.rs",
 ];
 
 /// Whether this is a word of two or more capitalized parts, such as `TokenExpired`.

@@ -9,7 +9,7 @@ use crate::desired::pod::{
     proxy_env,
 };
 use crate::resolve::{KubeApiServer, NodeConfig};
-use crate::takeover::bootstrap_name;
+use kops_agent_cluster::takeover::bootstrap_name;
 use kops_agent_spec::KubeAPIServerConfig;
 
 use super::files::{NAME, directory};

@@ -10,12 +10,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::derive::{self, AssetHashes};
 use kops_agent_plan::desired::desired;
-use kops_agent_plan::digest::sha256_hex;
-use kops_agent_plan::kops_release::KopsRelease;
 use kops_agent_plan::resolve::{Inputs, Problems, resolve};
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_spec::digest::sha256_hex;
 use kops_agent_spec::facts::Facts;
 use kops_agent_spec::go_yaml;
+use kops_agent_spec::kops_release::KopsRelease;
 use kops_agent_spec::{
     BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, parse_yaml,
 };

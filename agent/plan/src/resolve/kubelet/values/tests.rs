@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use crate::kops_release::Told;
 use crate::resolve::Inputs;
 use crate::resolve::testing::{control_plane, problems, resolved};
+use kops_agent_spec::kops_release::Told;
 
 /// A machine with this Kubernetes version and these settings of kubelet.
 fn with(version: &str, settings: &str) -> impl FnOnce(&mut Inputs) {

@@ -1,0 +1,246 @@
+//! The condition `KopsConfigured` of a Node, with which a node reports the results of its runs.
+
+use serde_json::{Value, json};
+
+use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
+use super::message::{Configuration, Told};
+use super::next::{NEXT, Next};
+use crate::pacing::Versions;
+use kops_agent_spec::redaction::Redactor;
+
+/// The annotation with the agent's version.
+pub const AGENT_VERSION: &str = "kops-agent/version";
+/// The annotation with the configuration that the user-data pins, on a node that follows its group to another one.
+pub const FOLLOWED_FROM: &str = "kops-agent/followed-from";
+/// The type of the condition.
+pub const CONDITION: &str = "KopsConfigured";
+
+/// The state of a machine as a node, as the machine itself knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The configuration to which it last converged; `None` before it did.
+    pub runs: Option<Configuration>,
+    /// The configuration that a replacement of this machine would get, if it differs.
+    pub superseded_by: Option<Configuration>,
+    /// The current problem, if there is one.
+    pub trouble: Option<Trouble>,
+    /// The certificate that expires first; `None` if the node has no certificate.
+    pub first_certificate: Option<FirstCertificate>,
+    /// The version of the agent on the node.
+    pub agent_version: String,
+    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
+    pub next: Option<Next>,
+    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
+}
+
+/// A problem of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    RunFailed {
+        /// Time of the failure, in RFC 3339.
+        at: String,
+        /// The error, and what to do about it.
+        problem: String,
+    },
+    /// A change was rolled back, and the cluster's configuration has not changed since.
+    RolledBack {
+        /// Time of the rollback, in RFC 3339.
+        at: String,
+        /// `NodeupConfigHash` of the configuration that was rolled back.
+        tried: String,
+        /// The reason for the rollback.
+        problem: String,
+    },
+    /// The node has drifted since its last run, or differs from the cluster's configuration.
+    Differs,
+}
+
+/// The content of a node's condition and annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Whether the node has converged and has no problem.
+    pub is_configured: bool,
+    /// The condition's reason, one word.
+    pub reason: &'static str,
+    /// The condition's message, with the hash of the configuration.
+    pub message: String,
+    /// The certificate that expires first; `None` if the node has no certificate.
+    pub first_certificate: Option<FirstCertificate>,
+    /// The version of the agent on the node.
+    pub agent_version: String,
+    /// The change to the next configuration of the group. `None` if there is no newer one, or if no run has looked for one.
+    pub next: Option<Next>,
+    /// `NodeupConfigHash` that the user-data pins, if the node follows its group to another configuration.
+    pub followed_from: Option<String>,
+}
+
+/// The condition that the Node already has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub status: String,
+    /// Time of the last change of `status`, in RFC 3339.
+    pub last_transition_time: String,
+}
+
+impl NodeReport {
+    /// The statement of a node with this report. Many users can read Nodes. Known secrets were hidden when the problem was recorded;
+    /// credentials in URLs are hidden here.
+    pub fn statement(&self) -> Statement {
+        let (reason, problem) = match &self.trouble {
+            Some(Trouble::RunFailed { at, problem }) => {
+                ("RunFailed", format!("the run of {at} failed: {problem}"))
+            }
+            Some(Trouble::RolledBack { at, tried, problem }) => {
+                ("RolledBack", format!("{tried} was rolled back at {at}: {problem}"))
+            }
+            Some(Trouble::Differs) => (
+                "Differs",
+                "this node differs from its configuration; `kops-agent verify` on the node shows the differences".to_owned(),
+            ),
+            None if self.runs.is_none() => ("NotConverged", String::new()),
+            None if self.superseded_by.is_some() => ("Superseded", String::new()),
+            None => ("Converged", String::new()),
+        };
+        let told = Told {
+            runs: self.runs.clone(),
+            superseded_by: self.superseded_by.clone(),
+            problem: Redactor::default().text(&problem),
+        };
+        let is_configured = self.runs.is_some() && self.trouble.is_none();
+        Statement {
+            is_configured,
+            reason,
+            message: told.message(),
+            first_certificate: self.first_certificate.clone(),
+            agent_version: self.agent_version.clone(),
+            next: self.next.clone(),
+            followed_from: self.followed_from.clone(),
+        }
+    }
+}
+
+impl Statement {
+    /// A strategic merge patch of a Node's status, which only changes this condition and the agent's annotations. The API server keeps the
+    /// conditions of other types. It accepts annotations in a patch of the status, as kubelet sends them (upstream:
+    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `versions` are
+    /// the Node's present ones. `now` is in RFC 3339.
+    pub fn patch(&self, known: Option<&Known>, versions: &Versions, now: &str) -> Value {
+        let status = if self.is_configured { "True" } else { "False" };
+        let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
+        let since = since.map_or(now, |known| known.last_transition_time.as_str());
+        // A null removes the annotation of an earlier run.
+        let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
+        let next = self.next.as_ref().and_then(|next| next.value(versions));
+        let annotations = json!({
+            FIRST_CERTIFICATE: certificate, AGENT_VERSION: self.agent_version, NEXT: next, FOLLOWED_FROM: self.followed_from,
+        });
+        json!({"metadata": {"annotations": annotations}, "status": {"conditions": [{
+            "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
+            "lastHeartbeatTime": now, "lastTransitionTime": since,
+        }]}})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=";
+
+    fn runs() -> NodeReport {
+        let runs = Configuration { hash: HASH.into(), since: "2026-01-02T03:04:05Z".into() };
+        NodeReport { runs: Some(runs), ..NodeReport::default() }
+    }
+
+    #[test]
+    fn a_node_that_has_converged_says_to_what() {
+        let Statement { is_configured, reason, message, .. } = runs().statement();
+        assert_eq!((is_configured, reason), (true, "Converged"));
+        assert_eq!(message, format!("configuration {HASH} since 2026-01-02T03:04:05Z"));
+    }
+
+    #[test]
+    fn a_node_that_is_superseded_is_configured_all_the_same() {
+        let by = Configuration { hash: "next=".into(), since: "2026-02-02T00:00:00Z".into() };
+        let statement = NodeReport { superseded_by: Some(by.clone()), ..runs() }.statement();
+        assert_eq!((statement.is_configured, statement.reason), (true, "Superseded"));
+        assert_eq!(Told::read(&statement.message).superseded_by, Some(by));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_hash_that_still_runs() {
+        let at = || "2026-03-03T00:00:00Z".to_owned();
+        let failed = Trouble::RunFailed { at: at(), problem: "the store denies s3://b/c".into() };
+        let rolled_back =
+            Trouble::RolledBack { at: at(), tried: "x=".into(), problem: "kubelet is dead".into() };
+        for (trouble, reason, told) in [
+            (failed, "RunFailed", "the run of 2026-03-03T00:00:00Z failed: the store denies s3://b/c"),
+            (rolled_back, "RolledBack", "x= was rolled back at 2026-03-03T00:00:00Z: kubelet is dead"),
+            (Trouble::Differs, "Differs", "`kops-agent verify`"),
+        ] {
+            let statement = NodeReport { trouble: Some(trouble), ..runs() }.statement();
+            assert_eq!((statement.is_configured, statement.reason), (false, reason));
+            let read = Told::read(&statement.message);
+            assert_eq!(read.runs, runs().runs);
+            assert!(read.problem.contains(told), "{}", read.problem);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_never_converged_is_not_configured() {
+        let statement = NodeReport::default().statement();
+        assert_eq!((statement.is_configured, statement.reason), (false, "NotConverged"));
+    }
+
+    #[test]
+    fn nothing_secret_gets_into_a_node() {
+        let problem = format!(
+            "{HASH}: https://user:sesame@mirror/x answers 403 to https://a/b?signature=Zm9vYmFyYmF6cXV4c2VzYW1l"
+        );
+        let trouble = Some(Trouble::RunFailed { at: "now".into(), problem });
+        let message = NodeReport { trouble, ..runs() }.statement().message;
+        assert!(!message.contains("sesame") && !message.contains("Zm9v"), "{message}");
+        assert_eq!(message.matches(HASH).count(), 2, "hashes of configurations are shown: {message}");
+    }
+
+    #[test]
+    fn the_time_of_a_transition_is_that_of_the_change_of_status() {
+        let known = |status: &str| Known { status: status.into(), last_transition_time: "before".into() };
+        let times = |known: Option<Known>| {
+            let patch = runs().statement().patch(known.as_ref(), &Versions::default(), "now");
+            let condition = &patch["status"]["conditions"][0];
+            ["lastTransitionTime", "lastHeartbeatTime"]
+                .map(|time| condition[time].as_str().unwrap().to_owned())
+        };
+        assert_eq!(times(None), ["now", "now"]);
+        assert_eq!(times(Some(known("False"))), ["now", "now"]);
+        assert_eq!(times(Some(known("True"))), ["before", "now"]);
+        let untold = Known { last_transition_time: String::new(), ..known("True") };
+        assert_eq!(times(Some(untold)), ["now", "now"]);
+    }
+
+    #[test]
+    fn the_patch_has_this_condition_and_the_agents_annotations_and_nothing_else() {
+        let certificate = FirstCertificate::of("/var/lib/kubelet/kubeconfig", 0);
+        let agent_version = "0.1.0 (abc)".to_owned();
+        let next = Next::not_planned("2026-01-01T00:00:00Z", "a=", "b=", "no network");
+        let value = next.value(&Versions::default());
+        let (next, followed_from) = (Some(next), Some("c=".to_owned()));
+        let report =
+            NodeReport { first_certificate: certificate, agent_version, next, followed_from, ..runs() };
+        let patch = report.statement().patch(None, &Versions::default(), "now");
+        let annotations = json!({"annotations": {
+            FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet", AGENT_VERSION: "0.1.0 (abc)", NEXT: value, FOLLOWED_FROM: "c=",
+        }});
+        assert_eq!(patch["metadata"], annotations);
+        let without = runs().statement().patch(None, &Versions::default(), "now");
+        for annotation in [FIRST_CERTIFICATE, NEXT, FOLLOWED_FROM] {
+            assert_eq!(without["metadata"]["annotations"][annotation], Value::Null, "it is taken away");
+        }
+        assert_eq!(patch.as_object().unwrap().len(), 2);
+        assert_eq!(patch["status"].as_object().unwrap().len(), 1);
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(patch["status"]["conditions"][0]["type"], CONDITION);
+    }
+}

@@ -1,0 +1,263 @@
+//! The change that waits for a node, in short. A node whose group has a newer configuration makes the plan that
+//! `kops-agent plan --follow` shows, and publishes this summary in an annotation of its own Node.
+//!
+//! Many users can read Nodes, so the summary has names and counts, and no content. Root on a node can write any value into
+//! the annotation of that Node, so reading it is strict and bounded.
+
+use kops_agent_spec::terminal::one_line;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use time::OffsetDateTime;
+
+use super::message::is_hash;
+use crate::pacing::{Versions, drains};
+use kops_agent_spec::parse_timestamp;
+use kops_agent_spec::redaction::Redactor;
+
+/// The annotation with the summary.
+pub const NEXT: &str = "kops-agent/next";
+/// Maximum length of the annotation, in bytes.
+const LONGEST: usize = 4096;
+/// The version of the annotation's form. Readers reject other versions.
+const SCHEMA_VERSION: u32 = 1;
+/// Maximum number of names of units and static pods. The summary counts the others.
+const MOST_RESTARTS: usize = 16;
+/// Maximum length of such a name, in bytes.
+const LONGEST_NAME: usize = 100;
+/// Maximum length of a version, in bytes.
+const LONGEST_VERSION: usize = 50;
+/// Maximum length of the problem, in characters.
+const LONGEST_PROBLEM: usize = 500;
+
+/// The change from a node's present configuration to the next one of its group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Next {
+    schema_version: u32,
+    /// When the node made the plan, in RFC 3339.
+    pub at: String,
+    /// `NodeupConfigHash` of the configuration that the node runs.
+    pub runs: String,
+    /// `NodeupConfigHash` of the next configuration.
+    pub hash: String,
+    pub outcome: Outcome,
+}
+
+/// What came of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    Planned(NextPlan),
+    /// Why the node cannot make the plan, or would not apply it.
+    Problem(String),
+}
+
+/// A plan, in counts and names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NextPlan {
+    /// The number of resources to create.
+    pub create: u32,
+    pub change: u32,
+    pub remove: u32,
+    /// The units and static pods that restart, in order, as the summary of a plan names them.
+    pub restarts: Vec<String>,
+    /// The number of further restarts, whose names did not fit.
+    #[serde(default)]
+    pub more_restarts: u32,
+    /// Whether the change takes a slot of the group.
+    pub takes_slot: bool,
+    /// The versions after the change.
+    pub versions: Versions,
+    /// Whether the rule `auto` drains the node for this change; `None` if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drains: Option<bool>,
+}
+
+/// Why an annotation is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unread {
+    #[error("the annotation {NEXT} has more than {LONGEST} bytes")]
+    TooLong,
+    #[error("the annotation {NEXT} is not what this version of kops-agent writes")]
+    OtherForm,
+}
+
+impl Next {
+    /// The summary of a plan to the configuration `hash`, on a node that runs the configuration `runs`.
+    pub fn planned(at: &str, runs: &str, hash: &str, plan: NextPlan) -> Next {
+        Next::of(at, runs, hash, Outcome::Planned(plan))
+    }
+
+    /// The statement that the node cannot make that plan. `problem` has no known secrets; credentials in URLs are hidden here.
+    pub fn not_planned(at: &str, runs: &str, hash: &str, problem: &str) -> Next {
+        let problem = one_line(&Redactor::default().text(problem), LONGEST_PROBLEM);
+        Next::of(at, runs, hash, Outcome::Problem(problem))
+    }
+
+    fn of(at: &str, runs: &str, hash: &str, outcome: Outcome) -> Next {
+        let [at, runs, hash] = [at, runs, hash].map(str::to_owned);
+        Next { schema_version: SCHEMA_VERSION, at, runs, hash, outcome }
+    }
+
+    /// The annotation's value on a Node that runs these versions. `None` if readers would reject the value.
+    pub fn value(&self, present: &Versions) -> Option<String> {
+        let mut next = self.clone();
+        if let Outcome::Planned(plan) = &mut next.outcome {
+            plan.drains = drains(present, &plan.versions);
+        }
+        let value = serde_json::to_string(&next).ok()?;
+        Next::read(&value).is_ok().then_some(value)
+    }
+
+    /// Parses an annotation's value.
+    ///
+    /// # Errors
+    /// The value is too long, or has another form than [`Next::value`] writes.
+    pub fn read(value: &str) -> Result<Next, Unread> {
+        if value.len() > LONGEST {
+            return Err(Unread::TooLong);
+        }
+        let next: Next = serde_json::from_str(value).map_err(|_| Unread::OtherForm)?;
+        let is_whole = next.schema_version == SCHEMA_VERSION
+            && next.made_at().is_some()
+            && is_hash(&next.runs)
+            && is_hash(&next.hash)
+            && next.outcome.is_bounded();
+        is_whole.then_some(next).ok_or(Unread::OtherForm)
+    }
+
+    /// Whether the same change waits for another node, whenever that node made its plan.
+    pub fn is_same_change(&self, other: &Next) -> bool {
+        self.hash == other.hash && self.outcome == other.outcome
+    }
+
+    /// When the node made the plan; `None` if that is no time.
+    pub fn made_at(&self) -> Option<OffsetDateTime> {
+        parse_timestamp(&self.at)
+    }
+}
+
+impl Outcome {
+    fn is_bounded(&self) -> bool {
+        match self {
+            Outcome::Problem(problem) => {
+                !problem.is_empty() && *problem == one_line(problem, LONGEST_PROBLEM)
+            }
+            Outcome::Planned(plan) => {
+                let versions = [&plan.versions.kubelet, &plan.versions.containerd];
+                plan.restarts.len() <= MOST_RESTARTS
+                    && plan.restarts.iter().all(|name| is_plain(name, LONGEST_NAME) && !name.is_empty())
+                    && versions.into_iter().all(|version| is_plain(version, LONGEST_VERSION))
+            }
+        }
+    }
+}
+
+impl NextPlan {
+    /// Adds the names of these restarts, as many as fit, and the number of the others.
+    #[must_use]
+    pub fn with_restarts(mut self, restarts: Vec<String>) -> NextPlan {
+        let all = restarts.len();
+        let named = restarts.into_iter().filter(|name| is_plain(name, LONGEST_NAME));
+        self.restarts = named.take(MOST_RESTARTS).collect();
+        self.more_restarts = u32::try_from(all - self.restarts.len()).unwrap_or(u32::MAX);
+        self
+    }
+}
+
+/// Whether a text is short printable ASCII. The names of units and static pods and all versions are.
+fn is_plain(text: &str, longest: usize) -> bool {
+    text.len() <= longest && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const AT: &str = "2026-11-26T04:05:06Z";
+    const HASH: &str = "3yUaBzOeXkF8m0qLrTtV1wPq9nGh2sJd5cRb7vYx4Zk=";
+
+    fn plan(restarts: &[&str]) -> NextPlan {
+        let versions = Versions { kubelet: "1.36.0".into(), containerd: "2.1.4".into() };
+        let restarts = restarts.iter().map(|name| (*name).to_owned()).collect();
+        NextPlan { takes_slot: true, versions, ..NextPlan::default() }.with_restarts(restarts)
+    }
+
+    #[test]
+    fn a_plan_is_told_in_counts_and_names() {
+        let next = Next::planned(AT, "a=", HASH, plan(&["kubelet.service", "logrotate.timer"]));
+        let value = next.value(&Versions { kubelet: "v1.35.0".into(), containerd: String::new() }).unwrap();
+        let told: Value = serde_json::from_str(&value).unwrap();
+        let expected = json!({
+            "schemaVersion": 1, "at": AT, "runs": "a=", "hash": HASH, "outcome": {"planned": {
+                "create": 0, "change": 0, "remove": 0, "restarts": ["kubelet.service", "logrotate.timer"], "moreRestarts": 0,
+                "takesSlot": true, "versions": {"kubelet": "1.36.0", "containerd": "2.1.4"}, "drains": true,
+            }},
+        });
+        assert_eq!(told, expected);
+        let Outcome::Planned(read) = Next::read(&value).unwrap().outcome else { panic!("{value}") };
+        assert_eq!((read.drains, read.takes_slot), (Some(true), true));
+    }
+
+    #[test]
+    fn a_reason_hides_credentials() {
+        let next = Next::not_planned(AT, "a=", HASH, "https://user:sesame@mirror/x\nanswers 403");
+        let value = next.value(&Versions::default()).unwrap();
+        assert!(!value.contains("sesame") && value.contains("answers 403"), "{value}");
+    }
+
+    #[test]
+    fn the_longest_summary_fits() {
+        // JSON writes each backslash as two.
+        let name = |number: usize| format!("{number:\\>width$}", width = LONGEST_NAME);
+        let mut names: Vec<String> = (0..500).map(name).collect();
+        names.push("x".repeat(LONGEST_NAME + 1));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let next = Next::planned(AT, &"a".repeat(100), &"b".repeat(100), plan(&names));
+        let value = next.value(&Versions::default()).unwrap();
+        let Outcome::Planned(read) = Next::read(&value).unwrap().outcome else { panic!("{value}") };
+        assert_eq!(read.restarts.len() + read.more_restarts as usize, 501);
+        for character in ["\"", "\u{ffff}", "😀", "\n"] {
+            let next = Next::not_planned(AT, &"a".repeat(100), &"b".repeat(100), &character.repeat(1 << 16));
+            assert!(next.value(&Versions::default()).unwrap().len() <= LONGEST, "{character:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_has_written_is_not_read() {
+        let value = Next::planned(AT, "a=", "b=", plan(&["a.service"])).value(&Versions::default()).unwrap();
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut told: Value = serde_json::from_str(&value).unwrap();
+            change(&mut told);
+            Next::read(&told.to_string())
+        };
+        assert!(with(&|_| {}).is_ok());
+        let changes: [&dyn Fn(&mut Value); 9] = [
+            &|told| told["schemaVersion"] = 2.into(),
+            &|told| told["other"] = 1.into(),
+            &|told| told["at"] = "soon".into(),
+            &|told| told["hash"] = "\u{1b}[2J".into(),
+            &|told| told["outcome"]["planned"]["create"] = (-1).into(),
+            &|told| told["outcome"]["planned"]["other"] = 1.into(),
+            &|told| told["outcome"]["planned"]["restarts"] = json!(["a\u{1b}[2J"]),
+            &|told| told["outcome"]["planned"]["restarts"] = json!(vec!["a"; MOST_RESTARTS + 1]),
+            &|told| told["outcome"] = json!({"problem": "a\nb"}),
+        ];
+        for change in changes {
+            assert_eq!(with(change), Err(Unread::OtherForm));
+        }
+        assert_eq!(Next::read(&" ".repeat(LONGEST + 1)), Err(Unread::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read(value in any::<String>()) {
+            let _ = Next::read(&value);
+        }
+    }
+}

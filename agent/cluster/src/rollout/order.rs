@@ -1,0 +1,157 @@
+//! What the controller writes into a Node, and what the node answers there. Both are annotations with JSON.
+
+use kops_agent_spec::terminal::one_line;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::wanted::{DrainMode, Rollout};
+use kops_agent_spec::parse_timestamp;
+use kops_agent_spec::redaction::Redactor;
+
+/// The annotation of a Node with an [`Order`]. The controller writes it.
+pub const ORDER: &str = "kops-agent/follow";
+/// The annotation of a Node with an [`Outcome`]. The node writes it.
+pub const OUTCOME: &str = "kops-agent/followed";
+/// Maximum length of a problem, in characters. Every client that lists Nodes gets it.
+const LONGEST_PROBLEM: usize = 500;
+/// Maximum length of an annotation that is parsed, in bytes. A kubelet can write any value into its own Node.
+const LONGEST_ANNOTATION: usize = 4096;
+
+/// Tells one node to take the current configuration of its group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Order {
+    /// The ID of the rollout that it belongs to.
+    pub rollout: String,
+    /// The attempt of the rollout. After the first attempt, the node retries a configuration that it has rolled back.
+    pub attempt: u32,
+    /// The hash of the configuration. If the group has another one by then, the node takes nothing.
+    pub hash: String,
+    pub drain: DrainMode,
+    /// How many nodes of the group may be unavailable at a time: the slots that the node reckons with.
+    pub max_unavailable: u32,
+    /// How long the node waits for each changed component to become healthy, in seconds.
+    #[serde(default = "Rollout::health_timeout")]
+    pub health_timeout: u32,
+    /// Whether the node may return to a configuration that it has left before.
+    #[serde(default)]
+    pub may_go_back: bool,
+    /// When it was written, in RFC 3339, by the controller's clock.
+    pub at: String,
+}
+
+/// The result of an [`Order`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    pub rollout: String,
+    pub attempt: u32,
+    pub hash: String,
+    /// Why the node did not take the configuration; empty if it did.
+    #[serde(default)]
+    pub problem: String,
+}
+
+impl Order {
+    /// Parses an annotation; `None` if it is no order.
+    pub fn read(annotation: &str) -> Option<Order> {
+        read(annotation)
+    }
+
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// When it was written; `None` if the text is no time.
+    pub fn time(&self) -> Option<OffsetDateTime> {
+        parse_timestamp(&self.at)
+    }
+
+    /// The outcome of this order; `problem` is empty if the node took the configuration. Credentials in URLs are hidden.
+    pub fn outcome(&self, problem: &str) -> Outcome {
+        Outcome {
+            rollout: self.rollout.clone(),
+            attempt: self.attempt,
+            hash: self.hash.clone(),
+            problem: one_line(&Redactor::default().text(problem), LONGEST_PROBLEM),
+        }
+    }
+}
+
+impl Outcome {
+    /// Parses an annotation; `None` if it is no outcome. A kubelet can write any problem, so it is cut to one line.
+    pub fn read(annotation: &str) -> Option<Outcome> {
+        let outcome: Outcome = read(annotation)?;
+        Some(Outcome { problem: one_line(&outcome.problem, LONGEST_PROBLEM), ..outcome })
+    }
+
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub fn is_of(&self, order: &Order) -> bool {
+        (&self.rollout, self.attempt, &self.hash) == (&order.rollout, order.attempt, &order.hash)
+    }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(annotation: &str) -> Option<T> {
+    if annotation.len() > LONGEST_ANNOTATION {
+        return None;
+    }
+    serde_json::from_str(annotation).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn order() -> Order {
+        Order {
+            rollout: "r-1".into(),
+            attempt: 1,
+            hash: "b=".into(),
+            drain: DrainMode::Auto,
+            max_unavailable: 1,
+            health_timeout: 300,
+            may_go_back: false,
+            at: "2026-11-29T00:00:00Z".into(),
+        }
+    }
+
+    #[test]
+    fn an_order_and_its_outcome_are_read_as_written() {
+        let order = order();
+        assert_eq!(Order::read(&order.text()), Some(order.clone()));
+        let outcome = order.outcome("kubelet is dead");
+        assert!(outcome.is_of(&order));
+        assert_eq!(Outcome::read(&outcome.text()), Some(outcome.clone()));
+        for other in [
+            Order { attempt: 2, ..order.clone() },
+            Order { hash: "c=".into(), ..order.clone() },
+            Order { rollout: "r-2".into(), ..order },
+        ] {
+            assert!(!outcome.is_of(&other), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_kubelet_writes_is_bounded_and_has_one_line() {
+        let long = |length: usize| {
+            format!(
+                r#"{{"rollout": "r", "attempt": 1, "hash": "h", "problem": "a\nb{}"}}"#,
+                "c".repeat(length)
+            )
+        };
+        let problem = Outcome::read(&long(1000)).unwrap().problem;
+        assert!(problem.chars().count() <= LONGEST_PROBLEM && !problem.contains('\n'), "{problem}");
+        assert_eq!(Outcome::read(&long(LONGEST_ANNOTATION)), None);
+        assert_eq!(Outcome::read("[]"), None);
+    }
+
+    #[test]
+    fn a_problem_has_no_credentials() {
+        let problem = order().outcome("https://user:sesame@mirror/x answers 403").problem;
+        assert!(!problem.contains("sesame"), "{problem}");
+    }
+}

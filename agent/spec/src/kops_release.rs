@@ -1,0 +1,430 @@
+//! All differences between kOps releases that affect a node.
+//!
+//! Each difference is a method (a gate) that is named after its effect. No other module compares kOps versions. Source: upstream at the
+//! tags v1.34.3, v1.35.2 and v1.36.2, and its main branch (1.37-alpha).
+
+mod patches;
+mod written_by;
+
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::NodeupConfig;
+
+pub use written_by::{Evidence, Told, VARIABLE, WrittenBy};
+
+/// The oldest supported minor version of kOps.
+const OLDEST_SUPPORTED_MINOR: u64 = 34;
+/// The newest known minor version of kOps. Newer versions use its rules.
+const NEWEST_KNOWN_MINOR: u64 = 37;
+
+/// A kOps release, identified by its minor version. Its nodes are decided as by its newest known patch release: 1.34.3, 1.35.2 or
+/// 1.36.2. The module `patches` lists the differences of older patch releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KopsRelease {
+    minor: u64,
+}
+
+impl Serialize for KopsRelease {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads a recorded release. It may be a release that is unsupported or not known yet.
+impl<'de> Deserialize<'de> for KopsRelease {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let minor =
+            minor_of(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not a kOps release")))?;
+        Ok(KopsRelease { minor })
+    }
+}
+
+impl fmt::Display for KopsRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}", self.minor)
+    }
+}
+
+/// A range of kOps releases, by minor version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Releases {
+    All,
+    /// This minor version and older ones.
+    UpTo(u64),
+    /// This minor version and newer ones.
+    Since(u64),
+}
+
+/// The minor version of `1.35.2`, `v1.36.0-beta.1` or `1.37.0-alpha.1+commit`. `None` if the text is not a version of kOps 1.
+fn minor_of(version: &str) -> Option<u64> {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let mut parts = version.split(['.', '-', '+']);
+    (parts.next()? == "1").then(|| parts.next()?.parse().ok())?
+}
+
+/// The minor and patch version of a kOps version, and whether it is a preview.
+fn parts(version: &str) -> Option<(u64, u64, bool)> {
+    let without_build = version.split('+').next()?;
+    let (release, preview) = without_build.split_once('-').unwrap_or((without_build, ""));
+    let patch = release.split('.').nth(2)?.parse().ok()?;
+    Some((minor_of(version)?, patch, !preview.is_empty()))
+}
+
+/// Whether nodeup and kops-controller of this version prove a request with a constant (`buildChallengeResponse` in
+/// pkg/bootstrap/challenge_server.go): 1.34.0, 1.34.1, and the previews of 1.35.0.
+pub fn has_constant_proofs(version: &str) -> bool {
+    match parts(version) {
+        Some((34, patch, _)) => patch < 2,
+        Some((35, 0, is_preview)) => is_preview,
+        _ => false,
+    }
+}
+
+impl KopsRelease {
+    /// The newest known release.
+    pub const NEWEST: KopsRelease = KopsRelease { minor: NEWEST_KNOWN_MINOR };
+
+    /// All supported releases, the oldest first.
+    pub fn supported() -> impl Iterator<Item = KopsRelease> {
+        (OLDEST_SUPPORTED_MINOR..=NEWEST_KNOWN_MINOR).map(|minor| KopsRelease { minor })
+    }
+
+    /// The release of a version. A version newer than the newest known release counts as the newest known release.
+    ///
+    /// # Errors
+    /// If the text is not a version of kOps, or the version is older than the oldest supported release.
+    pub fn of_version(version: &str) -> Result<KopsRelease, String> {
+        let minor = minor_of(version).ok_or_else(|| format!("{version:?} is not a kOps version"))?;
+        if minor < OLDEST_SUPPORTED_MINOR {
+            return Err(format!(
+                "kOps {version} wrote this configuration, but kops-agent supports kOps 1.{OLDEST_SUPPORTED_MINOR} and newer; run \
+                 `kops update cluster --yes` with a supported release first"
+            ));
+        }
+        Ok(KopsRelease { minor: minor.min(NEWEST_KNOWN_MINOR) })
+    }
+
+    /// Infers the release from the fields that kOps writes. kOps writes `usesLegacyGossip` up to 1.36 and `channels` up to 1.35. Up to 1.34
+    /// it writes the pause image into kubelet's settings (pkg/apis/nodeup/config.go, pkg/model/components/kubelet.go). Workers of 1.35 and
+    /// 1.36 have the same fields, so only an old Kubernetes tells them apart.
+    fn of_fields(config: &NodeupConfig) -> KopsRelease {
+        let is_before_1_36 =
+            !config.channels.is_empty() || !KopsRelease { minor: 36 }.takes_kubernetes_of(config);
+        let minor = if config.uses_legacy_gossip.is_none() {
+            NEWEST_KNOWN_MINOR
+        } else if !config.kubelet_config.pod_infra_container_image.is_empty() {
+            34
+        } else if is_before_1_36 {
+            35
+        } else {
+            36
+        };
+        KopsRelease { minor }
+    }
+
+    /// Whether this release can have written these fields. Newer releases than 1.34 always name containerd's pause image, and kubelet's
+    /// only if the cluster spec has it (pkg/model/components/containerd.go).
+    fn may_have_written(self, config: &NodeupConfig) -> bool {
+        let names_pause_image_as_1_34 = !config.kubelet_config.pod_infra_container_image.is_empty()
+            && config.containerd_config.as_ref().is_none_or(|containerd| containerd.sandbox_image.is_none());
+        let fits_older_only = names_pause_image_as_1_34 && !self.pause_image_is_kubelets();
+        let has_channels_of_older = !config.channels.is_empty() && !self.protokube_applies_addons();
+        config.uses_legacy_gossip.is_some() == self.has_gossip()
+            && !fits_older_only
+            && !has_channels_of_older
+            && self.takes_kubernetes_of(config)
+    }
+
+    /// Whether this release accepts the Kubernetes of this configuration. A version that cannot be read is reported elsewhere.
+    fn takes_kubernetes_of(self, config: &NodeupConfig) -> bool {
+        minor_of(&config.kubernetes_version).is_none_or(|minor| minor >= self.oldest_kubernetes_minor())
+    }
+
+    /// Whether a worker's configuration from this release can look like that of another release.
+    fn is_ambiguous(self) -> bool {
+        self.is_at_most(36)
+    }
+
+    /// Whether the range contains this release.
+    pub fn is_in(self, releases: Releases) -> bool {
+        match releases {
+            Releases::All => true,
+            Releases::UpTo(newest) => self.minor <= newest,
+            Releases::Since(oldest) => self.minor >= oldest,
+        }
+    }
+
+    fn is_at_most(self, minor: u64) -> bool {
+        self.minor <= minor
+    }
+
+    /// The oldest Kubernetes minor version that this release supports (`OldestSupportedKubernetesVersion` in
+    /// upup/pkg/fi/cloudup/apply_cluster.go).
+    pub fn oldest_kubernetes_minor(self) -> u64 {
+        match self.minor {
+            ..=35 => 29,
+            36 => 31,
+            _ => 32,
+        }
+    }
+
+    /// protokube on each control plane applies add-ons and labels the control plane (nodeup/pkg/model/protokube.go). In newer releases the
+    /// static pod kops-channels does this.
+    pub fn protokube_applies_addons(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// A manifest in place of a channel counts as a channel with one add-on. In older releases it counts as an empty channel (`ParseAddons`
+    /// in channels/pkg/channels/addons.go).
+    pub fn takes_manifests_for_channels(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// An add-on's object is unhealthy if any of its conditions is False. In newer releases only conditions of known types count
+    /// (pkg/applylib/applyset/health.go).
+    pub fn all_conditions_tell_of_health(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// The cluster may publish its names by gossip, through protokube.
+    pub fn has_gossip(self) -> bool {
+        self.is_at_most(36)
+    }
+
+    /// In gossip clusters, machines reach kops-controller through the API's load balancer on any cloud. In older releases only on GCE.
+    pub fn gossip_clusters_use_load_balancers(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// Control planes and API servers also get the addresses of the API.
+    pub fn tells_api_servers_their_addresses(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// Machines that get addresses also get the name in the server's certificate.
+    pub fn tells_the_servers_name(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// Machines of IPv6-only clusters get only IPv6 addresses.
+    pub fn tells_reachable_addresses_only(self) -> bool {
+        !self.is_at_most(36)
+    }
+
+    /// A worker of a gossip cluster does not run gossip if it knows the addresses of the API server.
+    pub fn addresses_replace_gossip(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kubelet gets most of its settings as flags. In newer releases its configuration file has them.
+    pub fn kubelet_settings_are_flags(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// Control planes use a shorter maximum back-off for crashing containers.
+    pub fn limits_crash_loops(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// The pause image is a setting of kubelet. In newer releases it is a setting of containerd.
+    pub fn pause_image_is_kubelets(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// containerd's configuration has the format of containerd 1 and includes registry mirrors, for every version of containerd. containerd
+    /// 2 converts the configuration when it starts.
+    pub fn containerd_configuration_is_of_1(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// kOps uses the spec's version for containerd, even if the distribution brings its own containerd.
+    pub fn takes_containerds_version_from_the_spec(self) -> bool {
+        self.is_at_most(36)
+    }
+
+    /// The newest version of containerd's configuration format that kOps writes.
+    pub fn newest_containerd_configuration(self) -> i64 {
+        if self.is_at_most(36) { 3 } else { 4 }
+    }
+
+    /// kOps supports the container runtime gVisor.
+    pub fn has_gvisor(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// The version of the CNI configuration that replaces kubenet.
+    pub fn kubenet_cni_version(self) -> &'static str {
+        if self.is_at_most(34) { "0.4.0" } else { "1.0.0" }
+    }
+
+    /// The in-tree cloud providers of Kubernetes have their own configuration file.
+    pub fn has_in_tree_cloud_config(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// kubelet gets its provider id on Azure. From this release on, Azure's cloud configuration is a Secret of the cluster.
+    pub fn azure_nodes_have_provider_ids(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kube-proxy mounts only its kubeconfig. In newer releases it mounts the kubeconfig's folder.
+    pub fn kube_proxy_mounts_kubeconfig_alone(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// kube-proxy gets the nftables mode on distributions without iptables in the kernel.
+    pub fn forces_nftables(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// kube-scheduler always asks the API server to authenticate the clients of its endpoints.
+    pub fn kube_scheduler_must_look_up_users(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// kOps handles the effect of systemd-networkd and cloud-init on an attached interface on Debian 12 and newer.
+    pub fn knows_debians_networkd(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kOps tells pod interfaces from the primary interface by the primary interface's name. Older releases match Amazon Linux' interface
+    /// names.
+    pub fn knows_the_primary_interface(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kOps raises the inotify watch limit per user.
+    pub fn raises_inotify_watches(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// logrotate rotates the logs of an etcd cluster for Leases.
+    pub fn has_etcd_leases(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kOps installs the tools that containerd 1 and Docker needed: pigz, conntrack and others.
+    pub fn installs_tools_of_docker(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// Nodes with Container-Optimized OS on GCE download a mount helper.
+    pub fn has_mounter(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// kOps writes Calico's WireGuard setting into the node's configuration.
+    pub fn tells_of_wireguard(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// kOps writes the machine type into the node's configuration if Cilium takes addresses from AWS.
+    pub fn tells_cilium_the_machine_type(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kOps labels a Karpenter node with its group as the provisioner (pkg/nodelabels/builder.go).
+    pub fn labels_nodes_of_karpenter(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// Karpenter nodes register with Karpenter's taint.
+    pub fn taints_nodes_of_karpenter(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// Network load balancers of Services may have security groups.
+    pub fn knows_nlb_security_groups(self) -> bool {
+        !self.is_at_most(35)
+    }
+
+    /// kOps writes into the node's configuration whether Nodes have AWS' IP-based names.
+    pub fn tells_of_ip_based_names(self) -> bool {
+        !self.is_at_most(36)
+    }
+
+    pub fn has_discovery_service(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// The release of the CNI plugins for a Kubernetes minor version. `None` if this kOps release does not support that version
+    /// (pkg/nodemodel/wellknownassets/cni.go).
+    pub fn cni_plugins(self, kubernetes_minor: u64) -> Option<&'static str> {
+        if kubernetes_minor < self.oldest_kubernetes_minor() {
+            return None;
+        }
+        Some(match kubernetes_minor {
+            ..=29 => "1.3.0",
+            30 => "1.4.1",
+            31 => "1.5.1",
+            34 if !self.is_at_most(36) => "1.7.1",
+            35 if !self.is_at_most(36) => "1.8.0",
+            36.. if !self.is_at_most(36) => "1.9.1",
+            _ => "1.6.2",
+        })
+    }
+
+    /// The image versions of the EBS CSI driver's sidecars: csi-node-driver-registrar and livenessprobe
+    /// (upup/models/cloudup/resources/addons/aws-ebs-csi-driver.addons.k8s.io).
+    pub fn sidecars_of_ebs(self) -> (&'static str, &'static str) {
+        if self.is_at_most(35) { ("v2.14.0", "v2.16.0") } else { ("v2.16.0", "v2.18.0") }
+    }
+
+    /// Calico's default version (upup/models/cloudup/resources/addons/networking.projectcalico.org).
+    pub fn calico(self) -> &'static str {
+        match self.minor {
+            ..=34 => "v3.30.3",
+            35 | 36 => "v3.31.3",
+            _ => "v3.31.6",
+        }
+    }
+
+    /// The oldest containerd that kOps downloads, as major and minor version.
+    pub fn oldest_containerd(self) -> (u64, u64) {
+        if self.is_at_most(36) { (1, 6) } else { (2, 1) }
+    }
+
+    /// The credential provider for Google's registries is a dated build from a separate bucket.
+    pub fn has_dated_gce_credential_provider(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// The file name of kubelet's credential provider for Google's registries.
+    pub fn gce_credential_provider(self) -> &'static str {
+        if self.is_at_most(34) { "v20231005-providersv0.27.1-65-g8fbe8d27" } else { "auth-provider-gcp" }
+    }
+
+    /// kOps installs the WireGuard tools on Ubuntu whenever Calico runs, even if Calico does not use WireGuard.
+    pub fn always_installs_wireguard(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// kOps passes the name of Azure's storage account to protokube. In newer releases the URLs of the store contain it.
+    pub fn passes_on_azures_account(self) -> bool {
+        self.is_at_most(34)
+    }
+
+    /// kOps passes on whether OpenStack's certificates are accepted without verification.
+    pub fn knows_insecure_openstack(self) -> bool {
+        !self.is_at_most(34)
+    }
+
+    /// On machines with an API server, root may write the key of kubelet's serving certificate.
+    pub fn lets_root_write_kubelets_key(self) -> bool {
+        self.is_at_most(35)
+    }
+
+    /// kubelet's serving certificate has the Node's name. In older releases it has the instance id.
+    pub fn kubelet_serves_by_node_name(self) -> bool {
+        !self.is_at_most(36)
+    }
+
+    /// Dedicated API servers get the addresses of the load balancer in front of etcd.
+    pub fn api_servers_know_etcd_addresses(self) -> bool {
+        !self.is_at_most(36)
+    }
+}

@@ -1,0 +1,236 @@
+//! Hides known secrets in texts that the agent does not write: a journal, an error, the output of a program.
+//!
+//! The agent's own output about a node does not need this: there, the origin of each value decides (`kops_agent_plan::shown`). Nothing here
+//! guesses. A value is hidden if it is a secret of the store, a credential in a variable, or free text of the specification
+//! ([`crate::free_text`]). Two forms are also hidden because they are secret by definition: a private key in PEM, and the
+//! user, password, query and fragment of a URL.
+
+pub mod manifest;
+mod mark;
+mod pem;
+mod urls;
+mod variables;
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use crate::base64_text;
+use crate::yaml;
+pub use mark::MARK;
+use mark::push_marks;
+pub use urls::without_credentials;
+pub use variables::{LOGIN_VARIABLES, is_login};
+
+/// Minimum length of a hidden value, in bytes. A shorter value is part of too many words.
+const SHORTEST: usize = 4;
+/// Minimum length of a hidden line or word of a longer text, in bytes. A shorter part is only hidden within the whole text.
+const SHORTEST_PART: usize = 8;
+/// Minimum length of a hidden value of a variable, in bytes. A shorter value is a common word. Login variables have `SHORTEST` instead.
+const SHORTEST_VARIABLE: usize = 6;
+/// Maximum number of replacement rounds. A replacement can join its neighbours with the mark to another secret. More rounds than a
+/// secret has letters do not help.
+const ROUNDS: usize = 16;
+/// Fields of Kubernetes' EncryptionConfiguration with names as values (k8s.io/apiserver/pkg/apis/apiserver/v1/types_encryption.go). All
+/// other values in a secret are secret.
+const NAMES: [&str; 4] = ["kind", "apiVersion", "resources", "name"];
+
+/// Hides known secrets.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    secrets: BTreeSet<String>,
+    /// Hidden unless it is also public.
+    free_text: BTreeSet<String>,
+    public: BTreeSet<String>,
+    /// Finds all hidden values in one pass. It is built on first use; the inner `None` means that it cannot be built.
+    finder: OnceLock<Option<AhoCorasick>>,
+}
+
+impl std::fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Redactor").field("secrets", &self.secrets.len()).finish_non_exhaustive()
+    }
+}
+
+impl Redactor {
+    /// Also hides this value and each of its longer lines, plain and escaped for JSON, and the whole value in base64.
+    #[must_use]
+    pub fn hiding(mut self, value: &str) -> Redactor {
+        self.secrets.extend(spellings(value));
+        self.finder = OnceLock::new();
+        self
+    }
+
+    /// Also hides a secret of the store: the whole secret and, if it is a document, each value in it. A value in base64 is also hidden
+    /// decoded: `auth` of a registry is `user:password` in base64.
+    #[must_use]
+    pub fn hiding_secret(self, secret: &str) -> Redactor {
+        let redactor = self.hiding(secret);
+        match yaml::from_str::<Value>(secret) {
+            Ok(document @ (Value::Object(_) | Value::Array(_))) => redactor.hiding_values(&document),
+            _ => redactor,
+        }
+    }
+
+    fn hiding_values(self, value: &Value) -> Redactor {
+        match value {
+            Value::String(text) => {
+                let decoded = base64_text::decoded(text).unwrap_or_default();
+                let password = decoded.split_once(':').map(|(_, password)| password).unwrap_or_default();
+                self.hiding(text).hiding(&decoded).hiding(password)
+            }
+            Value::Number(number) => self.hiding(&number.to_string()),
+            Value::Array(items) => items.iter().fold(self, Redactor::hiding_values),
+            Value::Object(fields) => {
+                let is_name = |name: &str, value: &Value| NAMES.contains(&name) && is_of_words(value);
+                let fields = fields.iter().filter(|(name, value)| !is_name(name, value));
+                fields.fold(self, |redactor, (_, value)| redactor.hiding_values(value))
+            }
+            Value::Bool(_) | Value::Null => self,
+        }
+    }
+
+    /// Also hides the value of a program's environment variable. The value of a login variable is a secret. Any other value is free
+    /// text, because an operator may have set the variable.
+    #[must_use]
+    pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
+        let redactor = self.hiding_passwords(&variables::as_url(name, value));
+        match LOGIN_VARIABLES.contains(&name) {
+            true => redactor.hiding(value),
+            false if value.len() < SHORTEST_VARIABLE => redactor,
+            false => redactor.hiding_free_text(value),
+        }
+    }
+
+    /// Also hides the passwords of the URLs in a text.
+    #[must_use]
+    pub fn hiding_passwords(self, text: &str) -> Redactor {
+        urls::passwords(text).into_iter().fold(self, |redactor, password| {
+            redactor.hiding(password).hiding(&percent_decode_str(password).decode_utf8_lossy())
+        })
+    }
+
+    /// Also hides free text, as a whole and by line, unless it is also public.
+    #[must_use]
+    pub fn hiding_free_text(mut self, text: &str) -> Redactor {
+        let decoded = base64_text::decoded(text);
+        self.free_text.extend(decoded.iter().map(String::as_str).chain([text]).flat_map(spellings));
+        self.finder = OnceLock::new();
+        self
+    }
+
+    /// Also hides free text and each of its longer words, because a program prints parts of a file that it has read.
+    #[must_use]
+    pub fn hiding_words(mut self, text: &str) -> Redactor {
+        let decoded = base64_text::decoded(text);
+        let words = decoded.iter().map(String::as_str).chain([text]).flat_map(words);
+        self.free_text.extend(words.filter(|word| word.len() >= SHORTEST_PART).map(str::to_owned));
+        self.hiding_free_text(text)
+    }
+
+    /// Also shows the words and lines of this text, even if free text contains them.
+    #[must_use]
+    pub fn showing(mut self, public: &str) -> Redactor {
+        let lines = public.lines().map(str::trim);
+        self.public.extend(words(public).chain(lines).map(str::to_owned));
+        self.finder = OnceLock::new();
+        self
+    }
+
+    /// A redactor that hides the secrets and shows the free text.
+    #[must_use]
+    pub fn of_secrets(&self) -> Redactor {
+        Redactor { secrets: self.secrets.clone(), ..Redactor::default() }
+    }
+
+    /// Hides the secrets in a text. It keeps the number of lines, unless it must hide the whole text.
+    pub fn text(&self, text: &str) -> String {
+        // First, because the first line of a key is also part of a known secret.
+        let text = pem::without_private_keys(text);
+        let text = self.without_known(text);
+        let text = urls::without_credentials(&text);
+        self.without_known(text)
+    }
+
+    /// Hides the secrets in the strings of a value, including the keys of objects.
+    pub fn json(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(values) => values.iter().map(|value| self.json(value)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (self.text(name), self.json(value))).collect()
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn finder(&self) -> Option<&AhoCorasick> {
+        let make = || {
+            let free_text = self.free_text.difference(&self.public);
+            let hidden = self.secrets.iter().chain(free_text).filter(|value| !MARK.contains(value.as_str()));
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(hidden).ok()
+        };
+        self.finder.get_or_init(make).as_ref()
+    }
+
+    /// Hides the known values in a text. It keeps the number of lines, unless it must hide the whole text.
+    pub fn without_known(&self, mut text: String) -> String {
+        for _ in 0..ROUNDS {
+            // If the finder cannot be built, the whole text is hidden.
+            let Some(finder) = self.finder() else { return MARK.to_owned() };
+            if !finder.is_match(&text) {
+                return text;
+            }
+            let mut shown = String::with_capacity(text.len());
+            finder.replace_all_with(&text, &mut shown, |_, hidden, shown| {
+                push_marks(hidden, shown);
+                true
+            });
+            text = shown;
+        }
+        // A secret consists of parts of the mark, so the whole text is hidden.
+        MARK.to_owned()
+    }
+}
+
+/// A value and its longer lines, plain and escaped for JSON, and the whole value in base64.
+fn spellings(value: &str) -> Vec<String> {
+    let whole = value.trim();
+    let lines = whole.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_PART);
+    let texts = [whole].into_iter().chain(lines).filter(|text| is_hidden(text));
+    let mut spellings: Vec<String> = texts.flat_map(|text| [text.to_owned(), json_escaped(text)]).collect();
+    if is_hidden(whole) {
+        spellings.extend([STANDARD.encode(value), STANDARD.encode(whole)]);
+    }
+    spellings
+}
+
+/// Whether a value is a string or a list of strings.
+fn is_of_words(value: &Value) -> bool {
+    value.is_string() || value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
+}
+
+/// Whether a value can be hidden everywhere. A short value or a boolean occurs in too many texts.
+fn is_hidden(value: &str) -> bool {
+    value.len() >= SHORTEST && !matches!(value, "true" | "false")
+}
+
+/// The words of a text, separated by whitespace, quotes, brackets and the punctuation after a name.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_whitespace() || "\"'`,;=:(){}[]<>".contains(c);
+    text.split(ends).filter(|word| !word.is_empty())
+}
+
+/// The text as it is between the quotes of a JSON string.
+fn json_escaped(text: &str) -> String {
+    let quoted = Value::String(text.to_owned()).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+#[cfg(test)]
+mod tests;
