@@ -23,7 +23,7 @@ use crate::system::commands::Commands;
 use crate::trial;
 
 /// The inputs of an apply.
-pub(crate) struct Prepared<'a> {
+pub(crate) struct Inputs<'a> {
     pub(crate) certificates: Certificates<'a>,
     /// Content of each written file that is not downloaded, by path.
     pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
@@ -40,7 +40,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) undelivered: BTreeMap<String, Error>,
 }
 
-impl Prepared<'_> {
+impl Inputs<'_> {
     pub(crate) fn key(&self, url: &str) -> Result<&[u8]> {
         self.keys.get(url).map(Vec::as_slice).ok_or_else(|| gone(url))
     }
@@ -163,7 +163,7 @@ impl<'a> Preparation<'a> {
         machine: Machine,
         tried: impl FnOnce(),
         progress: &dyn Progress,
-    ) -> Result<Prepared<'a>> {
+    ) -> Result<Inputs<'a>> {
         let Preparation { host, desired, steps, requests, certificates, .. } = &mut self;
         let fetching = async {
             let files = fetch_files(host, steps, requests, downloads, progress).await;
@@ -186,7 +186,7 @@ impl<'a> Preparation<'a> {
             }
         }
         let Preparation { certificates, contents, requests, .. } = self;
-        Ok(Prepared { certificates, contents, keys, cache, downloads: requests, ready, put_off, undelivered })
+        Ok(Inputs { certificates, contents, keys, cache, downloads: requests, ready, put_off, undelivered })
     }
 }
 

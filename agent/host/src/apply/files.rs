@@ -88,7 +88,7 @@ impl Run<'_> {
     fn written_files(&self, files: &[(&Step, &File)]) -> Result<()> {
         let (mut certificates, mut staged) = (Vec::new(), Vec::new());
         for (step, file) in files {
-            let Some(bytes) = self.prepared.contents.get(file.path.as_str()) else { continue };
+            let Some(bytes) = self.inputs.contents.get(file.path.as_str()) else { continue };
             self.progress.applying(step);
             let Some(mut begun) = self.unless_refused(step, self.begin(file))? else { continue };
             begun.write(bytes)?;
@@ -109,7 +109,7 @@ impl Run<'_> {
         for (step, file) in files {
             let Content::Asset(asset) = &file.content else { continue };
             self.progress.applying(step);
-            let ready = self.prepared.ready(&file.path)?;
+            let ready = self.inputs.ready(&file.path)?;
             let owner = self.host.owner_ids(file)?;
             sealed.push(Sealed::adopt(
                 &self.host.root,

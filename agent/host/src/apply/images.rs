@@ -21,7 +21,7 @@ use super::starts::is_merely_started;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::prepare::{Prepared, find};
+use crate::prepare::{Inputs, find};
 use crate::stamps::Stamp;
 use crate::system::apart::apart;
 use crate::system::images::Tether;
@@ -44,7 +44,7 @@ impl Run<'_> {
             if self.loaded.contains(&image.name) {
                 continue;
             }
-            if let Err(error) = self.host.load_archive(self.prepared, image, limit).await {
+            if let Err(error) = self.host.load_archive(&self.inputs, image, limit).await {
                 is_late |= since.elapsed() >= limit;
                 self.starts.note(&step.resource, &error);
             }
@@ -97,7 +97,7 @@ impl Host {
         &self,
         plan: &Plan,
         desired: &DesiredState,
-        prepared: &Prepared<'_>,
+        inputs: &Inputs<'_>,
         progress: &dyn Progress,
     ) -> Result<BTreeSet<String>> {
         let mut loaded = BTreeSet::new();
@@ -111,7 +111,7 @@ impl Host {
                 break;
             }
             progress.applying(step);
-            self.load_archive(prepared, image, self.waits.image).await.map_err(|error| Error::Path {
+            self.load_archive(inputs, image, self.waits.image).await.map_err(|error| Error::Path {
                 doing: "load",
                 path: format!("the image {} (the node stays unchanged without it)", image.name),
                 reason: error.to_string(),
@@ -127,16 +127,16 @@ impl Host {
         apart("pulling an image", move || images.pull(&name, &tether)).await
     }
 
-    async fn load_archive(&self, prepared: &Prepared<'_>, image: &Image, limit: Duration) -> Result<()> {
+    async fn load_archive(&self, inputs: &Inputs<'_>, image: &Image, limit: Duration) -> Result<()> {
         let Image { name, sha256, .. } = image;
-        if let Some(why) = prepared.undelivered.get(sha256) {
+        if let Some(why) = inputs.undelivered.get(sha256) {
             return Err(Error::Path {
                 doing: "load",
                 path: format!("the image {name}"),
                 reason: why.to_string(),
             });
         }
-        let (file, url) = prepared.open(sha256)?;
+        let (file, url) = inputs.open(sha256)?;
         let (images, archive, url) = (Arc::clone(&self.images), name.clone(), url.to_owned());
         let (tether, _leash) = Tether::new(limit);
         let load = move || {

@@ -184,7 +184,7 @@ impl Run<'_> {
             self.progress.applying(step);
             match resource {
                 Resource::PackageSource(source) => {
-                    let key = self.prepared.key(&source.keyring)?;
+                    let key = self.inputs.key(&source.keyring)?;
                     self.host.packages.add_source(source, key, self.progress)?;
                 }
                 Resource::Package(package) => names.push(package.name.as_str()),
@@ -195,7 +195,7 @@ impl Run<'_> {
             let _step = self.host.measure(Work::Packages, Stage::Packages.name());
             install(&*self.host.packages, &names, false, self.progress)?;
         }
-        self.prepared.refuse_what_still_does_not_start(&*self.host.commands)
+        self.inputs.refuse_what_still_does_not_start(&*self.host.commands)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::observe::Observer;
 use crate::places::boot_text;
-use crate::prepare::{Prepared, find};
+use crate::prepare::{Inputs, find};
 use crate::root::Root;
 use crate::secrets::Secrets;
 use crate::staged::write_file;
@@ -27,7 +27,7 @@ pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     pub(super) desired: &'a DesiredState,
     pub(super) secrets: &'a dyn Secrets,
-    pub(super) prepared: &'a Prepared<'a>,
+    pub(super) inputs: Inputs<'a>,
     pub(super) progress: &'a dyn Progress,
     /// `None` if the run does not wait for components.
     pub(super) changing: Option<Changing>,
@@ -116,8 +116,8 @@ impl Run<'_> {
         &'r self,
         resources: impl Iterator<Item = &'r Resource>,
     ) -> Result<ObservedState> {
-        Observer::new(self.host, &self.prepared.certificates, self.secrets, resources)?
-            .having_written(self.prepared.downloaded().collect())
+        Observer::new(self.host, &self.inputs.certificates, self.secrets, resources)?
+            .having_written(self.inputs.downloaded().collect())
             .all()
     }
 
