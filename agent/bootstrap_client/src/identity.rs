@@ -1,5 +1,5 @@
-//! The proof that this machine is the node of its name. A Ready Node of that name is no proof, and a kubeconfig alone is none
-//! either: a cloud gives a name again, and an image may be made of a node's disk.
+//! Proves that this machine is the node of its name. A Ready Node of that name is no proof, because a cloud may reuse
+//! the name. A kubeconfig alone is no proof either, because an image may be made of a node's disk.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const MOST_SKEW: Duration = Duration::hours(1);
 /// Why nothing proves that this machine is the node of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum NoProof {
-    #[error("an earlier run has left its files on another machine")]
+    #[error("the files of earlier runs are from another machine")]
     FilesOfAnother,
     #[error("there is no /{KUBECONFIG}")]
     NoKubeconfig,

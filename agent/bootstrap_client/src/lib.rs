@@ -82,7 +82,7 @@ pub enum BootstrapError {
     },
     #[error(transparent)]
     NoServer(#[from] NoServer),
-    /// This machine cannot prove its identity.
+    /// This machine cannot prove its identity to kops-controller.
     #[error("cannot prove this machine's identity to kops-controller: {0}")]
     Authentication(#[from] AuthenticationError),
     /// kops-controller cannot call back.
@@ -366,7 +366,7 @@ impl Asking {
         if asked.as_ref().is_err_and(Failures::has_refused_token) {
             self.authenticator.refused();
         }
-        // So does the form of the proof.
+        // The form of the proof changes only after a whole round, too.
         if let (Some(callback), Err(failed)) = (&self.callback, &asked)
             && failed.has_failed_call_back()
         {

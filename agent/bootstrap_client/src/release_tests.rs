@@ -97,7 +97,7 @@ impl Authenticator for Counting {
 }
 
 #[tokio::test]
-async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none_answers() {
+async fn only_a_refused_token_changes_the_form_of_tokens() {
     kops_agent_net::tls::install_provider();
     let authority = Keyset::make("kubernetes-ca", 7).unwrap();
     let answers = [REFUSED, (400, "callback failed"), (500, "internal error"), REFUSED, (200, CONFIGURATION)];
@@ -126,7 +126,7 @@ async fn tokens_change_their_form_where_a_server_refuses_them_and_not_where_none
 
 /// kops-controller of kOps 1.34.0 and 1.34.1 refuses the proof that other releases expect. Other causes of that answer change nothing.
 #[tokio::test]
-async fn the_proof_changes_its_form_where_an_answered_call_back_failed() {
+async fn an_answered_call_back_that_failed_changes_the_form_of_the_proof() {
     kops_agent_net::tls::install_provider();
     let authority = Keyset::make("kubernetes-ca", 7).unwrap();
     let callers = Authority::new("kubernetes-ca").unwrap();

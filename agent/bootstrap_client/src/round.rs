@@ -74,7 +74,7 @@ impl Failures {
 
     /// Whether nothing listens at any of the addresses. A server that cannot serve yet does listen.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.0.iter().all(|(_, failure)| failure.is_of_no_server())
+        self.0.iter().all(|(_, failure)| failure.is_without_listener())
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_server_comes_first_at_times_and_none_is_left_out() {
+    async fn the_order_of_servers_is_random_and_every_server_is_asked() {
         let servers = numbered(1..=4);
         let mut first = BTreeSet::new();
         for _ in 0..400 {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_is_registered_asks_no_other_server() {
+    async fn a_registered_machine_asks_no_other_server() {
         let (ports, failures) = ports_asked(&numbered(1..=4), || Failure::AlreadyRegistered).await;
         assert_eq!((ports.len(), failures.registered().is_some()), (1, true));
     }

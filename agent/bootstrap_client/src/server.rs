@@ -120,7 +120,7 @@ impl Failure {
 
     /// Whether nothing listens at the address, so that an early retry costs no server anything. A failed name lookup
     /// does not count, because others use the name servers too.
-    pub(super) fn is_of_no_server(&self) -> bool {
+    pub(super) fn is_without_listener(&self) -> bool {
         matches!(self, Failure::NotListening(_))
     }
 
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_where_the_boot_config_says() {
+    fn urls_of_servers_come_from_the_boot_config() {
         for (given, expected) in [
             (
                 "https://kops-controller.internal.c.example.com:3988/",
@@ -373,20 +373,20 @@ mod tests {
         let bound = tokio::net::TcpSocket::new_v4().unwrap();
         bound.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let failure = asked(bound.local_addr().unwrap()).await;
-        assert!(failure.is_of_no_server() && !failure.is_answer(), "{failure}");
+        assert!(failure.is_without_listener() && !failure.is_answer(), "{failure}");
         assert!(failure.to_string().contains("refused"), "{failure}");
     }
 
     #[tokio::test]
-    async fn a_server_that_hangs_up_is_one() {
+    async fn a_server_that_hangs_up_counts_as_a_server() {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let at = listener.local_addr().unwrap();
         let (failure, ()) = tokio::join!(asked(at), async { drop(listener.accept().await) });
-        assert!(!failure.is_of_no_server(), "{failure}");
+        assert!(!failure.is_without_listener(), "{failure}");
     }
 
     #[test]
-    fn of_a_refusal_one_line_is_shown() {
+    fn only_the_first_line_of_a_refusal_is_shown() {
         assert_eq!(first_line(b"failed to verify token\nmore"), "failed to verify token");
         assert_eq!(first_line(b"\x1b[31mred\r\n"), "[31mred");
         assert_eq!(first_line(&[b'a'; 1000]).len(), LONGEST_LINE);

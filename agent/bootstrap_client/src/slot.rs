@@ -40,8 +40,8 @@ impl KopsController {
             Ok((_, answer)) => Ok(answer),
             Err(failures) => {
                 let mut heard = Heard::default();
-                failures.each().for_each(|(server, failure)| heard.of(server, failure));
-                Err(heard.told())
+                failures.each().for_each(|(server, failure)| heard.add(server, failure));
+                Err(heard.into_answer())
             }
         }
     }
@@ -77,7 +77,7 @@ struct Heard {
 }
 
 impl Heard {
-    fn of(&mut self, server: &str, failure: &Failure) {
+    fn add(&mut self, server: &str, failure: &Failure) {
         let told = format!("{server}: {failure}");
         match failure {
             failure if failure.is_unknown_path() => self.is_upstream = true,
@@ -88,7 +88,7 @@ impl Heard {
 
     /// The common answer of all servers. A 404 means that kops-controller has no slots, unless another server has them.
     /// Servers that are down do not count.
-    fn told(self) -> NoAnswer {
+    fn into_answer(self) -> NoAnswer {
         if self.is_upstream && self.troubles.is_empty() {
             return NoAnswer::NotServed;
         }

@@ -56,8 +56,8 @@ impl HashSource {
 }
 
 const AT_ONCE: usize = 8;
-/// For so long all hashes together are requested again from busy servers. A machine that asks kops-controller for its configuration
-/// waits for them.
+/// How long requests to busy servers are retried, for all hashes together. A machine that asks kops-controller for its
+/// configuration waits that long.
 const BUSY_FOR: Duration = Duration::from_secs(20);
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -149,24 +149,24 @@ pub async fn learn_missing(
 /// A hash and its origin.
 struct Answer {
     sha256: String,
-    /// Whether it cannot have been changed on its way from the server.
+    /// Whether nobody on the way from the server can have changed the hash.
     is_proven: bool,
     is_of_mirror: bool,
 }
 
 struct List {
     text: String,
-    /// Whether it cannot have been changed on its way from the server.
+    /// Whether nobody on the way from the server can have changed the list.
     is_proven: bool,
 }
 
-/// Whether a response from this URL cannot be changed on its way: TLS proves the server's name, or the server is this machine.
-/// `url` is the URL of an HTTP request, and not the URL of a bucket.
+/// Whether nobody can change the response from this URL on its way: TLS proves the server's name, or the server is this
+/// machine. `url` is the URL of an HTTP request, and not the URL of a bucket.
 fn may_vouch(url: &Url) -> bool {
-    url.scheme() != "http" || is_this_machines(url)
+    url.scheme() != "http" || is_loopback_server(url)
 }
 
-fn is_this_machines(url: &Url) -> bool {
+fn is_loopback_server(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
@@ -225,7 +225,7 @@ impl fmt::Display for Unanswered {
 /// an error.
 async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
-    let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_this_machines(&url));
+    let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_loopback_server(&url));
     let mut urls = vec![(&asset.download_url, has_mirror && !is_local)];
     if has_mirror {
         urls.push((&asset.canonical_url, false));
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn over_plain_http_only_this_machine_vouches() {
+    fn over_plain_http_only_hashes_of_this_machine_are_proven() {
         let vouches = |url: &str| may_vouch(&url.parse().unwrap());
         for url in ["https://dl.k8s.io/a", "http://127.0.0.1:8080/a", "http://[::1]/a"] {
             assert!(vouches(url), "{url}");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_found_alone_beside_its_name_and_in_a_list() {
+    fn a_hash_is_found_on_its_own_and_in_a_list() {
         let (a, b) = ("a".repeat(64), "b".repeat(64));
         assert_eq!(hash_of(&a, "kubelet"), Some(a.clone()));
         assert_eq!(hash_of(&format!("{a}  kubelet\n"), "kubelet"), Some(a.clone()));

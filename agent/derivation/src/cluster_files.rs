@@ -65,7 +65,7 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     let (found_keysets, found_secrets, user_text, addons_text, channel, roles, version) = join!(
         each(needed.keysets.clone(), async |id| files.keyset(&id).await.map(|found| (id, found))),
         each(needed.secrets.clone(), async |id| files.secret(&id).await.map(|found| (id, found))),
-        look_if(optional("config"), store, &url),
+        look_if_needed(optional("config"), store, &url),
         text_if(optional("clusteraddons/default"), store, format!("{base}/clusteraddons/default")),
         addons_if(needed.bootstrap_channel, store, base),
         roles(store, base, group_name, group.spec.role),
@@ -83,17 +83,17 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
     let mut denied = Vec::new();
     let mut secrets = BTreeMap::new();
     for (id, secret) in found_secrets? {
-        if let Some(secret) = known(secret, &mut denied) {
+        if let Some(secret) = take_readable(secret, &mut denied) {
             secrets.insert(id, secret);
         }
     }
-    let user_text = known(user_text?, &mut denied);
+    let user_text = take_readable(user_text?, &mut denied);
     let user_cluster = user_text.map(|text| Cluster::parse(&text, &url)).transpose()?;
-    let cluster_addons = known(addons_text?, &mut denied);
+    let cluster_addons = take_readable(addons_text?, &mut denied);
     let (channel, manifests) = channel?;
-    let bootstrap_channel = known(channel, &mut denied);
+    let bootstrap_channel = take_readable(channel, &mut denied);
     let addon_manifests =
-        manifests.into_iter().filter_map(|(path, text)| Some((path, known(text, &mut denied)?)));
+        manifests.into_iter().filter_map(|(path, text)| Some((path, take_readable(text, &mut denied)?)));
     let addon_manifests = addon_manifests.collect();
     let roles = roles?;
     Ok(ClusterFiles {
@@ -261,14 +261,14 @@ async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons>
 
 /// A text file of the store. `Absent` if the file is not needed.
 async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<String>> {
-    let found = look_if(is_needed, store, &url).await?;
+    let found = look_if_needed(is_needed, store, &url).await?;
     let text = found.try_map(|bytes| {
         String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))
     });
     Ok(text?)
 }
 
-async fn look_if(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<u8>>> {
+async fn look_if_needed(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<u8>>> {
     match is_needed {
         true => Ok(store.look(url).await?),
         false => Ok(Found::Absent),
@@ -276,7 +276,7 @@ async fn look_if(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<
 }
 
 /// The value of a file, if this machine may read it. A file that it may not read is added to `denied`.
-fn known<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
+fn take_readable<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
     match found {
         Found::There(found) => Some(found),
         Found::Absent => None,

@@ -90,7 +90,7 @@ impl Derivation {
         }
     }
 
-    /// Marks the derivation as one that gives the configuration that the user-data pins.
+    /// Marks the derivation as proven: the user-data pins the configuration that it gives.
     pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_files_are_asked_for_at_once_and_told_in_their_order() {
+    async fn many_files_are_requested_concurrently_and_returned_in_order() {
         let (now, most) = (Cell::new(0), Cell::new(0));
         let ask = async |name: usize| {
             now.set(now.get() + 1);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_that_fail_the_first_name_is_told() {
+    async fn if_several_files_fail_the_first_name_in_order_is_reported() {
         let ask = async |name: &'static str| -> Result<()> {
             if name == "slow" {
                 yield_now().await;

@@ -114,7 +114,7 @@ mod tests {
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
-    async fn what_has_headers_of_its_own_is_led_nowhere_and_all_else_is() {
+    async fn only_requests_without_extra_headers_follow_redirects() {
         let elsewhere = TestServer::start(|request| async move {
             assert!(!request.headers().contains_key("x-auth-token"));
             Ok(text(200, "elsewhere"))

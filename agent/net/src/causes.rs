@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_one_line_too() {
+    fn the_message_of_a_server_becomes_one_line() {
         let said = std::io::Error::other(format!("esc \u{1b}]0;x\u{7}\nnext{}", "x".repeat(9000)));
         let line = in_one_line(&said);
         assert!(line.starts_with("esc  ]0;x  next") && line.chars().count() == LONGEST, "{line}");

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_hosts_file_has_of_a_name_is_all_there_is_to_know() {
+    fn the_hosts_file_is_the_whole_answer_for_its_names() {
         let mut hosts = Hosts::default();
         let text =
             "127.0.0.1 localhost\n::1 localhost # both\n10.0.0.1 Kops-Controller.test kc\nfd00::1 six.test\n";

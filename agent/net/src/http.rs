@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_a_token_is_not_shown() {
+    fn debug_output_hides_the_header_of_a_token() {
         let header = bearer("hidden").unwrap();
         assert_eq!(header.to_str().unwrap(), "Bearer hidden");
         assert!(!format!("{header:?}").contains("hidden"));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_time_of_a_server_is_read_as_http_writes_it() {
+    async fn the_time_of_a_server_is_read_from_its_date_header() {
         let server = TestServer::start(|_| async move {
             let mut answer = text(200, "");
             answer.headers_mut().insert("date", "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_what_never_ends_the_beginning_is_told() {
+    async fn the_beginning_of_an_endless_body_is_returned() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

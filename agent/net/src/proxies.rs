@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_login_of_a_proxy_is_no_part_of_its_url() {
+    fn the_url_of_a_proxy_has_no_login() {
         let proxy = ProxyServer::parse("proxy-url", "https://robot:p%40ss@proxy.example.com:3129/").unwrap();
         assert_eq!(proxy.url, "https://proxy.example.com:3129");
         assert_eq!(proxy.authorization.unwrap(), "Basic cm9ib3Q6cEBzcw==");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_names_no_proxy_for_http_is_refused_without_its_value() {
+    fn the_error_of_an_unusable_proxy_variable_hides_its_value() {
         for (value, why) in [
             ("http://robot:hidden@pro xy", "HTTPS_PROXY is no URL"),
             ("http://", "HTTPS_PROXY is no URL"),

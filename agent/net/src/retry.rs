@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_passes_is_tried_again() {
+    async fn temporary_errors_are_retried() {
         let attempts = Cell::new(0);
         let attempt = || async {
             attempts.set(attempts.get() + 1);
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stays_is_not_tried_again() {
+    async fn permanent_errors_are_not_retried() {
         let gave_up =
             FAST.run("test", || async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
     }
 
     #[tokio::test]
-    async fn a_failure_may_have_a_pause_of_its_own() {
+    async fn an_error_may_choose_its_own_pause() {
         let attempts = Cell::new(0);
         let mut paused_for: Vec<&'static str> = Vec::new();
         let attempt = || async {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_nearer_deadline_ends_it() {
+    async fn the_earlier_deadline_ends_the_attempts() {
         let (never, always) = (Duration::ZERO, Duration::MAX);
         let short = Retries { deadline: Duration::ZERO, ..FAST };
         for (retries, deadline) in [(FAST, never), (short, always)] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_attempt_begins_at_the_deadline() {
+    fn no_attempt_starts_at_the_deadline() {
         let seconds = Duration::from_secs;
         assert!(leaves_time(seconds(29), seconds(30)));
         assert!(!leaves_time(seconds(30), seconds(30)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_says_until_when() {
+    fn the_log_says_how_long_retries_continue() {
         assert_eq!(until(Duration::MAX), "until it succeeds");
         assert_eq!(until(Duration::from_millis(1500)), "for up to 2 s from the first attempt on");
     }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_each_kind_of_store_are_found() {
+    fn the_code_and_message_of_each_kind_of_store_are_found() {
         for (body, expected) in [
             (
                 "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>Not &lt;allowed&gt;</Message><HostId>x</HostId></Error>",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_one_line_of_bounded_length() {
+    fn code_and_message_are_one_line_of_bounded_length() {
         let said = Said::new("Bad\u{1b}[2J", &format!("a\nb{}", "x".repeat(9000)));
         assert!(!said.code.contains('\u{1b}') && said.message.starts_with("a b"), "{said:?}");
         assert_eq!(said.message.chars().count(), LONGEST_WORDS);

@@ -1,7 +1,7 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
 /// The signature methods of a certificate verifier. They check a handshake's signature like rustls' own verifiers.
-macro_rules! signatures_as_ever {
+macro_rules! rustls_signature_checks {
     () => {
         fn verify_tls12_signature(
             &self,
@@ -53,12 +53,12 @@ pub struct NoCaBundle {
     details: String,
 }
 
-static KNOWN: Known = Known(Mutex::new(None));
+static CACHED: CachedBundle = CachedBundle(Mutex::new(None));
 
 /// The CA bundle as it was last read, or the error that the host has none. `None` until the bundle is read.
-struct Known(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
+struct CachedBundle(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
 
-impl Known {
+impl CachedBundle {
     fn bundle(&self, read: impl FnOnce() -> CertificateResult) -> Result<Arc<CaBundle>, NoCaBundle> {
         let mut known = self.0.lock();
         known.get_or_insert_with(|| CaBundle::from_found(read()).map(Arc::new)).clone()
@@ -82,13 +82,13 @@ impl CaBundle {
     /// # Errors
     /// If no usable certificate is found.
     pub fn of_this_host() -> Result<Arc<CaBundle>, NoCaBundle> {
-        KNOWN.bundle(rustls_native_certs::load_native_certs)
+        CACHED.bundle(rustls_native_certs::load_native_certs)
     }
 
     /// Drops the cached bundle, so the next use reads it again. At a first boot, another process may add an authority, for example a
     /// script of `spec.additionalUserData`.
     pub fn forget() {
-        KNOWN.forget();
+        CACHED.forget();
     }
 
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
@@ -292,23 +292,23 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_bundle_hears_what_to_do() {
+    fn the_error_of_a_host_without_a_bundle_says_what_to_do() {
         let error = CaBundle::from_found(CertificateResult::default()).unwrap_err().to_string();
         assert_eq!(error, "no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE");
     }
 
     #[test]
-    fn a_bundle_that_is_not_there_is_named() {
+    fn the_error_names_a_missing_bundle() {
         let error = CaBundle::from_found(load_certs_from_paths(Some(Path::new("/nowhere.crt")), None));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("SSL_CERT_FILE; ") && error.contains("/nowhere.crt"), "{error}");
     }
 
     #[test]
-    fn a_bundle_is_read_again_once_it_is_forgotten() {
+    fn a_forgotten_bundle_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bundle.crt");
-        let known = Known(Mutex::new(None));
+        let known = CachedBundle(Mutex::new(None));
         let trusted =
             || known.bundle(|| load_certs_from_paths(Some(&file), None)).map(|bundle| bundle.roots.len());
         assert!(trusted().is_err());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_fetched_without_tls_needs_a_bundle() {
+    fn plain_http_needs_no_bundle() {
         assert_eq!(require_ca_bundle_for(["http://127.0.0.1/a", "file:///b", "s3://c/d"]), Ok(()));
     }
 

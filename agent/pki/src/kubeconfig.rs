@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_gives_back_what_was_put_in() {
+    fn reading_a_kubeconfig_returns_what_was_written() {
         let text = write("https://127.0.0.1", "kubelet", "CA", "CERT", "KEY");
         assert_eq!(read(&text), Some(PemPair { certificate: "CERT".into(), private_key: "KEY".into() }));
         assert!(text.contains("\n    certificate-authority-data: Q0E=\n    server: \"https://127.0.0.1\"\n"));

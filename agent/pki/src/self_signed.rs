@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_has_its_name_and_lives_for_an_hour() {
+    fn a_serving_certificate_has_its_name_and_lives_for_an_hour() {
         let now = datetime!(2026-11-22 12:00 UTC);
         let der =
             first_der(&self_signed("challenge-server.c.example.com", now).unwrap().certificate).unwrap();

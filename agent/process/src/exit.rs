@@ -8,7 +8,7 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// The configuration is wrong: a retry cannot help.
 pub const CONFIGURATION: u8 = 3;
-/// A check found something that is not as it should be.
+/// A check found drift or another problem.
 pub const DIFFERENT: u8 = 4;
 
 /// What each code means, for `--help` and the pages.

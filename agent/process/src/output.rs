@@ -88,7 +88,7 @@ pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
 }
 
-/// The same object as one line.
+/// The object of [`print_json`], as one line.
 pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string(value)?;
     let json = match with_version(&json, ["", ""]) {
@@ -107,7 +107,7 @@ fn json_text<T: Serialize>(value: &T) -> Result<String> {
     Ok(plain_json(&json) + "\n")
 }
 
-/// The object that has a list.
+/// The printed object of a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct List<'a, T> {
@@ -133,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_that_is_printed_steers_no_terminal() {
+    fn printed_json_has_no_terminal_control_characters() {
         let text = json_text(&["a\u{9b}2J"]).unwrap();
         assert_eq!(text, "{\n  \"schemaVersion\": 1,\n  \"items\": [\n    \"a\\u009b2J\"\n  ]\n}\n");
     }
 
     #[test]
-    fn every_document_and_every_line_says_which_version_of_json_it_is() {
+    fn every_document_and_line_has_a_schema_version() {
         use serde_json::json;
         for (value, line) in [
             (json!({}), "{\"schemaVersion\":1}\n"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_and_what_steers_a_terminal_goes() {
+    fn plain_lines_keeps_lines_and_removes_control_characters() {
         let text = "a\n  b\u{1b}]0;x\u{7}\u{9b}2J\u{202e}ä\n";
         assert_eq!(plain_lines(text), "a\n  b ]0;x  2J ä\n");
     }

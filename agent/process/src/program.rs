@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_that_are_advised_work_where_the_program_is_in_no_path() {
+    fn advised_commands_get_the_path_of_this_program() {
         let text = "run `kops-agent verify`, or ask kops-agent's authors";
         let shown = |path: &str| with_this_path(text, Path::new(path)).into_owned();
         assert_eq!(
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_was_replaced_while_it_runs_is_where_its_successor_is() {
+    fn the_path_of_a_replaced_program_is_the_path_of_its_successor() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::copy("/bin/cat", &program).unwrap();

@@ -74,10 +74,10 @@ pub fn serving(what: impl Display) {
 /// Reports that this process is alive, for as long as this future is polled. If the runtime is blocked, the reports
 /// stop.
 pub async fn go_on_serving(what: &str) -> Infallible {
-    again_and_again(BEAT, || doing(what)).await
+    repeat(BEAT, || doing(what)).await
 }
 
-async fn again_and_again(every: Duration, tell: impl Fn()) -> Infallible {
+async fn repeat(every: Duration, tell: impl Fn()) -> Infallible {
     loop {
         tell();
         tokio::time::sleep(every).await;
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_alive_as_long_as_it_shows_it() {
+    fn a_run_counts_as_alive_until_its_timeout() {
         let start = Instant::now();
         let seconds = Duration::from_secs;
         let mut run = Run::new(start);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_hears_of_it_in_time() {
+    fn reports_come_before_the_watchdog_expires() {
         assert_eq!(beat(None), BEAT);
         assert_eq!(beat(Some(Duration::from_secs(3600))), BEAT);
         assert_eq!(beat(Some(Duration::from_secs(10))), Duration::from_secs(5));
@@ -220,10 +220,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_shows_it_again_and_again() {
+    async fn a_server_reports_repeatedly_that_it_is_alive() {
         const { assert!(BEAT.as_secs() * 2 < TIMEOUT.as_secs()) };
         let told = AtomicU32::new(0);
-        let telling = again_and_again(Duration::from_millis(1), || {
+        let telling = repeat(Duration::from_millis(1), || {
             told.fetch_add(1, Ordering::Relaxed);
         });
         let seen = async {

@@ -30,7 +30,7 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
             Err(error) => return drop(ready.send(Err(error))),
         };
         runtime.block_on(async {
-            let coming = match coming() {
+            let coming = match next_signal() {
                 Ok(coming) => coming,
                 Err(error) => return drop(ready.send(Err(error))),
             };
@@ -53,7 +53,7 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
     })
 }
 
-fn coming() -> Result<impl Future<Output = &'static str>> {
+fn next_signal() -> Result<impl Future<Output = &'static str>> {
     let catch = |kind, name| signal(kind).with_context(|| format!("catching {name}"));
     let mut terminated = catch(SignalKind::terminate(), "SIGTERM")?;
     let mut interrupted = catch(SignalKind::interrupt(), "SIGINT")?;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_signal_is_waited_for_and_not_died_of() {
+    async fn a_signal_is_received_and_does_not_end_the_process() {
         let asked = asked().unwrap();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM).unwrap();
         assert_eq!(asked.await, "SIGTERM");

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_folder_may_take_a_buckets_place_for_downloads_too() {
+    async fn a_mirror_serves_downloads_of_a_bucket() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(&[format!("gs://assets={}", folder.path().display())]).unwrap();
         let location = store.locate_download("gs://assets/release/kubelet").await.unwrap().unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_of_downloads_and_without_the_url() {
+    fn errors_of_downloads_give_the_reason_without_the_url() {
         let url = "s3://assets/kubelet".to_owned();
         let missing = not_located(&url, &StoreError::NotFound { url: url.clone(), place: String::new() });
         assert!(

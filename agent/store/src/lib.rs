@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_told_from_an_empty_folder() {
+    async fn a_missing_file_is_absent_and_an_empty_folder_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(&[]).unwrap();
         let url = format!("file://{}/cluster/config", folder.path().display());
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_that_is_not_written_as_one_is_refused() {
+    fn a_mirror_of_another_form_is_refused() {
         for argument in ["s3://state", "=/srv", "s3://state=", "state=/srv"] {
             let error = Store::new(&[argument.to_owned()]).unwrap_err();
             assert!(error.to_string().contains("--store-mirror"), "{argument}: {error}");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_and_key_are_told_apart() {
+    fn bucket_and_key_are_split() {
         let in_buckets = SCHEMES.iter().filter(|scheme| scheme.locates && scheme.name != "azureblob");
         for scheme in in_buckets.map(|scheme| scheme.name) {
             for (rest, bucket, key) in
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_store_says_how_one_looks() {
+    fn the_error_of_an_invalid_url_shows_a_valid_one() {
         for url in [
             "",
             "config",
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_of_a_web_server_has_nothing_in_it_that_is_not_to_be_told() {
+    fn the_url_of_a_web_server_has_no_login_and_no_query() {
         assert_eq!(
             parts("https://h.example.com:8443/state/c"),
             ("https", "h.example.com:8443".into(), "state/c".into())
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_variables_that_several_schemes_read_is_told_once() {
+    fn a_group_of_variables_of_several_schemes_is_listed_once() {
         let of = |name: &str| SCHEMES.iter().find(|scheme| scheme.name == name).unwrap().variables;
         assert_eq!(of("s3"), of("do"));
         let (all, distinct) = (variables(), variables().into_iter().collect::<BTreeSet<_>>());

@@ -67,7 +67,7 @@ fn a_machine_with_files_of_another_waits_until_its_name_is_free() {
     assert!(text.contains(NODE), "{text}");
     fs::write(&facts, text.replace(NODE, "i-0d3a0c0ffee00000f")).unwrap();
     server.answer_next(&vec![Mood::Refusing(409, ""); 9]);
-    worker.run("converge", &server).with(1, &["an earlier run has left its files on another machine"]);
+    worker.run("converge", &server).with(1, &["the files of earlier runs are from another machine"]);
 }
 
 /// An image may be made of the disk of a node of nodeup, which leaves no record.

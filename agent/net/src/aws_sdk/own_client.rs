@@ -101,7 +101,7 @@ fn readable(answer: Response) -> Result<HttpResponse, BoxError> {
 
 fn failed(error: reqwest::Error) -> ConnectorError {
     let (is_timeout, is_builder) = (error.is_timeout(), error.is_builder());
-    // The SDK's own errors name no URL either.
+    // Like the SDK's own errors, this error names no URL.
     let error = error.without_url().into();
     match () {
         () if is_timeout => ConnectorError::timeout(error),

@@ -35,7 +35,7 @@ impl Answers {
         ask: impl FnOnce() -> F,
     ) -> Looked {
         let since = Instant::now();
-        let last = self.of(name);
+        let last = self.entry(name);
         let mut last = last.lock().await;
         if let Some((at, looked)) = &*last
             && (*at >= since || looked.is_ok() && at.elapsed() < USED_FOR)
@@ -47,7 +47,7 @@ impl Answers {
         looked
     }
 
-    fn of(&self, name: &str) -> Last {
+    fn entry(&self, name: &str) -> Last {
         let mut answers = self.0.lock();
         if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
             // A query in flight keeps its own entry.
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_question_at_a_time_and_its_answer_for_all_that_waited() {
+    async fn concurrent_lookups_of_a_name_share_one_query() {
         let (answers, asked) = (Answers::new(), AtomicUsize::new(0));
         let ask = |looked: Looked| {
             let asked = &asked;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_not_kept_for_ever() {
+    async fn the_cache_is_bounded() {
         let answers = Answers::new();
         for number in 0..10 * MOST_NAMES {
             answers.get(&number.to_string(), || async { Ok(vec![]) }).await.unwrap();

@@ -123,7 +123,7 @@ impl ClientCertVerifier for Clients {
             .verify_client_cert(end_entity, &[], now)
     }
 
-    signatures_as_ever!();
+    rustls_signature_checks!();
 }
 
 /// Checks that a server's certificate is valid for this name, and that it chains to one of these authorities. The chain may use the
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_shows_its_certificate_alone() {
+    fn a_client_may_show_only_its_own_certificate() {
         let authority = Authority::new("ours").unwrap();
         let clients = Clients::of(roots(&authority));
         let client = issued(&authority, ExtendedKeyUsagePurpose::ClientAuth);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_judged_by_the_authorities_of_now() {
+    fn clients_are_verified_by_the_current_authorities() {
         let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
         let trusted = Arc::new(Mutex::new(None));
         let clients = Clients::of_current({
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_shows_too_many_is_refused_before_a_path_is_looked_for() {
+    fn too_many_certificates_are_refused_before_webpki_runs() {
         let authority = Authority::new("ours").unwrap();
         let server = issued(&authority, ExtendedKeyUsagePurpose::ServerAuth);
         let judge = |beside: usize| {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signer_leads_to_an_authority_by_two_certificates() {
+    fn a_signer_may_chain_to_an_authority_by_two_certificates() {
         let authority = Authority::new("ours").unwrap();
         let signer = issued(&authority, ExtendedKeyUsagePurpose::TimeStamping);
         let judge =

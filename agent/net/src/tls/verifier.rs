@@ -65,7 +65,7 @@ impl ServerCertVerifier for RuleVerifier {
         }
     }
 
-    signatures_as_ever!();
+    rustls_signature_checks!();
 }
 
 /// Checks that a trusted certificate is valid for this server's name and at this time.
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_judged_by_the_authorities_of_now_which_are_not_asked_for_before() {
+    fn servers_are_verified_by_the_current_authorities() {
         let (first, second) = (Authority::new("first").unwrap(), Authority::new("second").unwrap());
         let roots = |authority: &Authority| {
             let mut roots = RootCertStore::empty();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_authorities_a_server_is_refused_for_the_reason_that_there_are_none() {
+    fn without_authorities_the_error_says_so() {
         let refused = |rule| judge(&RuleVerifier(rule), &CertificateDer::from(vec![]), NAME).unwrap_err();
         let none = || Err(Error::General("install ca-certificates".into()));
         assert!(refused(Rule::VouchedForBy(Box::new(none))).contains("install ca-certificates"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_certificate_is_trusted_for_its_own_name_and_no_other_of_its_authority() {
+    fn a_pinned_certificate_is_trusted_and_others_of_its_authority_are_not() {
         let authority = Authority::new("any").unwrap();
         let (ours, other) = (server_of(&authority), server_of(&authority));
         let verifier = RuleVerifier(Rule::Only(ours.clone()));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_page() {
+    fn a_truncated_page_is_refused() {
         for (end, _) in ANSWER.char_indices().skip(1) {
             if ANSWER[end..].starts_with("</EnumerationResults>") {
                 break;

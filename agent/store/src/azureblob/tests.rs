@@ -99,7 +99,7 @@ async fn versions_are_etags_of_the_blobs_between_two() {
 }
 
 #[tokio::test]
-async fn a_blob_is_asked_for_with_a_token_of_the_identity_which_is_asked_for_once() {
+async fn requests_for_blobs_share_one_token_of_the_identity() {
     let azure = Azure::new();
     let file = place("azureblob://kopsstate/state/release/v1/a+b c%2Fd");
     let client = LocationClient::new().unwrap();
@@ -116,7 +116,7 @@ async fn a_blob_is_asked_for_with_a_token_of_the_identity_which_is_asked_for_onc
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_apart() {
+async fn each_failure_has_its_own_error() {
     let azure = Azure::new();
     assert!(matches!(azure.read("c/none").await.unwrap_err(), StoreError::NotFound { .. }));
     let elsewhere = place("azureblob://kopsstate/none/c");
@@ -170,7 +170,7 @@ async fn what_is_wrong_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_is_asked_for_again_once() {
+async fn a_revoked_token_is_replaced_once() {
     let azure = Azure::new();
     azure.server.set_mood(Mood::Revoking);
     assert_eq!(azure.read("c/config").await.unwrap(), b"kind: Cluster");
@@ -182,7 +182,7 @@ async fn a_token_that_is_revoked_is_asked_for_again_once() {
 }
 
 #[test]
-fn urls_of_older_kops_are_told_by_the_variable() {
+fn the_variable_marks_urls_of_older_kops() {
     let parts = |rest, account| {
         let Split { bucket, key } = split_beside(rest, account).ok().unwrap();
         (bucket, key)

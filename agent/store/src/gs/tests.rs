@@ -110,7 +110,7 @@ fn url(object: &str) -> Place {
 }
 
 #[tokio::test]
-async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once() {
+async fn requests_for_objects_share_one_token_of_the_instance() {
     let (server, asked) = google().await;
     let gs = gs(&server);
     let file = place("gs://assets/release/v1/a+b");
@@ -126,7 +126,7 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
 }
 
 #[tokio::test]
-async fn a_size_is_read_of_an_answer_of_some_length() {
+async fn a_size_is_read_from_an_answer_of_bounded_length() {
     let (server, _) = google().await;
     let located = gs(&server).locate(&place("gs://assets/long")).await.unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ async fn a_size_is_read_of_an_answer_of_some_length() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_apart() {
+async fn each_failure_has_its_own_error() {
     let (server, _) = google().await;
     let gs = gs(&server);
     let error = async |object| gs.locate(&place(&format!("gs://assets/{object}"))).await.unwrap_err();
@@ -164,7 +164,7 @@ async fn what_is_wrong_is_told_apart() {
 
 /// The bodies are from Google's reference.
 #[test]
-fn each_reason_of_a_403_is_told_with_its_advice() {
+fn each_reason_of_a_403_has_its_advice() {
     let body = |reason: &str, message: &str| serde_json::json!({"error": {"code": 403, "message": message, "errors": [{"reason": reason, "message": message}]}});
     for (reason, message, advice) in [
         ("forbidden", "nodes@p.iam does not have storage.objects.get access", "give it storage.objects.get"),

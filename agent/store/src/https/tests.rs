@@ -50,7 +50,7 @@ fn store() -> Store {
 }
 
 #[tokio::test]
-async fn a_file_is_read_where_the_server_sends_it_on_and_once_it_can() {
+async fn a_file_is_read_after_a_redirect_and_after_a_retry() {
     let (server, _) = web().await;
     let read = async |path: &str| store().read(&format!("{}{path}", server.url)).await.unwrap();
     assert_eq!(read("/c/config").await, b"kind: Cluster");
@@ -59,7 +59,7 @@ async fn a_file_is_read_where_the_server_sends_it_on_and_once_it_can() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_apart() {
+async fn each_failure_has_its_own_error() {
     let (server, _) = web().await;
     let retries = Retries { deadline: Duration::from_millis(50), ..FAST };
     let store = store().with_retries(retries);
@@ -82,7 +82,7 @@ async fn what_is_wrong_is_told_apart() {
 
 /// As for a role that may not list: denied does not mean absent.
 #[tokio::test]
-async fn without_lists_what_is_denied_stays_so_and_what_is_not_there_is_absent() {
+async fn without_lists_a_denied_file_is_denied_and_a_missing_file_is_absent() {
     let (server, _) = web().await;
     let look = async |path: &str| store().look(&format!("{}{path}", server.url)).await.unwrap();
     assert!(matches!(look("/c/pki/private/ca/keyset.yaml").await, Found::Denied(_)));

@@ -53,7 +53,7 @@ fn assert_is_endless(error: &StoreError) {
 }
 
 #[tokio::test]
-async fn of_an_error_little_is_told_and_nothing_that_steers_a_terminal() {
+async fn a_message_is_short_and_has_no_terminal_control_characters() {
     let harm = "esc &#x9b;2J&#x202e;\n";
     for status in [400, 500] {
         let server = answering(status, error_with(&format!("{harm}{}", "x".repeat(500_000)))).await;
@@ -65,7 +65,7 @@ async fn of_an_error_little_is_told_and_nothing_that_steers_a_terminal() {
 }
 
 #[tokio::test]
-async fn of_an_error_without_end_no_more_is_read_than_the_limit() {
+async fn an_endless_error_is_read_up_to_the_limit() {
     for status in [400, 403, 500] {
         let server = answering(status, error_with(&"x".repeat(2 * 1024 * 1024))).await;
         let store = store(&server).with_retries(SHORT);
@@ -80,7 +80,7 @@ async fn of_an_error_without_end_no_more_is_read_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_list_without_end_is_refused() {
+async fn an_endless_list_is_refused() {
     // The token repeats.
     let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
     assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
@@ -100,7 +100,7 @@ async fn a_list_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_change_is_seen_where_a_list_has_no_etags() {
+async fn a_list_without_etags_shows_a_change_too() {
     let of = async |modified: &str, size: u32| {
         let listed = format!(
             "<Contents><Key>c/m</Key><LastModified>{modified}</LastModified><Size>{size}</Size></Contents>"
@@ -119,7 +119,7 @@ async fn a_change_is_seen_where_a_list_has_no_etags() {
 }
 
 #[tokio::test]
-async fn versions_without_end_are_refused() {
+async fn an_endless_list_of_versions_is_refused() {
     let (server, asked) = listing(|_| (entry("m"), String::new())).await;
     assert_is_endless(&store(&server).versions("s3://state/c", "a", "z").await.unwrap_err());
     assert_eq!(asked.load(Ordering::SeqCst), 2);

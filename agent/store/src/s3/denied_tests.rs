@@ -27,7 +27,7 @@ fn store(server: &TestServer, region: &str) -> Store {
 }
 
 #[tokio::test]
-async fn each_reason_of_a_403_is_told_with_its_advice() {
+async fn each_reason_of_a_403_has_its_advice() {
     const USER: &str =
         "User: arn:aws:sts::111122223333:assumed-role/nodes/i-0 is not authorized to perform: ";
     let denied = |words: &str| ("AccessDenied", format!("{USER}{words}"));
@@ -95,7 +95,7 @@ async fn each_reason_of_a_403_is_told_with_its_advice() {
 }
 
 #[tokio::test]
-async fn arns_are_of_the_regions_partition() {
+async fn arns_have_the_partition_of_the_region() {
     let server = server(403, &error("AccessDenied", "Access Denied")).await;
     for (region, partition) in [
         ("eu-west-1", "aws"),
@@ -114,7 +114,7 @@ async fn arns_are_of_the_regions_partition() {
 }
 
 #[tokio::test]
-async fn other_statuses_have_the_same_words_and_advice() {
+async fn errors_of_other_statuses_have_message_and_advice() {
     for (status, body, told) in [
         (
             400,
@@ -140,7 +140,7 @@ async fn other_statuses_have_the_same_words_and_advice() {
 }
 
 #[tokio::test]
-async fn a_web_page_is_no_file() {
+async fn a_web_page_is_refused() {
     for page in ["<!DOCTYPE html><title>Log in</title><p>Pay here", "\u{feff}\n <HTML>Log in</HTML>"] {
         let server = server(200, page).await;
         let store = store(&server, "us-east-1");

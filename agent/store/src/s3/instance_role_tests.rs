@@ -39,7 +39,7 @@ async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_instances_role_reads_the_store_even_if_it_comes_late() {
+async fn an_instance_role_that_appears_late_reads_the_store() {
     let buckets = Buckets::new();
     buckets.write("a.example.com/config", "kind: Cluster");
     // The metadata service names eu-west-1, so every signature must have that region.
@@ -77,7 +77,7 @@ async fn kops_own_variables_name_another_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_host_without_a_ca_bundle_is_told_before_anything_is_asked() {
+async fn a_missing_ca_bundle_is_reported_before_any_request() {
     let (output, success) = read_in(&[
         ("SSL_CERT_FILE", "/nowhere.crt"),
         ("S3_ENDPOINT", "https://127.0.0.1:1"),

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_endpoint_it_is_amazons() {
+    fn without_an_endpoint_the_server_is_amazons() {
         assert!(matches!(settings(&[]).unwrap(), S3Settings::Aws));
         let others = [("S3_ENDPOINT", ""), ("S3_REGION", "x"), ("S3_ACCESS_KEY_ID", "x")];
         assert!(matches!(settings(&others).unwrap(), S3Settings::Aws));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_reached_by_tls_and_one_of_another_is_refused() {
+    fn an_endpoint_without_a_scheme_uses_tls_and_other_schemes_are_refused() {
         let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
         let bare = settings(&[("S3_ENDPOINT", "nyc3.example.com"), keys[0], keys[1]]).unwrap();
         assert!(

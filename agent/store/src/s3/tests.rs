@@ -106,7 +106,7 @@ async fn an_object_is_read_with_a_valid_signature() {
 }
 
 #[tokio::test]
-async fn a_download_is_signed_for_and_needs_nothing_else() {
+async fn a_signed_download_url_needs_no_credentials() {
     let buckets = Buckets::new();
     buckets.write("release/a+b", "0123456789");
     let server = buckets.serve().await;
@@ -126,7 +126,7 @@ async fn a_download_is_signed_for_and_needs_nothing_else() {
 }
 
 #[tokio::test]
-async fn another_task_may_read() {
+async fn a_store_works_in_another_task() {
     let buckets = Buckets::new();
     buckets.write("config", "x");
     let server = buckets.serve().await;
@@ -156,7 +156,7 @@ async fn names_directly_below_are_listed_over_all_pages() {
 }
 
 #[tokio::test]
-async fn a_missing_object_a_missing_bucket_and_a_denied_one_are_told_apart() {
+async fn a_missing_object_a_missing_bucket_and_a_denied_object_have_different_errors() {
     let buckets = Buckets::new();
     let requests = Arc::new(AtomicU32::new(0));
     let counter = requests.clone();
@@ -225,7 +225,7 @@ async fn other_answers_about_credentials_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_passes_is_tried_again_until_it_works() {
+async fn temporary_errors_are_retried_until_success() {
     let buckets = Buckets::new();
     buckets.write("config", "kind: Cluster");
     let requests = AtomicU32::new(0);
@@ -247,7 +247,7 @@ async fn what_passes_is_tried_again_until_it_works() {
 }
 
 #[tokio::test]
-async fn an_object_that_does_not_match_its_checksum_is_not_believed() {
+async fn an_object_with_a_wrong_checksum_is_refused() {
     let buckets = Buckets::new();
     buckets.write("config", "kind: Cluster");
     let requests = AtomicU32::new(0);
@@ -263,7 +263,7 @@ async fn an_object_that_does_not_match_its_checksum_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_well_is_given_up() {
+async fn a_server_that_always_fails_ends_the_retries() {
     let buckets = Buckets::new();
     let requests = Arc::new(AtomicU32::new(0));
     let counter = requests.clone();
@@ -281,7 +281,7 @@ async fn a_server_that_never_answers_well_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
+async fn an_unreachable_server_ends_the_retries_with_the_reason() {
     // The bound port belongs to no other process, and nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -292,7 +292,7 @@ async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up() {
+async fn a_silent_server_ends_the_retries() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = settings(&format!("http://{}", silent.local_addr().unwrap()), "us-east-1", "the-secret");
     let store = Store::new(&[])
@@ -346,7 +346,7 @@ async fn the_buckets_own_region_is_found_and_remembered() {
 }
 
 #[tokio::test]
-async fn a_redirect_without_end_is_an_error() {
+async fn an_endless_redirect_is_an_error() {
     let buckets = Buckets::new();
     let server = buckets
         .serve_behind(|_| {

@@ -45,7 +45,7 @@ async fn a_store_is_read_and_listed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_says_why_by_its_own_url() {
+async fn errors_have_the_urls_own_scheme_and_the_reason() {
     let (buckets, _) = served().await;
     let server = buckets
         .serve_behind(|request| match request.uri().path() {
@@ -73,7 +73,7 @@ async fn what_cannot_be_read_says_why_by_its_own_url() {
 }
 
 #[tokio::test]
-async fn linodes_server_is_not_asked_for_checksums() {
+async fn no_checksums_are_requested_from_linode() {
     let (buckets, _) = served().await;
     let asked = Arc::<Mutex<Vec<bool>>>::default();
     let log = Arc::clone(&asked);

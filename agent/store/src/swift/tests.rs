@@ -87,7 +87,7 @@ async fn a_state_store_is_read_and_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_password_is_a_login_too() {
+async fn a_password_works_as_a_login() {
     let openstack = Openstack::new();
     let by_password = swift(&password_login(&openstack.server.url())).unwrap();
     assert_eq!(by_password.read(&place("swift://state/c/config")).await.unwrap(), b"kind: Cluster");
@@ -115,7 +115,7 @@ async fn versions_are_hashes_of_the_objects_between_two() {
 }
 
 #[tokio::test]
-async fn an_object_is_asked_for_with_the_token() {
+async fn requests_for_objects_have_the_token() {
     let openstack = Openstack::new();
     let file = place("swift://state/release/v1/a+b c%2Fd");
     let client = LocationClient::new().unwrap();
@@ -131,7 +131,7 @@ async fn an_object_is_asked_for_with_the_token() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_apart() {
+async fn each_failure_has_its_own_error() {
     let openstack = Openstack::new();
     assert!(matches!(openstack.read("c/none").await.unwrap_err(), StoreError::NotFound { .. }));
     let elsewhere = place("swift://none/c");
@@ -185,7 +185,7 @@ async fn what_is_wrong_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_is_asked_for_again_once() {
+async fn a_revoked_token_is_replaced_once() {
     let openstack = Openstack::new();
     openstack.server.set_mood(Mood::Revoking);
     assert_eq!(openstack.read("c/config").await.unwrap(), b"kind: Cluster");
@@ -196,7 +196,7 @@ async fn a_token_that_is_revoked_is_asked_for_again_once() {
 }
 
 #[tokio::test]
-async fn a_url_that_a_client_would_change_is_none() {
+async fn a_url_that_a_client_would_change_is_refused() {
     let openstack = Openstack::new();
     for url in ["swift://../c", "swift://state/../../v1/AUTH_other/c", "swift://state/./c"] {
         for error in [
@@ -211,7 +211,7 @@ async fn a_url_that_a_client_would_change_is_none() {
 }
 
 #[test]
-fn a_login_that_lacks_something_is_told_by_its_variable() {
+fn the_error_of_an_incomplete_login_names_the_variable() {
     let without = |name: &str, value: &str| {
         let mut login = kops_agent_tests::openstack::login("http://127.0.0.1:9");
         login
